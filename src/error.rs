@@ -1,0 +1,164 @@
+//! What can go wrong, as a closed list: each kind says what the caller may do about it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The longest detail an error carries, in bytes. Hostile input is quoted in details, so it is cut.
+pub const DETAIL_BYTES_MAX: usize = 512;
+
+/// The result of every fallible operation of dwell.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure it is. The kind decides what the caller may do; the detail is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The request is wrong and was not applied. Correct it.
+    Invalid,
+    /// The request may not be made from there. Nothing was applied.
+    Forbidden,
+    /// The topic, group or message does not exist. Nothing was applied.
+    NotFound,
+    /// The caller no longer owns what it speaks of (an old epoch, an old descriptor). Read again.
+    Stale,
+    /// The request contradicts what exists. Nothing was applied.
+    Conflict,
+    /// A named size limit was passed. Nothing was applied. Send less.
+    TooLarge,
+    /// A named capacity is used up. Nothing was applied. Try later.
+    Full,
+    /// The store could not be reached: certainly not applied. Try again.
+    Unavailable,
+    /// The store was asked and did not answer: perhaps applied. Repeat with the same message id.
+    OutcomeUnknown,
+    /// Stored bytes are not what dwell wrote. An operator has to look.
+    Corrupt,
+    /// A defect in dwell. Please report it.
+    Bug,
+}
+
+impl Kind {
+    /// Every kind, for documentation and tests.
+    pub const ALL: [Kind; 11] = [
+        Kind::Invalid,
+        Kind::Forbidden,
+        Kind::NotFound,
+        Kind::Stale,
+        Kind::Conflict,
+        Kind::TooLarge,
+        Kind::Full,
+        Kind::Unavailable,
+        Kind::OutcomeUnknown,
+        Kind::Corrupt,
+        Kind::Bug,
+    ];
+
+    /// The stable name, as in the problem `type`, in metrics and in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Invalid => "invalid",
+            Kind::Forbidden => "forbidden",
+            Kind::NotFound => "not-found",
+            Kind::Stale => "stale",
+            Kind::Conflict => "conflict",
+            Kind::TooLarge => "too-large",
+            Kind::Full => "full",
+            Kind::Unavailable => "unavailable",
+            Kind::OutcomeUnknown => "outcome-unknown",
+            Kind::Corrupt => "corrupt",
+            Kind::Bug => "bug",
+        }
+    }
+}
+
+/// An error: a kind from the closed list, and a detail that says what was wrong, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    detail: Cow<'static, str>,
+}
+
+impl Error {
+    /// An error of this kind. A detail over [`DETAIL_BYTES_MAX`] is cut.
+    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Error {
+        let mut detail = detail.into();
+        if detail.len() > DETAIL_BYTES_MAX {
+            let mut end = DETAIL_BYTES_MAX;
+            while !detail.is_char_boundary(end) {
+                end -= 1;
+            }
+            detail = format!("{}…", &detail[..end]).into();
+        }
+        Error { kind, detail }
+    }
+
+    /// [`Kind::Invalid`], naming the field or parameter that is wrong.
+    pub fn invalid(field: &str, why: impl fmt::Display) -> Error {
+        Error::new(Kind::Invalid, format!("`{field}`: {why}"))
+    }
+
+    /// [`Kind::NotFound`].
+    pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::NotFound, detail)
+    }
+
+    /// [`Kind::Stale`].
+    pub fn stale(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::Stale, detail)
+    }
+
+    /// [`Kind::Unavailable`].
+    pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::Unavailable, detail)
+    }
+
+    /// [`Kind::OutcomeUnknown`].
+    pub fn outcome_unknown(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::OutcomeUnknown, detail)
+    }
+
+    /// [`Kind::Corrupt`].
+    pub fn corrupt(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::Corrupt, detail)
+    }
+
+    /// [`Kind::Bug`].
+    pub fn bug(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(Kind::Bug, detail)
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The sentence for people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.name(), self.detail)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_detail_is_cut_at_a_character() {
+        let error = Error::new(Kind::Invalid, "é".repeat(DETAIL_BYTES_MAX));
+        assert!(error.detail().len() <= DETAIL_BYTES_MAX + '…'.len_utf8());
+        assert!(error.detail().ends_with('…'));
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        let names: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.name()).collect();
+        assert_eq!(names.len(), Kind::ALL.len());
+    }
+}

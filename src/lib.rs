@@ -1,0 +1,13 @@
+//! dwell: a Kafka-style partitioned delay broker that runs as a sidecar over Redis.
+//!
+//! The modules are listed bottom-up: a module uses only those above it. docs/architecture.md explains the whole.
+
+pub mod clock;
+pub mod codec;
+pub mod error;
+pub mod limits;
+pub mod message;
+pub mod partition;
+pub mod retry;
+pub mod time;
+pub mod topic;

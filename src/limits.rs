@@ -1,0 +1,90 @@
+//! Every limit, with its unit and its reason. Past a limit comes a clear error, never a silent drop.
+
+use std::time::Duration;
+
+/// Bytes of a topic or group name. Names are part of every Redis key and metric label.
+pub const NAME_BYTES_MAX: usize = 100;
+
+/// Bytes of a message id. A 26-character ULID is what dwell makes itself.
+pub const ID_BYTES_MAX: usize = 128;
+
+/// Bytes of a message key.
+pub const KEY_BYTES_MAX: usize = 256;
+
+/// Bytes of one payload. Larger things belong into an object store, their address into the message.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+
+/// Number of `Dwell-Meta-*` entries of one message.
+pub const META_COUNT_MAX: usize = 32;
+
+/// Bytes of all meta names and values of one message together.
+pub const META_BYTES_MAX: usize = 8 * 1024;
+
+/// Bytes of a content type.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 128;
+
+/// Bytes of one stored envelope: the payload and everything that travels with it.
+pub const ENVELOPE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 16 * 1024;
+
+/// Messages in one batch push over HTTP, and deliveries, receipts and ids in one request.
+pub const BATCH_MESSAGES_MAX: usize = 1_000;
+
+/// Bytes of a request body that holds a batch. Larger than [`CALL_BYTES_MAX`], since base64 grows by a third.
+pub const BATCH_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Message ids in one call to the store. Lua's `unpack` fails at 8,000 values, and a call must stay short.
+pub const CALL_IDS_MAX: usize = 1_000;
+
+/// Bytes of bodies in one call to the store, unless a single message is larger.
+pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Message ids that one call of recovery moves: recovery runs beside live traffic.
+pub const RECOVER_IDS_MAX: usize = 250;
+
+/// Longest delay from now to the due time.
+pub const DELAY_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// Longest wait of one `reserve` (long poll).
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Shortest visibility timeout: shorter ones expire on the way to the consumer.
+pub const VISIBILITY_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// Longest visibility timeout, as in SQS. A longer piece of work extends.
+pub const VISIBILITY_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// Most attempts that a topic or message may ask for.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+
+/// Steps of a backoff ladder.
+pub const LADDER_STEPS_MAX: usize = 32;
+
+/// Longest deduplication window.
+pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// Partitions of one topic. Every owned partition costs a lease renewal each third of the lease ttl.
+pub const PARTITIONS_MAX: u16 = 1_024;
+
+/// Groups of one topic. A push writes to all of them in one call.
+pub const GROUPS_MAX: usize = 16;
+
+/// Topics that one broker keeps descriptors of.
+pub const TOPICS_MAX: usize = 10_000;
+
+/// Messages that an owner holds ready in memory, for each partition of a group.
+pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
+
+/// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
+pub const PREFETCH_BYTES_MAX: usize = CALL_BYTES_MAX;
+
+/// Deliveries in flight for each partition of a group. Past it nothing more is handed out until some settle.
+pub const IN_FLIGHT_MAX: usize = 20_000;
+
+/// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
+pub const REASON_BYTES_MAX: usize = 1_024;
+
+/// Open connections of the HTTP listener. One more waits in the accept queue of the kernel.
+pub const CONNECTIONS_MAX: usize = 10_000;
+
+/// Consumers that may wait in `reserve` at the same time, for each group.
+pub const WAITERS_MAX: usize = 10_000;

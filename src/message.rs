@@ -1,0 +1,336 @@
+//! What a message is: its id, its key, its payload and what travels with it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind, Result};
+use crate::limits::{
+    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+};
+use crate::time::Timestamp;
+
+/// Declares a checked, cheaply cloned text.
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the text. # Errors: [`Kind::Invalid`], naming what is wrong.
+            pub fn new(text: impl AsRef<str>) -> Result<Self> {
+                let text = text.as_ref();
+                $check(text).map_err(|why| Error::invalid($field, why))?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Error;
+            fn try_from(text: String) -> Result<Self> {
+                Self::new(text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> String {
+                text.as_str().to_owned()
+            }
+        }
+    };
+}
+
+text_type! {
+    /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    TopicName, "topic", check_name
+}
+
+text_type! {
+    /// The name of a consumer group: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    GroupName, "group", check_name
+}
+
+text_type! {
+    /// A message id, unique in its partition: 1 to 128 visible ASCII characters without spaces.
+    MessageId, "id", check_id
+}
+
+text_type! {
+    /// A message key: 1 to 256 bytes of UTF-8 without control characters. Equal keys share a partition.
+    Key, "key", check_key
+}
+
+impl GroupName {
+    /// The group that every topic is born with.
+    pub fn standard() -> GroupName {
+        GroupName("default".into())
+    }
+}
+
+impl MessageId {
+    /// A new id, sortable by the time it was made.
+    pub fn fresh() -> MessageId {
+        MessageId(ulid::Ulid::new().to_string().into())
+    }
+}
+
+fn check_name(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX {
+        return Err(format!("a name has 1 to {NAME_BYTES_MAX} characters, this one has {}", text.len()));
+    }
+    match text.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-')) {
+        Some(c) => Err(format!("a name has only letters, digits, '.', '_' and '-', not {c:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_id(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        return Err(format!("an id has 1 to {ID_BYTES_MAX} characters, this one has {}", text.len()));
+    }
+    match text.chars().find(|c| !c.is_ascii_graphic()) {
+        Some(c) => Err(format!("an id has only visible ASCII characters without spaces, not {c:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_key(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > KEY_BYTES_MAX {
+        return Err(format!("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {}", text.len()));
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(format!("a key has no control characters, this one has {c:?}")),
+        None => Ok(()),
+    }
+}
+
+/// When a message is due, as the producer says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// So long after it was accepted.
+    In(Duration),
+    /// At this time; a time in the past is due at once.
+    At(Timestamp),
+}
+
+impl Due {
+    /// The due time on the store's clock, fixed at accept. # Errors: [`Kind::Invalid`] past [`DELAY_MAX`].
+    pub fn fix(self, now: Timestamp) -> Result<Timestamp> {
+        let (field, at) = match self {
+            Due::In(delay) => ("delay", now.plus(delay)),
+            Due::At(at) => ("due_at", at.max(now)),
+        };
+        if at > now.plus(DELAY_MAX) {
+            let days = DELAY_MAX.as_secs() / 86_400;
+            return Err(Error::invalid(field, format!("a message is due at most {days} days ahead")));
+        }
+        Ok(at)
+    }
+}
+
+/// A message as a producer offers it.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
+    pub id: Option<MessageId>,
+    /// Decides the partition; without a key the id does.
+    pub key: Option<Key>,
+    /// When it is due.
+    pub due: Due,
+    /// How long after its due time it is still worth delivering; `None` is for ever.
+    pub ttl: Option<Duration>,
+    /// Overrides the topic's number of attempts.
+    pub max_attempts: Option<u32>,
+    /// Media type of the payload, passed through.
+    pub content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    pub meta: Vec<(String, String)>,
+    /// The payload: any bytes, may be empty.
+    pub payload: Bytes,
+}
+
+impl NewMessage {
+    /// A message that is due at once, with everything else left to the defaults.
+    pub fn new(payload: impl Into<Bytes>) -> NewMessage {
+        NewMessage {
+            id: None,
+            key: None,
+            due: Due::In(Duration::ZERO),
+            ttl: None,
+            max_attempts: None,
+            content_type: None,
+            meta: Vec::new(),
+            payload: payload.into(),
+        }
+    }
+
+    /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.
+    pub fn accept(self, now: Timestamp) -> Result<Message> {
+        if self.payload.len() > PAYLOAD_BYTES_MAX {
+            let size = self.payload.len();
+            let detail = format!("`payload`: {size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        if let Some(attempts) = self.max_attempts
+            && !(1..=ATTEMPTS_MAX).contains(&attempts)
+        {
+            return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
+        }
+        check_content_type(self.content_type.as_deref())?;
+        check_meta(&self.meta)?;
+        let due_at = self.due.fix(now)?;
+        Ok(Message {
+            id: self.id.unwrap_or_else(MessageId::fresh),
+            due_at,
+            envelope: Envelope {
+                key: self.key,
+                pushed_at: now,
+                expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
+                max_attempts: self.max_attempts,
+                content_type: self.content_type,
+                meta: self.meta,
+                payload: self.payload,
+            },
+        })
+    }
+}
+
+fn check_content_type(content_type: Option<&str>) -> Result<()> {
+    let Some(text) = content_type else { return Ok(()) };
+    if text.len() > CONTENT_TYPE_BYTES_MAX {
+        return Err(Error::invalid("content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+        return Err(Error::invalid("content_type", "has only visible ASCII characters"));
+    }
+    Ok(())
+}
+
+fn check_meta(meta: &[(String, String)]) -> Result<()> {
+    if meta.len() > META_COUNT_MAX {
+        return Err(Error::invalid("meta", format!("has {} entries, at most {META_COUNT_MAX}", meta.len())));
+    }
+    let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > META_BYTES_MAX {
+        return Err(Error::invalid("meta", format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}")));
+    }
+    let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
+    for (name, value) in meta {
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(Error::invalid("meta", "a name has only lower-case letters, digits, '-', '_' and '.'"));
+        }
+        if value.chars().any(char::is_control) {
+            return Err(Error::invalid("meta", format!("the value of {name:?} has control characters")));
+        }
+    }
+    Ok(())
+}
+
+/// A message as the store keeps it: accepted, with an id and an absolute due time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its id.
+    pub id: MessageId,
+    /// When it is due, on the store's clock. A retry moves the score in the zset, never this.
+    pub due_at: Timestamp,
+    /// Everything else.
+    pub envelope: Envelope,
+}
+
+impl Message {
+    /// What decides the partition: the key, or the id of a message without one.
+    pub fn routing_key(&self) -> &str {
+        self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)
+    }
+}
+
+/// What travels with a message and never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The key, if the producer gave one.
+    pub key: Option<Key>,
+    /// When dwell accepted it, on the store's clock.
+    pub pushed_at: Timestamp,
+    /// From when on it is not delivered any more.
+    pub expires_at: Option<Timestamp>,
+    /// Overrides the topic's number of attempts.
+    pub max_attempts: Option<u32>,
+    /// Media type of the payload.
+    pub content_type: Option<String>,
+    /// Names and values that travel with it.
+    pub meta: Vec<(String, String)>,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_ids_and_keys_have_their_limits() {
+        assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
+        for bad in ["", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
+            assert!(TopicName::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());
+        for bad in ["", "a b", "a\n", "é", &"a".repeat(ID_BYTES_MAX + 1)] {
+            assert!(MessageId::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(Key::new("é".repeat(KEY_BYTES_MAX / 2)).is_ok());
+        for bad in ["", "a\u{0}", &"a".repeat(KEY_BYTES_MAX + 1)] {
+            assert!(Key::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_payload_at_its_limit_is_accepted_and_one_byte_more_is_too_large() {
+        let now = Timestamp::from_ms(1);
+        assert!(NewMessage::new(vec![0; PAYLOAD_BYTES_MAX]).accept(now).is_ok());
+        let error = NewMessage::new(vec![0; PAYLOAD_BYTES_MAX + 1]).accept(now).map(|_| ()).map_err(|e| e.kind());
+        assert_eq!(error, Err(Kind::TooLarge));
+    }
+
+    #[test]
+    fn a_due_time_in_the_past_is_now_and_one_too_far_is_refused() {
+        let now = Timestamp::from_ms(1_000);
+        assert_eq!(Due::At(Timestamp::ZERO).fix(now), Ok(now));
+        assert_eq!(Due::In(DELAY_MAX).fix(now), Ok(now.plus(DELAY_MAX)));
+        assert!(Due::In(DELAY_MAX + Duration::from_millis(1)).fix(now).is_err());
+    }
+
+    #[test]
+    fn meta_has_its_limits() {
+        let many = |n: usize| (0..n).map(|i| (format!("n{i}"), "v".to_owned())).collect::<Vec<_>>();
+        assert!(check_meta(&many(META_COUNT_MAX)).is_ok());
+        assert!(check_meta(&many(META_COUNT_MAX + 1)).is_err());
+        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX - 1))]).is_ok());
+        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX))]).is_err());
+        assert!(check_meta(&[("A".into(), "v".into())]).is_err());
+        assert!(check_meta(&[("a".into(), "\n".into())]).is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Points in time and spans of time, and how people write them. This module reads no clock.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::{SignedDuration, SpanRelativeTo};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A point in time: whole milliseconds since the Unix epoch, never negative.
+///
+/// Written as RFC 3339 in UTC with milliseconds, read as RFC 3339 with any offset or as integer milliseconds.
+///
+/// ```
+/// use dwell::time::Timestamp;
+/// let t: Timestamp = "2026-01-02T03:04:05.678Z".parse()?;
+/// assert_eq!(t, "1767323045678".parse()?);
+/// assert_eq!(t.to_string(), "2026-01-02T03:04:05.678Z");
+/// # Ok::<(), dwell::error::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+/// The last time dwell can write, a day before the year 9999 ends.
+const LAST_MS: u64 = 253_402_207_200_000;
+
+impl Timestamp {
+    /// The Unix epoch.
+    pub const ZERO: Timestamp = Timestamp(0);
+
+    /// From milliseconds since the Unix epoch; values past the year 9999 become its end.
+    pub const fn from_ms(ms: u64) -> Timestamp {
+        Timestamp(if ms > LAST_MS { LAST_MS } else { ms })
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_ms(self) -> u64 {
+        self.0
+    }
+
+    /// This time plus a span, rounded **up** to the millisecond: a delay never shrinks.
+    pub fn plus(self, span: Duration) -> Timestamp {
+        Timestamp::from_ms(self.0.saturating_add(ms_up(span)))
+    }
+
+    /// The span since an earlier time; zero when `earlier` is later.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Whole milliseconds of a span, rounded up.
+pub fn ms_up(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = i64::try_from(self.0).unwrap_or(i64::MAX);
+        let at = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+        write!(f, "{at:.3}")
+    }
+}
+
+impl std::str::FromStr for Timestamp {
+    type Err = crate::error::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_timestamp(text).map_err(|why| crate::error::Error::invalid("time", why))
+    }
+}
+
+/// Reads RFC 3339 or integer Unix milliseconds; the error says what is accepted.
+pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
+    let wanted = "a time like 2026-01-02T03:04:05Z or integer Unix milliseconds";
+    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+        return match text.parse() {
+            Ok(ms) if ms <= LAST_MS => Ok(Timestamp(ms)),
+            _ => Err(format!("{} is past the year 9999; expected {wanted}", quoted(text))),
+        };
+    }
+    let at: jiff::Timestamp = text.parse().map_err(|_| format!("{} is not {wanted}", quoted(text)))?;
+    // Rounded up, so that a due time with microseconds is never early.
+    let ms = at.as_nanosecond().div_euclid(1_000_000) + i128::from(at.as_nanosecond() % 1_000_000 > 0);
+    match u64::try_from(ms) {
+        Ok(ms) if ms <= LAST_MS => Ok(Timestamp(ms)),
+        _ => Err(format!("{} is before 1970 or past the year 9999", quoted(text))),
+    }
+}
+
+/// Reads `30s`, `1h30m`, `30d`, `PT30M` or integer milliseconds; the error says what is accepted.
+///
+/// ```
+/// use dwell::time::parse_span;
+/// use std::time::Duration;
+/// assert_eq!(parse_span("1h30m"), Ok(Duration::from_secs(5_400)));
+/// assert_eq!(parse_span("PT30M"), Ok(Duration::from_secs(1_800)));
+/// assert_eq!(parse_span("250"), Ok(Duration::from_millis(250)));
+/// assert!(parse_span("-5s").unwrap_err().contains("negative"));
+/// ```
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let wanted = "a duration like \"30s\", \"1h30m\", \"30d\", \"PT30M\" or integer milliseconds";
+    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+        let ms = text.parse().map_err(|_| format!("{} is too long", quoted(text)))?;
+        return Ok(Duration::from_millis(ms));
+    }
+    if text.trim_start().starts_with('-') {
+        return Err(format!("{} is negative; expected {wanted}", quoted(text)));
+    }
+    let span: jiff::Span = text.parse().map_err(|_| format!("{} is not {wanted}", quoted(text)))?;
+    if span.get_years() != 0 || span.get_months() != 0 {
+        return Err(format!("{}: years and months have no fixed length; use days, as in \"30d\"", quoted(text)));
+    }
+    let length: SignedDuration =
+        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("{} is too long", quoted(text)))?;
+    Duration::try_from(length).map_err(|_| format!("{} is negative; expected {wanted}", quoted(text)))
+}
+
+/// A span as people write it: `1h30m`, `250ms`; zero is `0s`.
+pub fn show_span(span: Duration) -> String {
+    let length = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+    if length.is_zero() { "0s".to_owned() } else { format!("{length:#}").replace(' ', "") }
+}
+
+/// The input in quotes, cut to a length that fits into an error.
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrInteger {
+            wanted: "a time (RFC 3339 text or integer Unix milliseconds)",
+            parse: parse_timestamp,
+        })
+    }
+}
+
+/// `#[serde(with = "span")]` for a [`Duration`] that people write.
+pub mod span {
+    use super::*;
+
+    /// Writes the span as people would.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&show_span(*span))
+    }
+
+    /// Reads any accepted form.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        deserializer.deserialize_any(TextOrInteger {
+            wanted: "a duration (text like \"30s\" or integer milliseconds)",
+            parse: parse_span,
+        })
+    }
+
+    /// `#[serde(default, with = "span::optional")]` for an optional span.
+    pub mod optional {
+        use super::*;
+
+        /// Writes the span, or nothing.
+        pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+            match span {
+                Some(span) => super::serialize(span, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        /// Reads a span that is there; a missing one is `None` through `default`.
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
+}
+
+/// Accepts what [`parse_timestamp`] or [`parse_span`] accepts, as text or as an integer.
+struct TextOrInteger<T> {
+    wanted: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T> de::Visitor<'_> for TextOrInteger<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.wanted)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.parse)(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, ms: u64) -> Result<T, E> {
+        (self.parse)(&ms.to_string()).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, ms: i64) -> Result<T, E> {
+        (self.parse)(&ms.to_string()).map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_people_write() {
+        let accepted = [
+            ("30s", 30_000),
+            ("1h30m", 5_400_000),
+            ("1h 30m", 5_400_000),
+            ("PT30M", 1_800_000),
+            ("P30D", 2_592_000_000),
+            ("30d", 2_592_000_000),
+            ("2w", 1_209_600_000),
+            ("0", 0),
+            ("0s", 0),
+            ("1500ms", 1_500),
+        ];
+        for (text, ms) in accepted {
+            assert_eq!(parse_span(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "30 parsecs", "-1", "-1s", "1mo", "1y", "99999999999999999999", "1.5", "\u{0}"] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for ms in [0, 1, 250, 1_000, 61_001, 86_400_000, 2_592_000_000] {
+            let span = Duration::from_millis(ms);
+            assert_eq!(parse_span(&show_span(span)), Ok(span), "{}", show_span(span));
+        }
+    }
+
+    #[test]
+    fn times_round_up_and_stay_in_range() {
+        assert_eq!(parse_timestamp("1970-01-01T00:00:00.0001Z"), Ok(Timestamp(1)));
+        assert_eq!(parse_timestamp("1970-01-01T01:00:00+01:00"), Ok(Timestamp(0)));
+        assert!(parse_timestamp("1969-12-31T23:59:59Z").is_err());
+        assert!(parse_timestamp("2026-01-02").is_err());
+        assert!(parse_timestamp("253402207200001").is_err());
+        assert_eq!(Timestamp::from_ms(u64::MAX).to_string(), "9999-12-30T22:00:00.000Z");
+        assert_eq!(Timestamp(5).plus(Duration::from_nanos(1)), Timestamp(6));
+    }
+}

@@ -1,0 +1,167 @@
+//! What a topic is: its name, its groups and its settings.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::limits::{
+    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+};
+use crate::message::{GroupName, TopicName};
+use crate::partition::Partition;
+use crate::retry::Backoff;
+use crate::time::{show_span, span};
+
+/// What can be set for a topic. Every field has a default, so `{}` declares a topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Number of partitions, 1 to 1024; fixed when the topic is made. Default 8.
+    pub partitions: NonZeroU16,
+    /// How long a consumer has before its delivery is nacked, 100 ms to 12 h. Default 30 s.
+    #[serde(with = "span")]
+    pub visibility_timeout: Duration,
+    /// Attempts before a message is dead, 1 to 1000. Default 16.
+    pub max_attempts: u32,
+    /// The delay between attempts.
+    pub backoff: Backoff,
+    /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
+    #[serde(with = "span")]
+    pub dedup_window: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            partitions: NonZeroU16::MIN.saturating_add(7),
+            visibility_timeout: Duration::from_secs(30),
+            max_attempts: 16,
+            backoff: Backoff::default(),
+            dedup_window: Duration::ZERO,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks every range. # Errors: [`crate::error::Kind::Invalid`], naming the field and its range.
+    pub fn check(&self) -> Result<()> {
+        if self.partitions.get() > PARTITIONS_MAX {
+            let why = format!("{} is not in 1 to {PARTITIONS_MAX}", self.partitions);
+            return Err(Error::invalid("partitions", why));
+        }
+        check_visibility_timeout(self.visibility_timeout)?;
+        if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
+            let why = format!("{} is not in 1 to {ATTEMPTS_MAX}", self.max_attempts);
+            return Err(Error::invalid("max_attempts", why));
+        }
+        if self.dedup_window > DEDUP_WINDOW_MAX {
+            return Err(Error::invalid("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
+        }
+        self.backoff.check()
+    }
+}
+
+/// Checks a visibility timeout, wherever it is given. # Errors: [`crate::error::Kind::Invalid`].
+pub fn check_visibility_timeout(timeout: Duration) -> Result<()> {
+    if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
+        return Ok(());
+    }
+    let range = format!("{} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX));
+    Err(Error::invalid("visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
+}
+
+/// A topic as the store knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its name.
+    pub topic: TopicName,
+    /// Grows with every change; a partition that has seen a newer one refuses a push under an older.
+    pub generation: u64,
+    /// The generation at which this topic was made: a topic deleted and made again is another one.
+    pub incarnation: u64,
+    /// True once the topic was deleted: what remains is this tombstone.
+    pub deleted: bool,
+    /// Its groups, each of which gets every message.
+    pub groups: Vec<GroupName>,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+impl Descriptor {
+    /// A topic about to be made, with the group that every topic is born with. The store sets the generation.
+    pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
+        let groups = vec![GroupName::standard()];
+        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, settings }
+    }
+
+    /// The partition of a routing key.
+    pub fn partition_of(&self, routing_key: &str) -> Partition {
+        Partition::of(routing_key, self.settings.partitions)
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.settings.partitions.get()).map(Partition)
+    }
+
+    /// Checks settings and groups. # Errors: [`crate::error::Kind::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
+            return Err(Error::invalid("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
+        }
+        self.settings.check()
+    }
+
+    /// The pair of a group in a partition.
+    pub fn pair(&self, partition: Partition, group: &GroupName) -> Pair {
+        Pair { topic: self.topic.clone(), partition, group: group.clone() }
+    }
+}
+
+/// One group's part of one partition: its own zset and hash pair. The unit of ownership.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pair {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition of it.
+    pub partition: Partition,
+    /// The group.
+    pub group: GroupName,
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}", self.topic, self.partition, self.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_object_is_the_default_and_a_misspelt_field_is_refused() {
+        let read = |text| serde_json::from_str::<Settings>(text);
+        assert_eq!(read("{}").ok(), Some(Settings::default()));
+        assert!(read(r#"{"partition": 3}"#).is_err());
+        assert!(read(r#"{"partitions": 0}"#).is_err());
+        assert!(read(r#"{"partitions": 3, "partitions": 4}"#).is_err());
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let with = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            settings.check()
+        };
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN).is_ok());
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN / 2).is_err());
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MAX * 2).is_err());
+        assert!(with(|s| s.max_attempts = 0).is_err());
+        assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
+        assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
+    }
+}
