@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// A reading of the monotonic clock that also runs while the machine is suspended.
 ///
 /// Lease validity and deadlines are counted on it: a laptop lid or a paused virtual machine must not prolong them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(Duration);
 
 impl Instant {

@@ -2,12 +2,15 @@
 //!
 //! The modules are listed bottom-up: a module uses only those above it. docs/architecture.md explains the whole.
 
-pub mod clock;
-pub mod codec;
 pub mod error;
 pub mod limits;
+pub mod time;
+pub mod clock;
 pub mod message;
 pub mod partition;
 pub mod retry;
-pub mod time;
 pub mod topic;
+pub mod codec;
+pub mod metrics;
+pub mod tasks;
+pub mod store;

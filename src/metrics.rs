@@ -1,0 +1,264 @@
+//! Every metric. The only user of prometheus.
+//!
+//! Labels are bounded: topics past [`TOPIC_LABELS_MAX`] share the label `other`.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::error::{Error, Kind, Result};
+use crate::message::{GroupName, TopicName};
+
+/// Topics (and groups) with series of their own.
+pub const TOPIC_LABELS_MAX: usize = 200;
+
+/// Buckets for lateness: a millisecond matters, an hour is all the same.
+const LATENESS_BUCKETS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3_600.0];
+
+/// Buckets for calls and requests.
+const CALL_BUCKETS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
+
+/// The metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    labels: Mutex<HashSet<String>>,
+    pushes: IntCounterVec,
+    deliveries: IntCounterVec,
+    settled: IntCounterVec,
+    lateness: HistogramVec,
+    handling: HistogramVec,
+    messages: IntGaugeVec,
+    oldest_ready_age: GaugeVec,
+    leases_owned: IntGaugeVec,
+    /// Pairs taken over from an owner that left reservations behind.
+    pub takeovers: IntCounter,
+    /// Times that an owner found its pair under another epoch, or the store rewound.
+    pub leases_lost: IntCounter,
+    /// Ids found without a body, or bodies found nowhere: repaired, and a reason to look.
+    pub repairs: IntCounter,
+    /// 1 while the store answers.
+    pub store_up: IntGauge,
+    /// Local clock minus store clock, in seconds.
+    pub clock_offset: Gauge,
+    store_calls: HistogramVec,
+    store_errors: IntCounterVec,
+    http_requests: IntCounterVec,
+    http_seconds: HistogramVec,
+    /// Open HTTP connections.
+    pub http_connections: IntGauge,
+}
+
+impl Metrics {
+    /// All metrics at zero. # Errors: [`Kind::Bug`] when two metrics share a name.
+    pub fn new() -> Result<Metrics> {
+        let make = Maker(Registry::new());
+        let metrics = Metrics {
+            pushes: make.counters("dwell_pushes_total", "Messages pushed, by outcome.", &["topic", "outcome"])?,
+            deliveries: make.counters("dwell_deliveries_total", "Messages handed out.", &["topic", "group", "kind"])?,
+            settled: make.counters("dwell_settled_total", "Deliveries settled.", &["topic", "group", "outcome"])?,
+            lateness: make.histograms(
+                "dwell_lateness_seconds",
+                "From due to hand-over.",
+                &["topic", "group"],
+                &LATENESS_BUCKETS,
+            )?,
+            handling: make.histograms(
+                "dwell_handling_seconds",
+                "From hand-over to ack.",
+                &["topic", "group"],
+                &LATENESS_BUCKETS,
+            )?,
+            messages: make.gauges("dwell_messages", "Messages by state.", &["topic", "group", "state"])?,
+            oldest_ready_age: make.register(GaugeVec::new(
+                Opts::new("dwell_oldest_ready_age_seconds", "Age of the oldest ready message."),
+                &["topic", "group"],
+            ))?,
+            leases_owned: make.gauges("dwell_leases_owned", "Partitions owned.", &["topic", "group"])?,
+            takeovers: make.counter("dwell_takeovers_total", "Pairs taken over with reservations of another epoch.")?,
+            leases_lost: make.counter("dwell_leases_lost_total", "Epochs lost to another owner or a data loss.")?,
+            repairs: make
+                .counter("dwell_repairs_total", "Ids without body or bodies without place that were repaired.")?,
+            store_up: make.gauge("dwell_redis_up", "1 while the store answers.")?,
+            clock_offset: make.register(Gauge::new(
+                "dwell_clock_offset_seconds",
+                "How far the local clock is ahead of the store's.",
+            ))?,
+            store_calls: make.histograms(
+                "dwell_redis_call_seconds",
+                "Calls to the store.",
+                &["verb"],
+                &CALL_BUCKETS,
+            )?,
+            store_errors: make.counters("dwell_redis_errors_total", "Failed calls to the store.", &["kind"])?,
+            http_requests: make.counters("dwell_http_requests_total", "HTTP requests answered.", &["route", "code"])?,
+            http_seconds: make.histograms("dwell_http_request_seconds", "HTTP requests.", &["route"], &CALL_BUCKETS)?,
+            http_connections: make.gauge("dwell_http_connections", "Open HTTP connections.")?,
+            labels: Mutex::default(),
+            registry: make.0.clone(),
+        };
+        let info = make.gauges("dwell_build_info", "1; the version is the label.", &["version"])?;
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        for kind in Kind::ALL {
+            metrics.store_errors.with_label_values(&[kind.name()]);
+        }
+        Ok(metrics)
+    }
+
+    /// The series of one topic.
+    pub fn topic(&self, topic: &TopicName) -> TopicMetrics {
+        let topic = self.label(topic.as_str());
+        let outcome = |name| self.pushes.with_label_values(&[topic.as_str(), name]);
+        TopicMetrics {
+            stored: outcome("stored"),
+            duplicate: outcome("duplicate"),
+            buffered: outcome("buffered"),
+            failed: outcome("failed"),
+        }
+    }
+
+    /// The series of one group of a topic.
+    pub fn group(&self, topic: &TopicName, group: &GroupName) -> GroupMetrics {
+        let topic = self.label(topic.as_str());
+        let group = self.label(group.as_str());
+        let labels = [topic.as_str(), group.as_str()];
+        let settled = |name| self.settled.with_label_values(&[labels[0], labels[1], name]);
+        GroupMetrics {
+            first: self.deliveries.with_label_values(&[labels[0], labels[1], "first"]),
+            retry: self.deliveries.with_label_values(&[labels[0], labels[1], "retry"]),
+            acked: settled("acked"),
+            nacked: settled("nacked"),
+            timed_out: settled("timed_out"),
+            expired: settled("expired"),
+            buried: settled("buried"),
+            stale: settled("stale"),
+            lateness: self.lateness.with_label_values(&labels),
+            handling: self.handling.with_label_values(&labels),
+            leases_owned: self.leases_owned.with_label_values(&labels),
+        }
+    }
+
+    /// Sets how many messages of a group are in each state, and how old the oldest ready one is.
+    pub fn set_depth(&self, topic: &TopicName, group: &GroupName, states: &[(&str, u64)], oldest_ready_age: Duration) {
+        let topic = self.label(topic.as_str());
+        let group = self.label(group.as_str());
+        for (state, count) in states {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.messages.with_label_values(&[topic.as_str(), group.as_str(), state]).set(count);
+        }
+        self.oldest_ready_age.with_label_values(&[&topic, &group]).set(oldest_ready_age.as_secs_f64());
+    }
+
+    /// Counts a call to the store.
+    pub fn store_call(&self, verb: &str, took: Duration, failed: Option<Kind>) {
+        self.store_calls.with_label_values(&[verb]).observe(took.as_secs_f64());
+        if let Some(kind) = failed {
+            self.store_errors.with_label_values(&[kind.name()]).inc();
+        }
+    }
+
+    /// Counts an answered HTTP request. `route` is a pattern, never a path.
+    pub fn http_request(&self, route: &str, code: u16, took: Duration) {
+        self.http_requests.with_label_values(&[route, &code.to_string()]).inc();
+        self.http_seconds.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    /// The Prometheus text format.
+    pub fn text(&self) -> Result<String> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(|error| Error::bug(error.to_string()))?;
+        String::from_utf8(text).map_err(|error| Error::bug(error.to_string()))
+    }
+
+    fn label(&self, name: &str) -> String {
+        let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        if labels.contains(name) || (labels.len() < TOPIC_LABELS_MAX && labels.insert(name.to_owned())) {
+            name.to_owned()
+        } else {
+            "other".to_owned()
+        }
+    }
+}
+
+/// What a topic counts.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // The names are the label values.
+pub struct TopicMetrics {
+    pub stored: IntCounter,
+    pub duplicate: IntCounter,
+    pub buffered: IntCounter,
+    pub failed: IntCounter,
+}
+
+/// What a group counts.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // The names are the label values.
+pub struct GroupMetrics {
+    pub first: IntCounter,
+    pub retry: IntCounter,
+    pub acked: IntCounter,
+    pub nacked: IntCounter,
+    pub timed_out: IntCounter,
+    pub expired: IntCounter,
+    pub buried: IntCounter,
+    pub stale: IntCounter,
+    pub lateness: Histogram,
+    pub handling: Histogram,
+    pub leases_owned: IntGauge,
+}
+
+/// Makes metrics and registers them.
+struct Maker(Registry);
+
+impl Maker {
+    fn register<T: prometheus::core::Collector + Clone + 'static>(&self, metric: prometheus::Result<T>) -> Result<T> {
+        let bug = |error: prometheus::Error| Error::bug(error.to_string());
+        let metric = metric.map_err(bug)?;
+        self.0.register(Box::new(metric.clone())).map_err(bug)?;
+        Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {
+        self.register(IntCounter::new(name, help))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge> {
+        self.register(IntGauge::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> Result<HistogramVec> {
+        self.register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_past_the_limit_share_a_label() -> Result<()> {
+        let metrics = Metrics::new()?;
+        for n in 0..TOPIC_LABELS_MAX + 50 {
+            metrics.topic(&TopicName::new(format!("t{n}"))?).stored.inc();
+        }
+        let text = metrics.text()?;
+        let series = text.lines().filter(|l| l.starts_with("dwell_pushes_total") && l.contains("stored")).count();
+        assert_eq!(series, TOPIC_LABELS_MAX + 1);
+        assert!(text.contains(r#"dwell_pushes_total{outcome="stored",topic="other"} 50"#), "{text}");
+        Ok(())
+    }
+}

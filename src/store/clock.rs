@@ -1,0 +1,94 @@
+//! The store's clock as this process knows it, between two answers of the store.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use crate::clock::{Clock, Instant};
+use crate::time::Timestamp;
+
+/// No answer has been seen yet.
+const UNKNOWN: i64 = i64::MIN;
+
+/// An estimate of the store's clock that is on the safe side both ways: [`StoreClock::now`] is never behind it, so a due
+/// time fixed with it is never early; [`StoreClock::reaches`] is never ahead of it, so who sleeps until then finds the
+/// message due.
+#[derive(Debug)]
+pub struct StoreClock {
+    clock: Clock,
+    /// Store time minus monotonic time at the send of the last answered call, in microseconds.
+    sent_offset_us: AtomicI64,
+    /// Store time minus monotonic time at the receipt of the same answer, in microseconds.
+    received_offset_us: AtomicI64,
+}
+
+impl StoreClock {
+    /// A store clock that is the local wall clock until an answer says otherwise.
+    pub fn new(clock: Clock) -> StoreClock {
+        StoreClock { clock, sent_offset_us: AtomicI64::new(UNKNOWN), received_offset_us: AtomicI64::new(UNKNOWN) }
+    }
+
+    /// The local clock behind it.
+    pub fn local(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Takes the store's time from an answer to a call that was sent at `sent`.
+    pub fn observe(&self, sent: Instant, store_us: u64) {
+        let store_us = i64::try_from(store_us).unwrap_or(i64::MAX);
+        self.sent_offset_us.store(store_us - instant_us(sent), Ordering::Relaxed);
+        self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
+    }
+
+    /// The store's time now, never behind it.
+    pub fn now(&self) -> Timestamp {
+        match self.sent_offset_us.load(Ordering::Relaxed) {
+            UNKNOWN => self.clock.now(),
+            _ if self.clock.manual_now().is_some() => self.clock.now(),
+            offset => {
+                let us = u64::try_from(instant_us(self.clock.instant()).saturating_add(offset)).unwrap_or(0);
+                Timestamp::from_ms(us.div_ceil(1_000))
+            }
+        }
+    }
+
+    /// The local instant at which the store's clock has surely reached `at`.
+    pub fn reaches(&self, at: Timestamp) -> Instant {
+        let now = self.clock.instant();
+        match self.received_offset_us.load(Ordering::Relaxed) {
+            UNKNOWN => now.plus(at.since(self.clock.now())),
+            _ if self.clock.manual_now().is_some() => now.plus(at.since(self.clock.now())),
+            offset => {
+                let at_us = i64::try_from(at.as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
+                let left = at_us.saturating_sub(instant_us(now).saturating_add(offset));
+                now.plus(Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+            }
+        }
+    }
+
+    /// How far the local wall clock is ahead of the store's, in seconds; negative when behind.
+    pub fn local_ahead_seconds(&self) -> f64 {
+        let (local, store) = (self.clock.now().as_ms(), self.now().as_ms());
+        (local as f64 - store as f64) / 1_000.0
+    }
+}
+
+fn instant_us(instant: Instant) -> i64 {
+    i64::try_from(instant.since(Instant::default()).as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_is_late_for_due_times_and_sure_for_sleepers() {
+        let clock = StoreClock::new(Clock::System);
+        let sent = clock.local().instant();
+        std::hint::black_box((0..10_000).sum::<u64>());
+        clock.observe(sent, 5_000_000_000_500);
+        assert!(clock.now() >= Timestamp::from_ms(5_000_000_001));
+        let at = Timestamp::from_ms(5_000_000_100);
+        let left = clock.reaches(at).since(clock.local().instant());
+        assert!(left <= Duration::from_millis(100) && left > Duration::from_millis(50), "{left:?}");
+    }
+}

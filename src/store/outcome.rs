@@ -1,0 +1,309 @@
+//! What goes into a store's verbs and what comes out of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{MemberId, Owner};
+use crate::codec::{DeadReason, DeadRecord};
+use crate::error::Result;
+use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::message::{Message, MessageId};
+use crate::time::Timestamp;
+
+/// What a store is, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// `embedded` or `redis`.
+    pub kind: &'static str,
+    /// Where it is, without secrets.
+    pub location: String,
+    /// In one sentence: what a 201 survives, and what it does not.
+    pub durability: String,
+}
+
+/// Whether a push comes from a producer now, or is offered again from a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PushKind {
+    /// From a producer that waits for the answer.
+    Live,
+    /// From a log: a message that was cancelled meanwhile stays away.
+    Replay,
+}
+
+/// What became of one pushed message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the store.
+    Stored,
+    /// Its id was there already; nothing changed.
+    Duplicate,
+}
+
+/// Where a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Due later.
+    Scheduled,
+    /// Due and not taken.
+    Ready,
+    /// Reserved by the owner of its pair.
+    InFlight,
+    /// Dead since then.
+    Dead {
+        /// When it died.
+        died_at: Timestamp,
+        /// Why.
+        record: DeadRecord,
+    },
+}
+
+impl State {
+    /// The stable name, as in the API and in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Scheduled => "scheduled",
+            State::Ready => "ready",
+            State::InFlight => "in_flight",
+            State::Dead { .. } => "dead",
+        }
+    }
+}
+
+/// One message, looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peeked {
+    /// The message.
+    pub message: Message,
+    /// Where it is.
+    pub state: State,
+    /// When it is tried next; only while scheduled or ready.
+    pub next_at: Option<Timestamp>,
+    /// Attempts that were charged.
+    pub attempts: u32,
+}
+
+/// What a pair holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PairStats {
+    /// Due later.
+    pub scheduled: u64,
+    /// Due and not taken.
+    pub ready: u64,
+    /// Reserved by the owner.
+    pub in_flight: u64,
+    /// Dead.
+    pub dead: u64,
+    /// The earliest due time of what is scheduled or ready.
+    pub head: Option<Timestamp>,
+    /// For how long the oldest ready message has been due.
+    pub oldest_ready_age: Option<Duration>,
+    /// Whose lease it is.
+    pub owner: Option<MemberId>,
+}
+
+/// A position in the dead messages of a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadCursor {
+    /// When the last message before it died.
+    pub died_at: Timestamp,
+    /// Its id.
+    pub id: MessageId,
+}
+
+/// A dead message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dead {
+    /// Its id.
+    pub id: MessageId,
+    /// When it died.
+    pub died_at: Timestamp,
+    /// Why, after how many attempts.
+    pub record: DeadRecord,
+    /// The message; an error when its body is unreadable.
+    pub message: Result<Message>,
+}
+
+/// A page of dead messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadPage {
+    /// The messages, oldest death first.
+    pub dead: Vec<Dead>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<DeadCursor>,
+}
+
+/// The outcome of an acquisition.
+pub enum Acquired {
+    /// The lease is taken, under a new epoch.
+    Owned(Box<dyn Owner>),
+    /// Another member has it.
+    Held {
+        /// Who has it.
+        by: MemberId,
+        /// How long its lease still runs, if nobody prolongs it.
+        expires_in: Duration,
+    },
+}
+
+impl fmt::Debug for Acquired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Acquired::Owned(owner) => write!(f, "Owned({})", owner.epoch()),
+            Acquired::Held { by, expires_in } => write!(f, "Held({by}, {expires_in:?})"),
+        }
+    }
+}
+
+/// The outcome of a renewal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs on; and what the store saw on the way.
+    Kept(Glance),
+    /// Another epoch, or another member, has the pair.
+    Lost {
+        /// Who has the lease now, if anyone.
+        by: Option<MemberId>,
+    },
+}
+
+/// What a renewal sees of a pair: the safety look that makes a lost wake harmless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// The earliest due time in the zset.
+    pub head: Option<Timestamp>,
+    /// The generation of the topic that the partition has seen.
+    pub generation: u64,
+}
+
+/// The outcome of one page of recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Messages that were scheduled again.
+    pub messages: usize,
+    /// Whether older epochs still hold something.
+    pub more: bool,
+}
+
+/// How much one reservation may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReserveLimit {
+    /// Messages, 1 to [`CALL_IDS_MAX`].
+    pub messages: usize,
+    /// Bytes of bodies; one message is taken even if it is larger.
+    pub bytes: usize,
+}
+
+impl Default for ReserveLimit {
+    fn default() -> ReserveLimit {
+        ReserveLimit { messages: CALL_IDS_MAX, bytes: CALL_BYTES_MAX }
+    }
+}
+
+/// The name of a reservation: its number within the owner's epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reservation(pub u64);
+
+/// The outcome of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    /// Its name, for settling.
+    pub reservation: Reservation,
+    /// What was due, oldest first; may be empty.
+    pub messages: Vec<ReservedMessage>,
+    /// The earliest due time of what is left in the zset.
+    pub head: Option<Timestamp>,
+    /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
+    pub dropped: usize,
+    /// Bodies in the hash that are not in the zset: what the owner must hold unsettled, or something is amiss.
+    pub unsettled: u64,
+}
+
+/// One reserved message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// When it became due, or due again after a retry.
+    pub ready_at: Timestamp,
+    /// Attempts charged before.
+    pub attempts: u32,
+    /// Bytes of its body.
+    pub bytes: usize,
+    /// The message; an error when its body is unreadable.
+    pub message: Result<Message>,
+}
+
+/// Decisions about reserved messages, applied all or none. At most [`CALL_IDS_MAX`] ids altogether.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// Done, or expired: gone for good.
+    pub acked: Vec<MessageId>,
+    /// Failed: scheduled again.
+    pub retried: Vec<Retried>,
+    /// Never handed out: scheduled again without a charge.
+    pub returned: Vec<Returned>,
+    /// Dead.
+    pub buried: Vec<Buried>,
+    /// For every reservation that lost a message other than by ack, and for every one with nothing left:
+    /// the ids that remain.
+    pub remaining: Vec<(Reservation, Vec<MessageId>)>,
+    /// How long the acked ids are remembered as duplicates; zero is not at all.
+    pub dedup_window: Duration,
+}
+
+impl Settlement {
+    /// Number of decisions.
+    pub fn len(&self) -> usize {
+        self.acked.len() + self.retried.len() + self.returned.len() + self.buried.len()
+    }
+
+    /// Whether there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.remaining.is_empty()
+    }
+}
+
+/// A failed message, to be tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retried {
+    /// Its id.
+    pub id: MessageId,
+    /// When it is due again.
+    pub next_at: Timestamp,
+    /// Attempts charged now, absolute, so that a repeat does not count twice.
+    pub attempts: u32,
+}
+
+/// A message given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Returned {
+    /// Its id.
+    pub id: MessageId,
+    /// The due time it goes back to.
+    pub ready_at: Timestamp,
+}
+
+/// A message that dies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buried {
+    /// Its id.
+    pub id: MessageId,
+    /// Why.
+    pub record: DeadRecord,
+}
+
+impl Buried {
+    /// Why it dies, for metrics.
+    pub fn reason(&self) -> DeadReason {
+        self.record.reason
+    }
+}
+
+/// An attempt that is charged before it is handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The message.
+    pub id: MessageId,
+    /// Attempts charged now, absolute.
+    pub attempts: u32,
+}

@@ -1,0 +1,126 @@
+//! Announcements of earlier heads: who sleeps until a head is due is woken when an earlier message arrives.
+//!
+//! A wake may be lost and may be false; it only shortens a sleep. A lost one costs at most a third of the lease ttl.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+use crate::message::TopicName;
+use crate::partition::Partition;
+
+type Place = (TopicName, Partition);
+type Sleepers = HashMap<Place, Vec<Arc<Notify>>>;
+
+/// Who wants to be woken, by topic and partition.
+#[derive(Debug, Clone)]
+pub struct Wakes {
+    sleepers: Arc<Mutex<Sleepers>>,
+    /// Counts changes of the set of places, for a store that has to subscribe to each.
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Wakes {
+    fn default() -> Wakes {
+        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Wakes {
+    /// Asks to be woken through `notify` until the returned guard is dropped.
+    pub fn subscribe(&self, topic: TopicName, partition: Partition, notify: Arc<Notify>) -> Wake {
+        let place = (topic, partition);
+        let mut sleepers = self.lock();
+        let here = sleepers.entry(place.clone()).or_default();
+        let first = here.is_empty();
+        here.push(notify.clone());
+        drop(sleepers);
+        if first {
+            self.changed();
+        }
+        Wake { wakes: self.clone(), place, notify }
+    }
+
+    /// Wakes who sleeps at this place.
+    pub fn wake(&self, topic: &TopicName, partition: Partition) {
+        if let Some(sleepers) = self.lock().get(&(topic.clone(), partition)) {
+            sleepers.iter().for_each(|notify| notify.notify_one());
+        }
+    }
+
+    /// Wakes everyone: wakes may have been lost.
+    pub fn wake_all(&self) {
+        for sleepers in self.lock().values() {
+            sleepers.iter().for_each(|notify| notify.notify_one());
+        }
+    }
+
+    /// The places where someone sleeps.
+    pub fn places(&self) -> Vec<(TopicName, Partition)> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Changes whenever [`Wakes::places`] does.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        // Nothing panics while the lock is held; if it did, the map would still be whole.
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As long as this lives, its owner is woken.
+#[derive(Debug)]
+pub struct Wake {
+    wakes: Wakes,
+    place: Place,
+    notify: Arc<Notify>,
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        let mut sleepers = self.wakes.lock();
+        let mut gone = false;
+        if let Entry::Occupied(mut here) = sleepers.entry(self.place.clone()) {
+            here.get_mut().retain(|notify| !Arc::ptr_eq(notify, &self.notify));
+            gone = here.get().is_empty();
+            if gone {
+                here.remove();
+            }
+        }
+        drop(sleepers);
+        if gone {
+            self.wakes.changed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[tokio::test]
+    async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {
+        let (wakes, topic, notify) = (Wakes::default(), TopicName::new("orders")?, Arc::new(Notify::new()));
+        let mut changes = wakes.changes();
+        let wake = wakes.subscribe(topic.clone(), Partition(3), notify.clone());
+        assert!(changes.has_changed().is_ok_and(|changed| changed));
+        changes.mark_unchanged();
+        wakes.wake(&topic, Partition(2));
+        wakes.wake(&topic, Partition(3));
+        notify.notified().await;
+        drop(wake);
+        assert!(wakes.places().is_empty());
+        assert!(changes.has_changed().is_ok_and(|changed| changed));
+        Ok(())
+    }
+}
