@@ -14,3 +14,5 @@ pub mod codec;
 pub mod metrics;
 pub mod tasks;
 pub mod store;
+pub mod dispatch;
+pub mod broker;
