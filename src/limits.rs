@@ -88,3 +88,6 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
+
+/// Messages that a group may hold in one partition, dead ones not counted.
+pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;

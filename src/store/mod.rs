@@ -8,6 +8,7 @@ mod clock;
 mod epoch;
 mod outcome;
 mod wake;
+pub mod redis;
 
 use std::time::Duration;
 
