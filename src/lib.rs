@@ -14,5 +14,6 @@ pub mod codec;
 pub mod metrics;
 pub mod tasks;
 pub mod store;
+pub mod lease;
 pub mod dispatch;
 pub mod broker;

@@ -314,7 +314,7 @@ impl Shared {
         match status.as_str() {
             "OK" => {
                 let line = reply.text()?;
-                let owner = RedisOwner::new(self.clone(), keys, partition.seen, member.clone(), epoch, line);
+                let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, line);
                 Ok(Acquired::Owned(Box::new(owner)))
             }
             "HELD" => {

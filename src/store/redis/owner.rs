@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::Shared;
-use super::keys::PairKeys;
+use super::keys::{PairKeys, PartitionKeys};
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::clock::{Clock, Instant};
@@ -16,9 +16,11 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::store::{
-    Charge, Epoch, MemberId, Owner, Recovered, Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
+    Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
+    ReservedMessage, Settlement,
 };
 use crate::time::Timestamp;
+use crate::topic::Pair;
 
 /// The pause before an unanswered call is repeated: from the first to the longest.
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -30,6 +32,7 @@ pub(super) struct RedisOwner {
     shared: Arc<Shared>,
     keys: PairKeys,
     seen: String,
+    wake: String,
     member: MemberId,
     epoch: Epoch,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
@@ -42,15 +45,11 @@ pub(super) struct RedisOwner {
 }
 
 impl RedisOwner {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        keys: PairKeys,
-        seen: String,
-        member: MemberId,
-        epoch: Epoch,
-        line: String,
-    ) -> RedisOwner {
-        RedisOwner { shared, keys, seen, member, epoch, line, seq: 0, out: false, body_bytes: BODY_BYTES_GUESS }
+    pub(super) fn new(shared: Arc<Shared>, pair: &Pair, member: MemberId, epoch: Epoch, line: String) -> RedisOwner {
+        let keys = shared.keys.pair(pair);
+        let PartitionKeys { seen, wake, .. } = shared.keys.partition(&pair.topic, pair.partition);
+        let body_bytes = BODY_BYTES_GUESS;
+        RedisOwner { shared, keys, seen, wake, member, epoch, line, seq: 0, out: false, body_bytes }
     }
 
     /// Begins a call of the chain.
@@ -81,6 +80,10 @@ impl RedisOwner {
         self.seq += 1;
         self.out = false;
         Ok(reply)
+    }
+
+    fn lost(&self) -> Error {
+        Error::stale(format!("epoch {} owns the pair no more", self.epoch))
     }
 
     /// Makes a call until it is answered. With the answer comes when it was sent, if it was sent only once.
@@ -119,9 +122,27 @@ impl Owner for RedisOwner {
             "OK" => {
                 reply.number()?;
                 let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-                Ok(Recovered { messages, more: reply.number()? == 1 })
+                Ok(Recovered { messages, more: reply.number()? == 1, orphans: reply.number()? })
             }
-            _ => Err(Error::stale(format!("epoch {} owns the pair no more", self.epoch))),
+            _ => Err(self.lost()),
+        }
+    }
+
+    async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash].map(String::as_str);
+        let call = Call::new(&SCRIPTS.repair, &keys)
+            .arg(self.epoch.to_string())
+            .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
+            .arg(self.shared.time_override());
+        let (mut reply, _) = self.repeat(&call).await?;
+        match reply.text()?.as_str() {
+            "OK" => {
+                reply.number()?;
+                let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+                let next = Some(reply.text()?).filter(|cursor| cursor != "0").map(RepairCursor);
+                Ok(Repaired { messages, next })
+            }
+            _ => Err(self.lost()),
         }
     }
 
@@ -169,7 +190,7 @@ impl Owner for RedisOwner {
     }
 
     async fn release(self: Box<Self>) -> Result<()> {
-        let call = Call::new(&SCRIPTS.release, &[&self.keys.lease, &self.keys.reservations])
+        let call = Call::new(&SCRIPTS.release, &[&self.keys.lease, &self.keys.reservations, &self.wake])
             .arg(self.member.as_str())
             .arg(self.epoch.to_string())
             .arg(format!("{}.-/0/", self.epoch.number()))

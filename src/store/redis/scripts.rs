@@ -52,6 +52,7 @@ scripts! {
     renew: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
+    repair: "#!lua flags=allow-oom", "_time";
     reserve: "#!lua flags=allow-oom", "_time", "_chain";
     settle: "#!lua flags=allow-oom", "_time", "_chain";
     start: "#!lua flags=allow-oom", "_time", "_chain";
