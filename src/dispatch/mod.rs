@@ -142,11 +142,8 @@ impl Dispatch {
         }
         let clock = self.store.clock().local();
         let until = clock.instant().plus(wait.max(SHORT_POLL));
-        let attended = self.attended_until().is_some_and(|until| clock.instant() < until);
         let _waiting = Waiting::new(self, max);
-        if !attended {
-            self.kick_all();
-        }
+        let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
             let mut arrival = std::pin::pin!(self.arrivals.notified());
@@ -156,6 +153,11 @@ impl Dispatch {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
                 return Ok(deliveries);
+            }
+            if !kicked {
+                // The loops may have given everything back, or wait for a consumer before they charge attempts.
+                self.kick_all();
+                kicked = true;
             }
             tokio::select! {
                 () = arrival => {}

@@ -113,15 +113,14 @@ impl PairLoop {
 
     /// Schedules again what older epochs hold, before anything is reserved.
     async fn recover(&self, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
-        let (mut recovered, mut orphans) = (0, 0);
-        loop {
+        let mut recovered = 0;
+        let orphans = loop {
             let page = owner.recover().await?;
             recovered += page.messages;
-            orphans = page.orphans;
             if !page.more {
-                break;
+                break page.orphans;
             }
-        }
+        };
         if orphans > 0 {
             self.repair(&mut owner, orphans).await?;
         }
