@@ -122,14 +122,15 @@ impl Dispatch {
         self.closed.cancel();
     }
 
-    /// Whether the topic is gone or the process stops.
+    /// Whether it hands nothing more out.
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// How many messages are reserved here and not handed out, by partition: they count as ready.
-    pub fn held(&self) -> Vec<(Partition, usize)> {
-        self.pairs().iter().map(|(partition, owned)| (*partition, owned.table().held())).collect()
+    /// How many messages of a partition are reserved here and not handed out: they count as ready.
+    pub fn held(&self, partition: Partition) -> usize {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        pairs.get(&partition).map_or(0, |owned| owned.table().held())
     }
 
     /// Waits for deliveries: up to `max`, empty when `wait` is over or dispatch is closed.

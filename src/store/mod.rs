@@ -5,6 +5,7 @@
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
 mod clock;
+pub mod embedded;
 mod epoch;
 mod outcome;
 mod wake;
