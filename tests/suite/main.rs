@@ -3,3 +3,5 @@
 mod support;
 
 mod conformance;
+mod delivery;
+mod ownership_model;

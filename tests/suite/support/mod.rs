@@ -1,6 +1,7 @@
 //! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
 
 mod redis;
+mod running;
 mod topic;
 mod world;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 
+pub(crate) use self::running::Running;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::World;
 

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::clock::{Clock, Manual};
-use dwell::error::Result;
+use dwell::error::{Error, Result};
 use dwell::message::{GroupName, TopicName};
 use dwell::metrics::Metrics;
-use dwell::store::Store;
 use dwell::store::embedded::Embedded;
 use dwell::store::redis::{Redis, RedisOptions};
+use dwell::store::{Acquired, MemberId, Owner, Store};
 use dwell::tasks::Tasks;
 use dwell::time::Timestamp;
-use dwell::topic::{Descriptor, Settings};
+use dwell::topic::{Descriptor, Pair, Settings};
 use tempfile::TempDir;
 
 use super::redis::RedisServer;
-use super::{TestTopic, failed};
+use super::{LEASE, TestTopic, eventually, failed};
 
 /// When every story begins.
 const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
@@ -52,6 +52,32 @@ impl World {
         let (run, stop) = (store.clone(), background.stopping());
         background.start(async move { run.run(stop).await });
         World { store, time, background, _needs: needs }
+    }
+
+    /// Lets everything run that can, until all of it waits for the clock or for someone else.
+    pub(crate) async fn settled(&self) {
+        // Real stores answer over real sockets and disks, so this is a bounded number of turns, not a proof.
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        let _ = self.store.ping().await;
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Asks until it is true.
+    pub(crate) async fn until(&self, what: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
+        eventually(what, async || Ok(ask().await?.then_some(()))).await
+    }
+
+    /// Takes a pair from a member that is alive, as its lapsed lease would let someone do.
+    pub(crate) async fn steal(&self, pair: &Pair, from: &MemberId) -> Result<Box<dyn Owner>> {
+        let generation = self.store.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
+        match self.store.acquire(pair, from, LEASE, generation).await? {
+            Acquired::Owned(owner) => Ok(owner),
+            held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
+        }
     }
 
     /// Moves the clock.
