@@ -4,3 +4,6 @@ mod support;
 
 mod conformance;
 mod embedded;
+mod random_ops;
+mod volume;
+mod crash_embedded;
