@@ -5,3 +5,7 @@ mod support;
 mod conformance;
 mod delivery;
 mod ownership_model;
+mod embedded;
+mod random_ops;
+mod volume;
+mod crash_embedded;
