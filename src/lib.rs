@@ -16,3 +16,5 @@ pub mod tasks;
 pub mod store;
 pub mod dispatch;
 pub mod broker;
+pub mod http;
+pub mod server;
