@@ -109,3 +109,9 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
+
+/// Messages that a group may hold in one partition, dead ones not counted.
+pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;
+/// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it
+/// is restarted, and acknowledging what is there needs room too. More than a few calls write between two looks.
+pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
