@@ -12,12 +12,14 @@ use crate::error::{Error, Result};
 use crate::http::{self, App, Connections, Listen, Listener};
 use crate::limits::BODY_TIMEOUT;
 use crate::metrics::Metrics;
+use crate::store::embedded::Embedded;
+use crate::store::redis::{Redis, RedisOptions};
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 
 /// Which store, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreKind {
+pub enum StoreOptions {
     /// The embedded store: one process owns its directory.
     Embedded {
         /// The directory; made if it is not there.
@@ -31,6 +33,8 @@ pub enum StoreKind {
         prefix: String,
         /// How long one call may take.
         timeout: Duration,
+        /// Whether to start although Redis may evict keys.
+        allow_eviction: bool,
     },
 }
 
@@ -40,7 +44,7 @@ pub struct ServerOptions {
     /// Where to listen.
     pub listen: Listen,
     /// The store.
-    pub store: StoreKind,
+    pub store: StoreOptions,
     /// How the broker behaves.
     pub broker: broker::Options,
     /// How connections are treated.
@@ -53,7 +57,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
-    pub fn new(listen: Listen, store: StoreKind, broker: broker::Options) -> ServerOptions {
+    pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         ServerOptions { listen, store, broker, connections, body_timeout: BODY_TIMEOUT, clock }
     }
@@ -68,7 +72,7 @@ pub struct Server {
     groups: Tasks,
     /// The listener and its connections.
     connections: Tasks,
-    /// The store's own loop.
+    /// Leases and the store's own loop: groups need them to drain.
     background: Tasks,
 }
 
@@ -83,10 +87,9 @@ impl Server {
         let metrics = Arc::new(Metrics::new()?);
         let store = open_store(options.store, options.clock.clone(), metrics.clone()).await?;
         let (groups, connections, background) = (Tasks::new(), Tasks::new(), Tasks::new());
-        let running = store.clone();
-        let stop = background.stopping();
-        background.start(async move { running.run(stop).await });
         let broker = Broker::new(store.clone(), metrics.clone(), groups.clone(), options.broker);
+        let (running, stop) = (broker.clone(), background.stopping());
+        background.start(async move { running.run(stop).await });
         let address = listener.address().clone();
         let app = App::new(broker, options.clock, address.guard(), connections.clone());
         let app = app.with_body_timeout(options.body_timeout);
@@ -97,7 +100,7 @@ impl Server {
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
     pub fn url(&self) -> String {
-        self.address.to_string()
+        self.address.url()
     }
 
     /// The store, and what it survives.
@@ -131,13 +134,18 @@ impl Drop for Server {
 }
 
 /// Opens the store that was chosen.
-async fn open_store(kind: StoreKind, _clock: Clock, _metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
-    match kind {
-        StoreKind::Embedded { dir } => {
-            Err(Error::unavailable(format!("the embedded store ({}) is not part of this build", dir.display())))
-        }
-        StoreKind::Redis { prefix, .. } => {
-            Err(Error::unavailable(format!("the Redis store (prefix {prefix}) is not part of this build")))
+async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
+    match store {
+        StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
+        StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
+            let options = RedisOptions { url, prefix, timeout, allow_eviction };
+            Ok(Arc::new(Redis::connect(options, clock, metrics).await?))
         }
     }
+}
+
+/// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
+async fn open_embedded(dir: PathBuf, clock: Clock) -> Result<Embedded> {
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
+    opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?
 }

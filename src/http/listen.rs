@@ -1,66 +1,77 @@
-//! Where dwell listens: on this machine, and nowhere else.
+//! Where a broker listens: on this machine, and nowhere else.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use super::Guard;
-use crate::error::{Error, Result};
 
-/// Where to listen.
+/// The port of dwell.
+const PORT: u16 = 7373;
+
+/// Bytes of a Unix socket path: what the kernel's address structure has room for.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// What a listen address looks like, for errors.
+pub const ACCEPTED: &str = "127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/absolute/path";
+
+/// Where a broker listens: only where other machines cannot reach it, since there are no tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A loopback address; port 0 is any free port.
+    /// A loopback address. Port 0 is any free port.
     Tcp(SocketAddr),
-    /// A Unix socket, for its owner only.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl FromStr for Listen {
-    type Err = Error;
-
-    /// Reads `127.0.0.1:7373`, `[::1]:7373`, `localhost:7373` or `unix:/path`.
-    fn from_str(text: &str) -> Result<Listen> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            if path.is_empty() {
-                return Err(Error::invalid("listen", "`unix:` has a path behind it, as in unix:/run/dwell.sock"));
-            }
-            return Ok(Listen::Unix(path.into()));
-        }
-        let address = match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}").parse(),
-            None => text.parse(),
-        };
-        let Ok(address) = address else {
-            let why = format!("{text:?} is not an address like 127.0.0.1:7373, localhost:7373 or unix:/run/dwell.sock");
-            return Err(Error::invalid("listen", why));
-        };
-        Listen::Tcp(address).checked()
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listen::Tcp(address) => write!(f, "http://{address}"),
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
 impl Listen {
-    /// Refuses an address that other machines reach: anyone there could take and settle messages.
-    pub(crate) fn checked(self) -> Result<Listen> {
-        match &self {
-            Listen::Tcp(address) if !is_loopback(address.ip()) => {
-                let why = format!(
-                    "{address} can be reached from other machines, and dwell has no access control yet; \
-                     listen on 127.0.0.1, [::1] or unix:/path"
-                );
-                Err(Error::invalid("listen", why))
+    /// 127.0.0.1:7373.
+    pub fn standard() -> Listen {
+        Listen::Tcp((Ipv4Addr::LOCALHOST, PORT).into())
+    }
+
+    /// Any free port of 127.0.0.1.
+    pub fn ephemeral() -> Listen {
+        Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// Reads an address; the error says why it is refused.
+    pub fn parse(text: &str) -> Result<Listen, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                _ if !path.starts_with('/') => Err("the path of a socket is absolute".to_owned()),
+                _ if path.len() > SOCKET_PATH_BYTES_MAX => {
+                    Err(format!("the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes"))
+                }
+                _ => Ok(Listen::Unix(path.into())),
+            };
+        }
+        let numeric = match text.strip_prefix("localhost:") {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            None => text.to_owned(),
+        };
+        let address: SocketAddr = numeric.parse().map_err(|_| "is not an address with a port".to_owned())?;
+        let listen = Listen::Tcp(address);
+        listen.check().map(|()| listen)
+    }
+
+    /// Refuses an address that other machines reach: anyone there could take messages and settle them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Listen::Tcp(address) if !address.ip().is_loopback() => {
+                let why = "is reachable from other machines, and dwell has no access tokens yet; \
+                           listen on loopback and put an authenticating proxy in front";
+                Err(why.to_owned())
             }
-            _ => Ok(self),
+            Listen::Tcp(_) | Listen::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Where a client finds it: `http://127.0.0.1:7373`, or `unix:/path`.
+    pub fn url(&self) -> String {
+        match self {
+            Listen::Tcp(address) => format!("http://{address}"),
+            Listen::Unix(_) => self.to_string(),
         }
     }
 
@@ -73,23 +84,35 @@ impl Listen {
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
 
     #[test]
-    fn only_this_machine_is_listened_to() {
-        for good in ["127.0.0.1:7373", "127.0.0.2:0", "localhost:7373", "[::1]:7373", "unix:/run/dwell.sock"] {
-            assert!(good.parse::<Listen>().is_ok(), "{good}");
+    fn loopback_and_sockets_are_accepted_and_shown_as_they_are_read() {
+        for text in ["127.0.0.1:7373", "127.0.0.2:0", "[::1]:7373", "unix:/run/dwell.sock"] {
+            assert_eq!(Listen::parse(text).map(|listen| listen.to_string()), Ok(text.to_owned()));
         }
-        for bad in ["0.0.0.0:7373", "[::]:7373", "192.168.1.1:7373", "example.com:80", "7373", "localhost", "unix:", ""]
-        {
-            assert!(bad.parse::<Listen>().is_err_and(|error| error.kind() == Kind::Invalid), "{bad}");
+        assert_eq!(Listen::parse("localhost:7373"), Ok(Listen::standard()));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for text in ["0.0.0.0:7373", "[::]:7373", "192.168.0.4:7373", "[::ffff:127.0.0.1]:1"] {
+            assert!(Listen::parse(text).is_err_and(|why| why.contains("other machines")), "{text}");
+        }
+        let long = format!("unix:/{}", "a".repeat(SOCKET_PATH_BYTES_MAX));
+        for text in ["", "7373", "127.0.0.1", "127.0.0.1:70000", "localhost", "unix:", "unix:dwell.sock", &long] {
+            assert!(Listen::parse(text).is_err(), "{text}");
         }
     }
 }

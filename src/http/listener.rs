@@ -74,7 +74,8 @@ impl Listener {
             let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
             Error::new(kind, format!("cannot listen on {listen}: {error}"))
         };
-        match &listen.clone().checked()? {
+        listen.check().map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
+        match &listen {
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address).await.map_err(failed)?;
                 let address = Listen::Tcp(socket.local_addr().map_err(failed)?);
@@ -197,13 +198,20 @@ fn bind_private(path: &Path) -> std::io::Result<UnixListener> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    #[tokio::test]
+    async fn beyond_this_machine_is_refused() {
+        let open = Listen::Tcp((Ipv4Addr::UNSPECIFIED, 0).into());
+        let refused = Listener::bind(open).await.err();
+        assert!(refused.is_some_and(|error| error.detail().contains("0.0.0.0:0 is reachable from other machines")));
+    }
 
     #[tokio::test]
     async fn a_socket_is_private_and_only_a_stale_one_is_replaced() -> Outcome {
@@ -228,7 +236,7 @@ mod tests {
     }
 
     async fn serving(how: Connections) -> Result<(SocketAddr, Tasks)> {
-        let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
+        let listener = Listener::bind(Listen::ephemeral()).await?;
         let Listen::Tcp(address) = *listener.address() else { return Err(Error::bug("not TCP")) };
         let router = Router::new().route("/", axum::routing::get(async || "hello"));
         let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new()?));

@@ -39,7 +39,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use guard::Guard;
-pub use listen::Listen;
+pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
 pub use listener::{Connections, Listener};
 
 use crate::broker::Broker;
