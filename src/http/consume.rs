@@ -155,7 +155,7 @@ impl Verdicts {
 
 /// Take messages that are due, or wait for the first one.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/reserve", tag = "consuming", request_body = Reserve,
+    post, path = "/v1/topics/{topic}/groups/{group}/reserve", tag = "consuming", request_body = Option<Reserve>,
     params(("topic" = String, Path), ("group" = String, Path)),
     responses((status = 200, description = "What was due", body = Deliveries), Problem)
 )]

@@ -147,7 +147,7 @@ pub(crate) async fn list(
 
 /// Make dead messages ready again.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", tag = "dead messages", request_body = Which,
+    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", tag = "dead messages", request_body = Option<Which>,
     params(("topic" = String, Path), ("group" = String, Path)),
     responses((status = 200, description = "How many", body = Redriven), Problem)
 )]
@@ -163,7 +163,7 @@ pub(crate) async fn redrive(
 
 /// Delete dead messages for good.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages", request_body = Which,
+    delete, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages", request_body = Option<Which>,
     params(("topic" = String, Path), ("group" = String, Path)),
     responses((status = 200, description = "How many", body = Purged), Problem)
 )]

@@ -122,8 +122,29 @@ fn routes() -> OpenApiRouter<App> {
 }
 
 /// The OpenAPI document of everything that [`router`] serves.
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().to_openapi()
+pub fn openapi() -> serde_json::Value {
+    let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+    forbid_null(&mut document);
+    document
+}
+
+/// The derived document lets every optional field be `null`. dwell neither accepts nor sends it: such a field is absent.
+fn forbid_null(part: &mut serde_json::Value) {
+    let is_null = |schema: &serde_json::Value| schema == "null" || schema["type"] == "null";
+    match part {
+        serde_json::Value::Object(fields) => {
+            for list in ["type", "oneOf"] {
+                let Some(serde_json::Value::Array(kinds)) = fields.get_mut(list) else { continue };
+                kinds.retain(|kind| !is_null(kind));
+                if kinds.len() == 1 && list == "type" {
+                    fields[list] = kinds.remove(0);
+                }
+            }
+            fields.values_mut().for_each(forbid_null);
+        }
+        serde_json::Value::Array(parts) => parts.iter_mut().for_each(forbid_null),
+        _ => {}
+    }
 }
 
 /// Everything that is served.

@@ -162,3 +162,20 @@ async fn operations_answer_without_a_store() -> Outcome {
     assert_eq!((status, headers.contains_key(header::RETRY_AFTER)), (503, true));
     Ok(())
 }
+
+#[test]
+fn every_reference_of_the_document_leads_somewhere() {
+    fn check(part: &Value, document: &Value) {
+        if let Some(place) = part["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
+            assert!(document.pointer(place).is_some(), "{place}");
+        }
+        assert!(part != "null", "null is neither accepted nor sent");
+        match part {
+            Value::Object(parts) => parts.values().for_each(|part| check(part, document)),
+            Value::Array(parts) => parts.iter().for_each(|part| check(part, document)),
+            _ => {}
+        }
+    }
+    let document = openapi();
+    check(&document, &document);
+}

@@ -186,7 +186,7 @@ pub(crate) struct TopicList {
 
 /// Declare a topic: make it, or change the settings that the body names.
 #[utoipa::path(
-    put, path = "/v1/topics/{topic}", tag = "topics", request_body = TopicSettings,
+    put, path = "/v1/topics/{topic}", tag = "topics", request_body = Option<TopicSettings>,
     params(("topic" = String, Path, description = "1 to 100 of `A-Z a-z 0-9 . _ -`")),
     responses(
         (status = 201, description = "The topic was made", body = Topic),

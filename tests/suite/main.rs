@@ -3,3 +3,5 @@
 mod support;
 
 mod conformance;
+mod http;
+mod tidy_protocol;
