@@ -17,3 +17,5 @@ pub mod store;
 pub mod lease;
 pub mod dispatch;
 pub mod broker;
+pub mod http;
+pub mod server;

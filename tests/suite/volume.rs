@@ -48,8 +48,7 @@ async fn embedded() -> Result<()> {
     nothing_is_lost_doubled_or_early(World::embedded().await?).await
 }
 
-// TODO: enabled when store::redis is merged.
-// #[tokio::test]
-// async fn redis() -> Result<()> {
-//     nothing_is_lost_doubled_or_early(World::redis().await?).await
-// }
+#[tokio::test]
+async fn redis() -> Result<()> {
+    nothing_is_lost_doubled_or_early(World::redis().await?).await
+}

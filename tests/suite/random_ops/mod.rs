@@ -29,15 +29,14 @@ async fn embedded() -> Result<()> {
     Ok(())
 }
 
-// TODO: enabled when store::redis is merged.
-// #[tokio::test]
-// async fn redis() -> Result<()> {
-//     for seed in seeds()? {
-//         let told = Seed(seed);
-//         play(World::redis().await?, seed, false).await.map_err(|error| told.blame(error))?;
-//     }
-//     Ok(())
-// }
+#[tokio::test]
+async fn redis() -> Result<()> {
+    for seed in seeds()? {
+        let told = Seed(seed);
+        play(World::redis().await?, seed, false).await.map_err(|error| told.blame(error))?;
+    }
+    Ok(())
+}
 
 fn seeds() -> Result<Vec<u64>> {
     match std::env::var("DWELL_SEED") {
