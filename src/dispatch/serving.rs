@@ -193,11 +193,13 @@ impl Serving {
         if glance.generation > self.dispatch.descriptor().generation {
             // Failing to load now only delays it to the next renewal.
             match self.dispatch.reload().await {
-                Ok(true) => self.owned.table().set_policy(self.dispatch.policy()),
+                Ok(true) => {}
                 Ok(false) => self.dispatch.close(),
                 Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
             }
         }
+        // Another pair's loop may have loaded it before.
+        self.owned.table().set_policy(self.dispatch.policy());
         Ok(())
     }
 

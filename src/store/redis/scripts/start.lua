@@ -4,7 +4,10 @@
 -- Returns {'OK', owner line} or what the chain answers. A repeat does nothing.
 if applied then return {'OK', line} end
 for i = 4, #ARGV, 2 do
-  if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 1 then redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+  if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 1 then
+    local due = string.match(redis.call('HGET', KEYS[2], ARGV[i]) or '', ' .*') or ''
+    redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1] .. due)
+  end
 end
 redis.call('HSET', KEYS[1], '@', line)
 return {'OK', line}
