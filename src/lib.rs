@@ -16,3 +16,4 @@ pub mod tasks;
 pub mod store;
 pub mod dispatch;
 pub mod broker;
+pub mod config;
