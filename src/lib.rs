@@ -17,3 +17,5 @@ pub mod store;
 pub mod dispatch;
 pub mod broker;
 pub mod config;
+pub mod server;
+pub mod cli;
