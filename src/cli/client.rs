@@ -1,13 +1,12 @@
 //! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::address::ServerAddress;
 use super::api::{
     DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Nack, Nacks, Purged, PushResults, Pushed, Receipts,
     Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
@@ -27,49 +26,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The result of a call.
 pub(super) type CallResult<T> = Result<T, CallError>;
-
-/// Where a broker is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ServerAddress {
-    /// `http://host:port`, without a slash at the end.
-    Http(String),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl ServerAddress {
-    /// Reads `http://host:port`, `host:port` or `unix:/path`; the error says what is accepted.
-    pub(super) fn parse(text: &str) -> Result<ServerAddress, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return match path.starts_with('/') {
-                true => Ok(ServerAddress::Unix(path.into())),
-                false => Err("the path of a socket is absolute, as in unix:/run/dwell.sock".to_owned()),
-            };
-        }
-        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let url = Url::parse(&full).map_err(|why| format!("expected http://HOST:PORT or unix:/path: {why}"))?;
-        match url {
-            url if url.scheme() != "http" => Err("dwell speaks plain http on this machine only".to_owned()),
-            url if url.path() != "/" || url.query().is_some() || !url.username().is_empty() => {
-                Err("expected only http://HOST:PORT, nothing behind it".to_owned())
-            }
-            url => {
-                let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-                Ok(ServerAddress::Http(format!("http://{}{port}", url.host_str().unwrap_or_default())))
-            }
-        }
-    }
-}
-
-impl fmt::Display for ServerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerAddress::Http(url) => f.write_str(url),
-            ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
 
 /// A broker to call. Clones share its connections.
 #[derive(Debug, Clone)]
@@ -272,24 +228,6 @@ fn causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_and_everything_else_is_refused() {
-        let cases = [
-            ("http://127.0.0.1:7373", "http://127.0.0.1:7373"),
-            ("http://localhost:7373/", "http://localhost:7373"),
-            ("localhost:1", "http://localhost:1"),
-            ("http://[::1]:7373", "http://[::1]:7373"),
-            ("unix:/run/dwell.sock", "unix:/run/dwell.sock"),
-            ("unix:///run/dwell.sock", "unix:/run/dwell.sock"),
-        ];
-        for (text, shown) in cases {
-            assert_eq!(ServerAddress::parse(text).map(|address| address.to_string()), Ok(shown.to_owned()));
-        }
-        for bad in ["", "https://host", "http://host/v1", "http://user@host", "unix:dwell.sock", "http://"] {
-            assert!(ServerAddress::parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[tokio::test]
     async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! Where events go: stderr, as the configuration says.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
@@ -13,6 +15,7 @@ pub(super) fn start(config: LogConfig) {
     };
     let filter = EnvFilter::new(format!("{},dwell={}", libraries.name(), config.level.name()));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = subscriber.with_ansi(std::io::stderr().is_terminal());
     // It fails only when logging was started before.
     let _ = match config.format {
         LogFormat::Text => subscriber.try_init(),

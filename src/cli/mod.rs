@@ -1,5 +1,6 @@
 //! The command line. Every subcommand but `serve`, `demo` and `config` is a client of a running broker over HTTP.
 
+mod address;
 mod api;
 mod client;
 mod config;
@@ -20,20 +21,21 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use client::{Client, ServerAddress};
+use address::ServerAddress;
+use client::Client;
 use failure::Failure;
 
 /// What `--help` says below the subcommands.
 const AFTER_HELP: &str = "\
 Exit codes:
   0    done
-  1    something failed: the server refused, a message could not be pushed, a promise of the demo did not hold
+  1    something failed: the broker refused, a line could not be pushed, a promise was broken
   64   the command line or the configuration is wrong
-  69   the server cannot be reached or cannot serve now
+  69   the broker cannot be reached, or its store cannot
   130  ended at once by a second signal
 
 Two commands to start with:
-  dwell demo         the whole thing in 20 seconds, with nothing installed
+  dwell demo         what dwell does, in 20 seconds, with nothing installed
   dwell serve        a broker on http://127.0.0.1:7373";
 
 /// A delay broker: push a message with a due time, and a consumer gets it then, at least once and never early.

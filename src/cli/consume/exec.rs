@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
@@ -44,7 +45,7 @@ impl Exec {
         Exec { command: command.to_owned(), client, of, visibility_timeout, clock: Clock::System }
     }
 
-    /// Runs the command. Dropping the future kills it.
+    /// Runs the command. Dropping the future kills it with everything it started.
     pub(super) async fn run(&self, delivery: &Delivery) -> Outcome {
         let payload = match delivery.payload.bytes() {
             Ok(payload) => payload,
@@ -54,10 +55,12 @@ impl Exec {
             Ok(child) => child,
             Err(error) => return Outcome::Nack(format!("the command cannot be started: {error}")),
         };
+        let group = ProcessGroup::of(&child);
         let tail = RefCell::new(Tail::new(STDERR_BYTES));
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let pipes = future::join(feed(stdin, payload), follow(stderr, &tail));
         let status = self.wait(&mut child, delivery, pipes).await;
+        group.ended();
         let end = tail.borrow().text();
         match status {
             Ok(status) if status.success() => Outcome::Ack,
@@ -128,6 +131,29 @@ impl Exec {
     }
 }
 
+/// A command with everything it started. It is killed when it is not waited for to its end.
+struct ProcessGroup(Option<Pid>);
+
+impl ProcessGroup {
+    fn of(child: &Child) -> ProcessGroup {
+        ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    }
+
+    /// What it left running in the background is its own business.
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if let Some(id) = self.0 {
+            // It fails when the group ended meanwhile.
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+    }
+}
+
 /// Writes the payload. A command need not read it.
 async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     if let Some(mut stdin) = stdin {
@@ -158,7 +184,7 @@ fn ended(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::client::ServerAddress;
+    use crate::cli::address::ServerAddress;
     use crate::cli::failure::Failure;
     use crate::message::{GroupName, TopicName};
 
@@ -200,6 +226,39 @@ mod tests {
         let large = "x".repeat(1024 * 1024);
         assert_eq!(run("exec true", &large).await?, Outcome::Ack);
         assert_eq!(run("sleep 30 >&2 & exit 0", "").await?, Outcome::Ack);
+        Ok(())
+    }
+
+    /// Whether a process runs; one that nobody has waited for yet does not.
+    #[cfg(target_os = "linux")]
+    fn runs(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_command_that_is_given_up_is_killed_with_what_it_started() -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::new(error.to_string());
+        let dir = tempfile::tempdir().map_err(failed)?;
+        let file = dir.path().join("pid");
+        let command = format!("sleep 300 & echo $! > {}; wait", file.display());
+        let mut running = Box::pin(run(&command, ""));
+        let pid = loop {
+            tokio::select! {
+                outcome = &mut running => return Err(Failure::new(format!("{outcome:?}"))),
+                () = tokio::task::yield_now() => {}
+            }
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            if text.ends_with('\n') {
+                break text.trim().to_owned();
+            }
+        };
+        assert!(runs(&pid));
+        drop(running);
+        while runs(&pid) {
+            tokio::task::yield_now().await;
+        }
         Ok(())
     }
 

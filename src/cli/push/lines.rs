@@ -149,7 +149,8 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err("is not a JSON object".to_owned());
     }
-    let mut item: Item = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let mut item: Item =
+        serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
