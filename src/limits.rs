@@ -32,6 +32,27 @@ pub const BATCH_MESSAGES_MAX: usize = 1_000;
 /// Bytes of a request body that holds a batch. Larger than [`CALL_BYTES_MAX`], since base64 grows by a third.
 pub const BATCH_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Bytes of a JSON request body that is not a batch: a thousand nacks with their reasons fit.
+pub const REQUEST_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Bytes of all request bodies that are being read at the same time.
+pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Bytes of the header of an HTTP request. Holds [`META_BYTES_MAX`] and a key that is percent-encoded.
+pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// Lines of the header of an HTTP request. Holds [`META_COUNT_MAX`] and what clients and proxies add.
+pub const HEADER_LINES_MAX: usize = 100;
+
+/// Time for the header of an HTTP request to arrive; also of a connection without a request.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for the body of an HTTP request to arrive.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of a refused body that are still read, so that its sender gets to see why it was refused.
+pub const REFUSED_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Message ids in one call to the store. Lua's `unpack` fails at 8,000 values, and a call must stay short.
 pub const CALL_IDS_MAX: usize = 1_000;
 
@@ -88,3 +109,9 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
+
+/// Messages that a group may hold in one partition, dead ones not counted.
+pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;
+/// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it
+/// is restarted, and acknowledging what is there needs room too. More than a few calls write between two looks.
+pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;

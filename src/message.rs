@@ -189,7 +189,7 @@ impl NewMessage {
     }
 
     /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.
-    pub fn accept(self, now: Timestamp) -> Result<Message> {
+    pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
             let detail = format!("`payload`: {size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
@@ -200,9 +200,17 @@ impl NewMessage {
         {
             return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
         }
+        if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
+            return Err(Error::invalid("ttl", "a message that lives for 0s would never be delivered"));
+        }
         check_content_type(self.content_type.as_deref())?;
         check_meta(&self.meta)?;
-        let due_at = self.due.fix(now)?;
+        self.due.fix(now)
+    }
+
+    /// The message as the store keeps it. # Errors: as [`NewMessage::check`].
+    pub fn accept(self, now: Timestamp) -> Result<Message> {
+        let due_at = self.check(now)?;
         Ok(Message {
             id: self.id.unwrap_or_else(MessageId::fresh),
             due_at,

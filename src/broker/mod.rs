@@ -1,59 +1,46 @@
 //! The verbs of dwell, for every way in: HTTP, command line, library.
+//!
+//! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
+//! message itself.
+
+mod dead;
+mod groups;
+mod options;
+mod push;
+mod topics;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::dispatch::{Decision, Delivery, Verdict};
-use crate::error::{Error, Result};
-use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use tokio_util::sync::CancellationToken;
+
+pub use dead::DeadList;
+pub use options::Options;
+pub use push::PushOutcome;
+pub use topics::Declared;
+
+use self::groups::Groups;
+use self::topics::Topics;
+use crate::dispatch::{Decision, Delivery, Receipt, Verdict};
+use crate::error::{Error, Kind, Result};
+use crate::lease::Keeper;
+use crate::limits::{BATCH_MESSAGES_MAX, WAIT_MAX};
+use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
-use crate::store::{Dead, Description, PairStats, Peeked, Pushed, Store};
+use crate::store::{Description, MemberId, Peeked, Store};
 use crate::tasks::Tasks;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair, Settings};
+use crate::time::show_span;
+use crate::topic::check_visibility_timeout;
 
-/// How a broker behaves.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long a lease runs without a renewal. 1 s to 10 min.
-    pub lease_ttl: Duration,
-    /// How long a stop waits for deliveries that are out.
-    pub drain_timeout: Duration,
-    /// The settings of topics that are made without any.
-    pub topic_defaults: Settings,
-    /// Whether a push to a topic that does not exist makes it.
-    pub auto_create: bool,
-    /// How long a settling request waits for the store before it answers `pending`.
-    pub settle_timeout: Duration,
-}
-
-/// A broker over one store.
+/// A broker over one store. Clones share it.
 #[derive(Clone)]
 pub struct Broker {
-    inner: Arc<()>,
-}
-
-/// What a declaration did.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Declared {
-    /// The topic as it is now.
-    pub descriptor: Descriptor,
-    /// Whether it was made by this call.
-    pub created: bool,
-}
-
-/// What became of a push.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PushOutcome {
-    /// The id, given or made.
-    pub id: MessageId,
-    /// Where it went.
-    pub partition: Partition,
-    /// When it is due. For a duplicate: what this push asked for, not what the existing message has.
-    pub due_at: Timestamp,
-    /// Stored, or a duplicate.
-    pub pushed: Pushed,
+    store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+    keeper: Arc<Keeper>,
+    topics: Arc<Topics>,
+    groups: Arc<Groups>,
+    options: Arc<Options>,
 }
 
 /// What a consumer asks for.
@@ -61,19 +48,10 @@ pub struct PushOutcome {
 pub struct ReserveRequest {
     /// 1 to 1,000 deliveries.
     pub max: usize,
-    /// How long to wait for the first one; zero answers at once. At most 60 s.
-    pub wait: Duration,
+    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::dispatch::SHORT_POLL`].
+    pub wait: std::time::Duration,
     /// Overrides the topic's visibility timeout.
-    pub visibility_timeout: Option<Duration>,
-}
-
-/// A page of dead messages over all partitions, and the cursor of the next.
-#[derive(Debug, Clone)]
-pub struct DeadList {
-    /// The messages with their partitions.
-    pub dead: Vec<(Partition, Dead)>,
-    /// Opaque; `None` at the end.
-    pub next: Option<String>,
+    pub visibility_timeout: Option<std::time::Duration>,
 }
 
 /// Whether the broker can do its work.
@@ -88,61 +66,24 @@ pub struct Health {
 }
 
 impl Broker {
-    /// A broker over `store`, whose loops run in `tasks`.
-    pub fn new(_store: Arc<dyn Store>, _metrics: Arc<Metrics>, _tasks: Tasks, _options: Options) -> Broker {
-        Broker { inner: Arc::new(()) }
+    /// A broker over `store`. The loops of its pairs run in `tasks`; [`Broker::run`] has to run beside them, and longer.
+    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
+        let keeper = Arc::new(Keeper::new(store.clone(), MemberId::fresh(&host_name()), options.lease_ttl));
+        let options = Arc::new(options);
+        let topics = Arc::new(Topics::new(store.clone(), options.clone()));
+        let groups =
+            Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, options.drain_timeout));
+        Broker { store, metrics, keeper, topics, groups, options }
+    }
+
+    /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
+    pub async fn run(&self, stop: CancellationToken) {
+        tokio::join!(self.keeper.run(stop.clone()), self.store.run(stop));
     }
 
     /// The metrics of this process.
     pub fn metrics(&self) -> Arc<Metrics> {
-        let _ = &self.inner;
-        Metrics::new().map(Arc::new).unwrap_or_else(|_| unreachable!())
-    }
-
-    /// Makes a topic, or changes the settings of one. Declaring what is there already does nothing.
-    ///
-    /// # Errors
-    /// `Invalid` settings; `Conflict` for another number of partitions; `Full` past the limit of topics.
-    pub async fn declare(&self, _topic: TopicName, _settings: Settings) -> Result<Declared> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// The settings of new topics.
-    pub fn topic_defaults(&self) -> &Settings {
-        unreachable!()
-    }
-
-    /// A topic. # Errors: `NotFound`.
-    pub async fn topic(&self, _topic: &TopicName) -> Result<Arc<Descriptor>> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// The names of all topics, sorted.
-    pub async fn topics(&self) -> Result<Vec<TopicName>> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Counts the messages of every partition and group of a topic. # Errors: `NotFound`.
-    pub async fn stats(&self, _topic: &TopicName) -> Result<Vec<(Pair, PairStats)>> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Deletes a topic with all its messages. # Errors: `NotFound`.
-    pub async fn delete_topic(&self, _topic: &TopicName) -> Result<()> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Pushes one message. # Errors: `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, and the store's.
-    pub async fn push(&self, _topic: &TopicName, _message: NewMessage) -> Result<PushOutcome> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Pushes up to 1,000 messages; each is answered for itself.
-    ///
-    /// # Errors
-    /// `Invalid` when there are none or too many, `NotFound` (no auto-create): then nothing was stored.
-    pub async fn push_batch(&self, _topic: &TopicName, _messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
-        Err(Error::bug("not yet"))
+        self.metrics.clone()
     }
 
     /// Waits for deliveries. Empty when `wait` ends or the broker stops.
@@ -151,68 +92,112 @@ impl Broker {
     /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
     pub async fn reserve(
         &self,
-        _topic: &TopicName,
-        _group: &GroupName,
-        _request: ReserveRequest,
+        topic: &TopicName,
+        group: &GroupName,
+        request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
-        Err(Error::bug("not yet"))
+        check_count("max", request.max)?;
+        if request.wait > WAIT_MAX {
+            return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
+        }
+        let descriptor = self.topics.get(topic).await?;
+        let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
+        check_visibility_timeout(visibility_timeout)?;
+        let dispatch = self.groups.join(&descriptor, group)?;
+        dispatch.reserve(request.max, request.wait, visibility_timeout).await
     }
 
-    /// Settles deliveries, each answered for itself, in the order asked. # Errors: `NotFound`, `Invalid`.
+    /// Settles deliveries, each answered for itself, in the order asked.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` with none or too many.
     pub async fn settle(
         &self,
-        _topic: &TopicName,
-        _group: &GroupName,
-        _decisions: Vec<(String, Decision)>,
+        topic: &TopicName,
+        group: &GroupName,
+        decisions: Vec<(String, Decision)>,
     ) -> Result<Vec<Verdict>> {
-        Err(Error::bug("not yet"))
+        check_count("receipts", decisions.len())?;
+        let descriptor = self.topics.get(topic).await?;
+        let Some(dispatch) = self.groups.find(&descriptor, group)? else {
+            let verdict = |receipt: &str| Receipt::parse(receipt).map_or(Verdict::Unknown, |_| Verdict::Stale);
+            return Ok(decisions.iter().map(|(receipt, _)| verdict(receipt)).collect());
+        };
+        let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
+        let decisions = decisions.into_iter().map(read).collect();
+        Ok(dispatch.settle(decisions, self.options.settle_timeout).await)
     }
 
-    /// Moves deadlines to `timeout` from now. # Errors: `NotFound`, `Invalid`.
+    /// Moves deadlines to `timeout` from now, each answered for itself.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` out of range.
     pub async fn extend(
         &self,
-        _topic: &TopicName,
-        _group: &GroupName,
-        _receipts: &[String],
-        _timeout: Duration,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: &[String],
+        timeout: std::time::Duration,
     ) -> Result<Vec<Verdict>> {
-        Err(Error::bug("not yet"))
+        check_count("receipts", receipts.len())?;
+        check_visibility_timeout(timeout)?;
+        let descriptor = self.topics.get(topic).await?;
+        let receipts: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
+        match self.groups.find(&descriptor, group)? {
+            Some(dispatch) => Ok(dispatch.extend(receipts, timeout)),
+            None => Ok(receipts.iter().map(|r| r.as_ref().map_or(Verdict::Unknown, |_| Verdict::Stale)).collect()),
+        }
     }
 
-    /// Looks at one message; `key` if it was pushed with one. # Errors: `NotFound`.
+    /// Looks at one message; `key` if it was pushed with one.
+    ///
+    /// # Errors
+    /// `NotFound`.
     pub async fn peek(
         &self,
-        _topic: &TopicName,
-        _group: &GroupName,
-        _id: &MessageId,
-        _key: Option<&Key>,
+        topic: &TopicName,
+        group: &GroupName,
+        id: &MessageId,
+        key: Option<&Key>,
     ) -> Result<(Partition, Peeked)> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Lists dead messages, partition by partition, oldest death first. # Errors: `NotFound`, `Invalid` cursor or limit.
-    pub async fn dead(
-        &self,
-        _topic: &TopicName,
-        _group: &GroupName,
-        _cursor: Option<&str>,
-        _limit: usize,
-    ) -> Result<DeadList> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Makes dead messages ready again: these ids, or all that are dead now. Answers how many. # Errors: `NotFound`.
-    pub async fn redrive(&self, _topic: &TopicName, _group: &GroupName, _ids: Option<&[MessageId]>) -> Result<usize> {
-        Err(Error::bug("not yet"))
-    }
-
-    /// Deletes dead messages: these ids, or all that are dead now. Answers how many. # Errors: `NotFound`.
-    pub async fn purge(&self, _topic: &TopicName, _group: &GroupName, _ids: Option<&[MessageId]>) -> Result<usize> {
-        Err(Error::bug("not yet"))
+        let descriptor = self.topics.group(topic, group).await?;
+        let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+        match self.store.peek(&descriptor.pair(partition, group), id).await? {
+            Some(peeked) => Ok((partition, peeked)),
+            None => Err(Error::not_found(format!(
+                "group {group} of topic {topic} has no message {id}; \
+                 it was never pushed, it is settled, or it was pushed with another `key`"
+            ))),
+        }
     }
 
     /// Whether pushes can be accepted.
     pub async fn health(&self) -> Health {
-        unreachable!()
+        let ping = self.store.ping().await;
+        self.metrics.store_up.set(i64::from(ping.is_ok()));
+        self.metrics.clock_offset.set(self.store.clock().local_ahead_seconds());
+        let detail = match (&ping, self.groups.is_stopping()) {
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(()), true) => Some("stopping".to_owned()),
+            (Ok(()), false) => None,
+        };
+        Health { ready: detail.is_none(), detail, store: self.store.describe() }
     }
+}
+
+fn check_count(field: &str, count: usize) -> Result<()> {
+    match count {
+        1..=BATCH_MESSAGES_MAX => Ok(()),
+        _ => Err(Error::invalid(field, format!("{count} is not in 1 to {BATCH_MESSAGES_MAX}"))),
+    }
+}
+
+/// Refuses a group that the topic does not have.
+fn no_group(topic: &TopicName, group: &GroupName) -> Error {
+    Error::new(Kind::NotFound, format!("topic {topic} has no group {group}"))
+}
+
+/// For people who look at leases: which machine a member runs on.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -6,8 +6,9 @@ use super::config::ConfigArgs;
 use super::failure::Failure;
 use super::signals::Signals;
 use super::{logging, output};
-use crate::config::{Config, Listen};
-use crate::server::{self, Server, ServerOptions, StoreKind};
+use crate::config::Config;
+use crate::http::Listen;
+use crate::server::{Server, ServerOptions, StoreOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,23 +51,16 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 fn options(config: &Config) -> Result<ServerOptions, Failure> {
     let store = match (&config.redis.url, &config.data_dir) {
-        (Some(url), _) => StoreKind::Redis {
+        (Some(url), _) => StoreOptions::Redis {
             url: url.secret().to_owned(),
             prefix: config.redis.prefix.clone(),
             timeout: config.redis.timeout,
+            allow_eviction: config.redis.allow_eviction,
         },
-        (None, Some(dir)) => StoreKind::Embedded { dir: dir.join("store") },
+        (None, Some(dir)) => StoreOptions::Embedded { dir: dir.join("store") },
         (None, None) => return Err(Failure::usage("data_dir: the embedded store needs a directory")),
     };
-    Ok(ServerOptions::new(address(&config.listen), store, config.broker_options()))
-}
-
-/// The address as the server takes it.
-pub(super) fn address(listen: &Listen) -> server::Listen {
-    match listen {
-        Listen::Tcp(address) => server::Listen::Tcp(*address),
-        Listen::Unix(path) => server::Listen::Unix(path.clone()),
-    }
+    Ok(ServerOptions::new(config.listen.clone(), store, config.broker_options()))
 }
 
 /// What is printed once the broker serves.

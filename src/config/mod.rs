@@ -5,7 +5,6 @@
 
 mod errors;
 mod keys;
-mod listen;
 mod log;
 mod reader;
 mod redis_url;
@@ -17,19 +16,16 @@ use std::time::Duration;
 
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::{KEYS, env_name};
-pub use listen::Listen;
 pub use log::{LogFormat, LogLevel};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
 
 use crate::broker;
+use crate::http::{LISTEN_ACCEPTED, Listen};
 use crate::topic::Settings;
 use reader::Reader;
 use sources::Layers;
-
-/// How long a settling request waits for the store before it answers `pending`.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration of one broker.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,20 +84,21 @@ impl Config {
     }
 
     fn from_reader(read: &mut Reader<'_>, sources: &Sources) -> Config {
-        let listen = read.parsed("listen", listen::ACCEPTED, Listen::standard(), Listen::parse);
+        let listen = read.parsed("listen", LISTEN_ACCEPTED, Listen::standard(), Listen::parse);
         let data_dir = read.parsed("data_dir", "a directory", sources.state_dir(), |text| match text {
             "" => Err("is empty".to_owned()),
             path => Ok(Some(PathBuf::from(path))),
         });
-        let lease_ttl = read.span("lease.ttl", Duration::from_secs(1)..=Duration::from_secs(600), secs(10));
+        let default = broker::Options::default();
+        let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
         let config = Config {
             listen,
             redis: read.redis(lease_ttl),
             data_dir,
             lease_ttl,
-            drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), secs(10)),
-            topic_defaults: read.topic_defaults(),
-            auto_create: read.switch("topic.auto_create", true),
+            drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
+            topic_defaults: read.topic_defaults(default.topic_defaults),
+            auto_create: read.switch("topic.auto_create", default.auto_create),
             log: LogConfig {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
@@ -121,7 +118,7 @@ impl Config {
             drain_timeout: self.drain_timeout,
             topic_defaults: self.topic_defaults.clone(),
             auto_create: self.auto_create,
-            settle_timeout: SETTLE_TIMEOUT,
+            ..broker::Options::default()
         }
     }
 }

@@ -140,8 +140,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The settings of topics that are made without any.
-    pub(super) fn topic_defaults(&mut self) -> Settings {
-        let default = Settings::default();
+    pub(super) fn topic_defaults(&mut self, default: Settings) -> Settings {
         let partitions = self.number("topic.partitions", 1..=PARTITIONS_MAX, default.partitions.get());
         Settings {
             partitions: NonZeroU16::new(partitions).unwrap_or(default.partitions),

@@ -1,5 +1,334 @@
-//! Handing out what is due.
+//! Handing out what is due: one [`Dispatch`] for each group of a topic, one loop for each pair it owns.
+//!
+//! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
+//! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
 mod delivery;
+mod owned;
+mod pair_loop;
+mod serving;
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, select};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
+pub use pair_loop::PairLoop;
+pub use table::{Now, Policy, Table};
+
+use self::owned::{Owned, now};
+use crate::clock::Instant;
+use crate::error::{Error, Kind, Result};
+use crate::lease::Keeper;
+use crate::limits::WAITERS_MAX;
+use crate::message::GroupName;
+use crate::metrics::{GroupMetrics, Metrics};
+use crate::partition::Partition;
+use crate::store::Store;
+use crate::topic::Descriptor;
+
+/// How long a `reserve` that does not want to wait still looks.
+pub const SHORT_POLL: Duration = Duration::from_millis(100);
+
+/// How long prefetched messages stay in memory after the last consumer asked.
+const ATTENTION: Duration = Duration::from_secs(1);
+
+/// The deliveries of one group of a topic on this process.
+pub struct Dispatch {
+    store: Arc<dyn Store>,
+    keeper: Arc<Keeper>,
+    group: GroupName,
+    descriptor: RwLock<Arc<Descriptor>>,
+    pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
+    arrivals: Notify,
+    waiting: AtomicUsize,
+    /// How many messages the waiting consumers want altogether.
+    wanted: AtomicUsize,
+    /// Milliseconds on the monotonic clock, plus one; 0 is never.
+    last_asked_ms: AtomicU64,
+    drain_timeout: Duration,
+    /// No more hand-outs: the process stops or the topic is gone.
+    closed: CancellationToken,
+    counts: GroupMetrics,
+    metrics: Arc<Metrics>,
+}
+
+/// Counts a consumer as waiting while it lives.
+struct Waiting<'a> {
+    dispatch: &'a Dispatch,
+    max: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(dispatch: &'a Dispatch, max: usize) -> Waiting<'a> {
+        dispatch.waiting.fetch_add(1, Ordering::Relaxed);
+        dispatch.wanted.fetch_add(max, Ordering::Relaxed);
+        Waiting { dispatch, max }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.dispatch.asked();
+        self.dispatch.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.dispatch.wanted.fetch_sub(self.max, Ordering::Relaxed);
+    }
+}
+
+impl Dispatch {
+    /// Nothing owned yet: the [`PairLoop`]s of its partitions bring pairs in.
+    pub fn new(
+        store: Arc<dyn Store>,
+        keeper: Arc<Keeper>,
+        descriptor: Arc<Descriptor>,
+        group: GroupName,
+        drain_timeout: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Dispatch {
+        Dispatch {
+            counts: metrics.group(&descriptor.topic, &group),
+            metrics,
+            store,
+            keeper,
+            group,
+            descriptor: RwLock::new(descriptor),
+            pairs: RwLock::default(),
+            arrivals: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            wanted: AtomicUsize::new(0),
+            last_asked_ms: AtomicU64::new(0),
+            drain_timeout,
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// The topic, as far as it is known here.
+    pub fn descriptor(&self) -> Arc<Descriptor> {
+        self.descriptor.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_descriptor(&self, descriptor: Arc<Descriptor>) {
+        *self.descriptor.write().unwrap_or_else(PoisonError::into_inner) = descriptor;
+    }
+
+    /// Hands nothing more out, and tells the waiting consumers so.
+    pub fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Whether it hands nothing more out.
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// How many messages of a partition are reserved here and not handed out: they count as ready.
+    pub fn held(&self, partition: Partition) -> usize {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        pairs.get(&partition).map_or(0, |owned| owned.table().held())
+    }
+
+    /// Waits for deliveries: up to `max`, empty when `wait` is over or dispatch is closed.
+    ///
+    /// # Errors
+    /// `Full` with too many consumers waiting.
+    pub async fn reserve(&self, max: usize, wait: Duration, visibility_timeout: Duration) -> Result<Vec<Delivery>> {
+        if self.waiting.load(Ordering::Relaxed) >= WAITERS_MAX {
+            return Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already")));
+        }
+        let clock = self.store.clock().local();
+        let until = clock.instant().plus(wait.max(SHORT_POLL));
+        let _waiting = Waiting::new(self, max);
+        let mut kicked = false;
+        loop {
+            // Listening begins before looking, so that nothing arrives unnoticed in between.
+            let mut arrival = std::pin::pin!(self.arrivals.notified());
+            arrival.as_mut().enable();
+            let deliveries = self.take(max, visibility_timeout);
+            if !deliveries.is_empty() {
+                // One arrival wakes one consumer; what it leaves is for the next.
+                self.arrivals.notify_one();
+                return Ok(deliveries);
+            }
+            if !kicked {
+                // The loops may have given everything back, or wait for a consumer before they charge attempts.
+                self.kick_all();
+                kicked = true;
+            }
+            tokio::select! {
+                () = arrival => {}
+                () = clock.sleep_until(until) => return Ok(Vec::new()),
+                () = self.closed.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    fn take(&self, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        if self.closed.is_cancelled() {
+            return deliveries;
+        }
+        let now = now(self.store.clock());
+        let pairs = self.pairs();
+        // Every consumer begins somewhere else, so that no partition starves behind another.
+        let first = fastrand::usize(..pairs.len().max(1));
+        for (_, owned) in pairs.iter().cycle().skip(first).take(pairs.len()) {
+            if deliveries.len() == max {
+                break;
+            }
+            if !owned.lease.is_valid(now.instant) {
+                continue;
+            }
+            let mut table = owned.table();
+            let expired = table.take(max - deliveries.len(), visibility_timeout, now, &mut deliveries);
+            let hungry = table.room().is_some();
+            drop(table);
+            self.counts.expired.inc_by(expired as u64);
+            if hungry || expired > 0 {
+                owned.kick.notify_one();
+            }
+        }
+        for delivery in &deliveries {
+            let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
+            kind.inc();
+            self.counts.lateness.observe(delivery.lateness.as_secs_f64());
+        }
+        deliveries
+    }
+
+    /// Settles deliveries, each answered for itself; after `timeout` what the store has not answered is `Pending`.
+    pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
+        let mut verdicts = Vec::with_capacity(decisions.len());
+        // The last ticket of each pair, and which verdicts wait for tickets of it.
+        let mut tickets: BTreeMap<Partition, (Arc<Owned>, u64, Vec<(usize, u64)>)> = BTreeMap::new();
+        let now = now(self.store.clock());
+        for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
+            let (verdict, waits_for) = self.decide(receipt, decision, now);
+            verdicts.push(verdict);
+            if let Some((partition, owned, ticket)) = waits_for {
+                let entry = tickets.entry(partition).or_insert_with(|| (owned, 0, Vec::new()));
+                entry.1 = entry.1.max(ticket);
+                entry.2.push((index, ticket));
+            }
+        }
+        let waits = tickets.values().map(|(owned, last, _)| {
+            owned.kick.notify_one();
+            owned.settled(*last)
+        });
+        let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
+        let in_time = matches!(select(join_all(waits), deadline).await, Either::Left(_));
+        for (owned, _, waiting) in tickets.values() {
+            let progress = *owned.progress.borrow();
+            for (index, ticket) in waiting {
+                if *ticket > progress.settled {
+                    verdicts[*index] = if in_time || progress.over { Verdict::Stale } else { Verdict::Pending };
+                }
+            }
+        }
+        self.count(&verdicts);
+        verdicts
+    }
+
+    fn decide(
+        &self,
+        receipt: Option<Receipt>,
+        decision: Decision,
+        now: Now,
+    ) -> (Verdict, Option<(Partition, Arc<Owned>, u64)>) {
+        let Some(receipt) = receipt.filter(|receipt| self.is_partition(receipt.partition)) else {
+            return (Verdict::Unknown, None);
+        };
+        let Some(owned) = self.owner_of(&receipt) else { return (Verdict::Stale, None) };
+        let verdict = match decision {
+            Decision::Ack => Verdict::Acked,
+            Decision::Nack { .. } => Verdict::Nacked,
+            Decision::Bury { .. } => Verdict::Buried,
+        };
+        let decided = owned.table().decide(receipt.serial, decision, now);
+        let Some(decided) = decided else { return (Verdict::Stale, None) };
+        if verdict == Verdict::Acked {
+            self.counts.handling.observe(decided.handling.as_secs_f64());
+        }
+        let verdict = if decided.dead { Verdict::Buried } else { verdict };
+        (verdict, Some((receipt.partition, owned, decided.ticket)))
+    }
+
+    /// Moves deadlines to `timeout` from now.
+    pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
+        let now = now(self.store.clock());
+        let extend = |receipt: Option<Receipt>| {
+            let Some(receipt) = receipt.filter(|receipt| self.is_partition(receipt.partition)) else {
+                return Verdict::Unknown;
+            };
+            let extended = self.owner_of(&receipt).is_some_and(|owned| {
+                let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));
+                owned.kick.notify_one();
+                extended
+            });
+            if extended { Verdict::Extended(now.store.plus(timeout)) } else { Verdict::Stale }
+        };
+        receipts.into_iter().map(extend).collect()
+    }
+
+    fn count(&self, verdicts: &[Verdict]) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Acked => self.counts.acked.inc(),
+                Verdict::Nacked => self.counts.nacked.inc(),
+                Verdict::Buried => self.counts.buried.inc(),
+                Verdict::Stale => self.counts.stale.inc(),
+                Verdict::Extended(_) | Verdict::Unknown | Verdict::Pending => {}
+            }
+        }
+    }
+
+    fn is_partition(&self, partition: Partition) -> bool {
+        partition.0 < self.descriptor().settings.partitions.get()
+    }
+
+    fn owner_of(&self, receipt: &Receipt) -> Option<Arc<Owned>> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        pairs.get(&receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch).cloned()
+    }
+
+    fn pairs(&self) -> Vec<(Partition, Arc<Owned>)> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        pairs.iter().map(|(partition, owned)| (*partition, owned.clone())).collect()
+    }
+
+    fn pairs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Partition, Arc<Owned>>> {
+        self.pairs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kick_all(&self) {
+        for (_, owned) in self.pairs() {
+            owned.kick.notify_one();
+        }
+    }
+
+    fn asked(&self) {
+        let ms = self.store.clock().local().instant().since(Instant::default()).as_millis();
+        self.last_asked_ms.store(u64::try_from(ms).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+    }
+
+    /// How many messages consumers wait for.
+    fn wanted(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Until when messages are worth prefetching; `None` when no consumer ever asked.
+    fn attended_until(&self) -> Option<Instant> {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return Some(Instant::FAR);
+        }
+        match self.last_asked_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => Some(Instant::default().plus(Duration::from_millis(ms - 1)).plus(ATTENTION)),
+        }
+    }
+}

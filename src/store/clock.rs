@@ -51,16 +51,17 @@ impl StoreClock {
         }
     }
 
-    /// The local instant at which the store's clock has surely reached `at`.
+    /// The local instant at which the store's clock has surely reached `at`; in the past if it has.
     pub fn reaches(&self, at: Timestamp) -> Instant {
-        let now = self.clock.instant();
         match self.received_offset_us.load(Ordering::Relaxed) {
-            UNKNOWN => now.plus(at.since(self.clock.now())),
-            _ if self.clock.manual_now().is_some() => now.plus(at.since(self.clock.now())),
-            offset => {
+            offset if offset != UNKNOWN && self.clock.manual_now().is_none() => {
                 let at_us = i64::try_from(at.as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
-                let left = at_us.saturating_sub(instant_us(now).saturating_add(offset));
-                now.plus(Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+                let us = u64::try_from(at_us.saturating_sub(offset)).unwrap_or(0);
+                Instant::default().plus(Duration::from_micros(us))
+            }
+            _ => {
+                let now = self.clock.now();
+                self.clock.instant().minus(now.since(at)).plus(at.since(now))
             }
         }
     }

@@ -5,9 +5,11 @@
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
 mod clock;
+pub mod embedded;
 mod epoch;
 mod outcome;
 mod wake;
+pub mod redis;
 
 use std::time::Duration;
 
@@ -18,7 +20,8 @@ pub use clock::StoreClock;
 pub use epoch::{Claim, Epoch, MemberId};
 pub use outcome::{
     Acquired, Buried, Charge, Dead, DeadCursor, DeadPage, Description, Glance, PairStats, Peeked, PushKind, Pushed,
-    Recovered, Renewal, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, State,
+    Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried,
+    Returned, Settlement, State,
 };
 pub use wake::{Wake, Wakes};
 
@@ -131,6 +134,10 @@ pub trait Owner: Send {
 
     /// Schedules again a page of what older epochs hold reserved. Repeat until nothing is left, before reserving.
     async fn recover(&mut self) -> Result<Recovered>;
+
+    /// Schedules again a page of the bodies that are in no place, after `from`. Only after recovery found such orphans,
+    /// and before anything is reserved.
+    async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired>;
 
     /// Takes messages that are due, oldest due time first.
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved>;

@@ -182,6 +182,22 @@ pub struct Recovered {
     pub messages: usize,
     /// Whether older epochs still hold something.
     pub more: bool,
+    /// Once nothing is held: bodies that are not in the zset, and so in no place. Anything but 0 is a defect or a data
+    /// loss, and calls for a repair.
+    pub orphans: u64,
+}
+
+/// Where a repair goes on. Meaningful to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairCursor(pub String);
+
+/// The outcome of one page of repair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// Messages that were scheduled again.
+    pub messages: usize,
+    /// Where the next page begins, if there is more.
+    pub next: Option<RepairCursor>,
 }
 
 /// How much one reservation may take.

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::failure::Failure;
-use crate::cli::{output, serve};
-use crate::config::{Config, Listen, RedisUrl, Sources};
-use crate::server::{Server, ServerOptions, StoreKind};
+use crate::cli::output;
+use crate::config::{Config, RedisUrl, Sources};
+use crate::http::Listen;
+use crate::server::{Server, ServerOptions, StoreOptions};
 
 /// How long one call to Redis may take.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,17 +25,21 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
     let (store, dir, redis_prefix) = match redis {
         Some(url) => {
             let (url, prefix) = (url.secret().to_owned(), name);
-            (StoreKind::Redis { url, prefix: prefix.clone(), timeout: REDIS_TIMEOUT }, None, Some(prefix))
+            (
+                StoreOptions::Redis { url, prefix: prefix.clone(), timeout: REDIS_TIMEOUT, allow_eviction: true },
+                None,
+                Some(prefix),
+            )
         }
         None => {
             let dir = ScratchDir::new(&name)?;
-            (StoreKind::Embedded { dir: dir.0.join("store") }, Some(dir), None)
+            (StoreOptions::Embedded { dir: dir.0.join("store") }, Some(dir), None)
         }
     };
     // The defaults, and nothing from the environment: every demo is the same.
     let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];
     let config = Config::load(&Sources { env, ..Sources::default() })?;
-    let options = ServerOptions::new(serve::address(&Listen::ephemeral()), store, config.broker_options());
+    let options = ServerOptions::new(Listen::ephemeral(), store, config.broker_options());
     Ok(DemoBroker { server: Server::start(options).await?, redis_prefix, _dir: dir })
 }
 

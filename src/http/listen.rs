@@ -1,8 +1,10 @@
-//! Where a broker listens.
+//! Where a broker listens: on this machine, and nowhere else.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+
+use super::Guard;
 
 /// The port of dwell.
 const PORT: u16 = 7373;
@@ -11,7 +13,7 @@ const PORT: u16 = 7373;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// What a listen address looks like, for errors.
-pub(super) const ACCEPTED: &str = "127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/absolute/path";
+pub const ACCEPTED: &str = "127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/absolute/path";
 
 /// Where a broker listens: only where other machines cannot reach it, since there are no tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +51,36 @@ impl Listen {
             None => text.to_owned(),
         };
         let address: SocketAddr = numeric.parse().map_err(|_| "is not an address with a port".to_owned())?;
-        if !address.ip().is_loopback() {
-            let why = "is reachable from other machines, and dwell has no access tokens yet; \
-                       listen on loopback and put an authenticating proxy in front";
-            return Err(why.to_owned());
+        let listen = Listen::Tcp(address);
+        listen.check().map(|()| listen)
+    }
+
+    /// Refuses an address that other machines reach: anyone there could take messages and settle them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Listen::Tcp(address) if !address.ip().is_loopback() => {
+                let why = "is reachable from other machines, and dwell has no access tokens yet; \
+                           listen on loopback and put an authenticating proxy in front";
+                Err(why.to_owned())
+            }
+            Listen::Tcp(_) | Listen::Unix(_) => Ok(()),
         }
-        Ok(Listen::Tcp(address))
+    }
+
+    /// Where a client finds it: `http://127.0.0.1:7373`, or `unix:/path`.
+    pub fn url(&self) -> String {
+        match self {
+            Listen::Tcp(address) => format!("http://{address}"),
+            Listen::Unix(_) => self.to_string(),
+        }
+    }
+
+    /// Which requests are from this machine, when they come here.
+    pub fn guard(&self) -> Guard {
+        match self {
+            Listen::Tcp(_) => Guard::Loopback,
+            Listen::Unix(_) => Guard::Unix,
+        }
     }
 }
 

@@ -1,0 +1,32 @@
+//! How a broker behaves.
+
+use std::time::Duration;
+
+use crate::topic::Settings;
+
+/// How a broker behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a lease runs without a renewal. 1 s to 10 min.
+    pub lease_ttl: Duration,
+    /// How long a stop waits for deliveries that are out.
+    pub drain_timeout: Duration,
+    /// The settings of topics that are made without any.
+    pub topic_defaults: Settings,
+    /// Whether a push to a topic that does not exist makes it.
+    pub auto_create: bool,
+    /// How long a settling request waits for the store before it answers `pending`.
+    pub settle_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            lease_ttl: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            topic_defaults: Settings::default(),
+            auto_create: true,
+            settle_timeout: Duration::from_secs(5),
+        }
+    }
+}

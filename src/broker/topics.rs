@@ -1,0 +1,197 @@
+//! Topics: declaring them, and remembering their descriptors.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::{Broker, Options, no_group};
+use crate::clock::Instant;
+use crate::error::{Error, Kind, Result};
+use crate::limits::TOPICS_MAX;
+use crate::message::{GroupName, TopicName};
+use crate::metrics::TopicMetrics;
+use crate::store::{PairStats, Store};
+use crate::topic::{Descriptor, Pair, Settings};
+
+/// How long a descriptor is believed without asking. A change made elsewhere takes effect within it; a push under an old
+/// one is refused by the partition and loads it at once.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+/// What a declaration did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declared {
+    /// The topic as it is now.
+    pub descriptor: Descriptor,
+    /// Whether it was made by this call.
+    pub created: bool,
+}
+
+/// The descriptors that this process knows.
+pub(super) struct Topics {
+    store: Arc<dyn Store>,
+    options: Arc<Options>,
+    known: RwLock<HashMap<TopicName, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    descriptor: Arc<Descriptor>,
+    loaded: Instant,
+}
+
+impl Topics {
+    pub(super) fn new(store: Arc<dyn Store>, options: Arc<Options>) -> Topics {
+        Topics { store, options, known: RwLock::default() }
+    }
+
+    /// The descriptor of a topic. # Errors: `NotFound`.
+    pub(super) async fn get(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.believed(topic) {
+            Some(descriptor) => Ok(descriptor),
+            None => self.load(topic).await,
+        }
+    }
+
+    /// The descriptor of a topic that has this group. # Errors: `NotFound`.
+    pub(super) async fn group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        let descriptor = self.get(topic).await?;
+        if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
+    }
+
+    /// The descriptor of a topic, made now if it does not exist and that is allowed. # Errors: `NotFound`, `Full`.
+    pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.believed(topic) {
+            Some(descriptor) => Ok(descriptor),
+            None => self.load_or_create(topic).await,
+        }
+    }
+
+    /// The same, read from the store.
+    pub(super) async fn load_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.load(topic).await {
+            Err(error) if error.kind() == Kind::NotFound && self.options.auto_create => {
+                let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
+                Ok(self.learn(self.store.create(&wanted).await?))
+            }
+            found => found,
+        }
+    }
+
+    /// The descriptor of a topic, read from the store.
+    pub(super) async fn load(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.store.topic(topic).await? {
+            Some(descriptor) => Ok(self.learn(descriptor)),
+            None => {
+                self.forget(topic);
+                Err(Error::not_found(format!("there is no topic {topic}; declare it with PUT /v1/topics/{topic}")))
+            }
+        }
+    }
+
+    fn believed(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.store.clock().local().instant();
+        known.get(topic).filter(|known| now < known.loaded.plus(BELIEVED)).map(|known| known.descriptor.clone())
+    }
+
+    fn learn(&self, descriptor: Descriptor) -> Arc<Descriptor> {
+        let loaded = self.store.clock().local().instant();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= TOPICS_MAX {
+            known.clear();
+        }
+        let descriptor = Arc::new(descriptor);
+        known.insert(descriptor.topic.clone(), Known { descriptor: descriptor.clone(), loaded });
+        descriptor
+    }
+
+    fn forget(&self, topic: &TopicName) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+    }
+}
+
+impl Broker {
+    /// The settings of new topics.
+    pub fn topic_defaults(&self) -> &Settings {
+        &self.options.topic_defaults
+    }
+
+    /// Makes a topic, or changes the settings of one. Declaring what is there already does nothing.
+    ///
+    /// # Errors
+    /// `Invalid` settings; `Conflict` for another number of partitions; `Full` past the limit of topics.
+    pub async fn declare(&self, topic: TopicName, settings: Settings) -> Result<Declared> {
+        let wanted = Descriptor::new(topic, settings);
+        wanted.check()?;
+        let before = self.store.topic(&wanted.topic).await?;
+        let created = before.is_none();
+        let there = match before {
+            Some(there) => there,
+            None => self.store.create(&wanted).await?,
+        };
+        if there.settings == wanted.settings {
+            return Ok(Declared { descriptor: self.topics.learn(there).as_ref().clone(), created });
+        }
+        if there.settings.partitions != wanted.settings.partitions {
+            let (is, asked) = (there.settings.partitions, wanted.settings.partitions);
+            let detail = format!(
+                "topic {} has {is} partitions, not {asked}, and their number is fixed; \
+                 ask for {is}, or make another topic and drain this one",
+                there.topic
+            );
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        let updated = self.store.update(&Descriptor { settings: wanted.settings, ..there }).await?;
+        Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
+    }
+
+    /// A topic, as the store has it now.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn topic(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        self.topics.load(topic).await
+    }
+
+    /// The names of all topics, sorted.
+    pub async fn topics(&self) -> Result<Vec<TopicName>> {
+        self.store.topics().await
+    }
+
+    /// Counts the messages of every partition and group of a topic. What this process holds prefetched counts as ready.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(Pair, PairStats)>> {
+        let descriptor = self.topics.get(topic).await?;
+        let groups = &descriptor.groups;
+        let pairs: Vec<Pair> = descriptor
+            .partitions()
+            .flat_map(|p| groups.iter().map(move |g| (p, g)))
+            .map(|(p, g)| descriptor.pair(p, g))
+            .collect();
+        let mut stats = self.store.stats(&pairs).await?;
+        for (pair, stats) in pairs.iter().zip(&mut stats) {
+            let held = self.groups.held(pair).min(stats.in_flight);
+            stats.in_flight -= held;
+            stats.ready += held;
+        }
+        Ok(pairs.into_iter().zip(stats).collect())
+    }
+
+    /// Deletes a topic with all its messages.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn delete_topic(&self, topic: &TopicName) -> Result<()> {
+        let descriptor = self.topics.load(topic).await?;
+        self.store.delete(&descriptor).await?;
+        self.topics.forget(topic);
+        self.groups.close(topic);
+        Ok(())
+    }
+
+    pub(super) fn topic_metrics(&self, topic: &TopicName) -> TopicMetrics {
+        self.metrics.topic(topic)
+    }
+}

@@ -1,0 +1,52 @@
+//! A pair that this process owns, as its loop and its consumers share it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+use super::table::{Now, Table};
+use crate::lease::Lease;
+use crate::store::StoreClock;
+
+/// How far the decisions of an epoch have come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// Every decision up to this ticket is in the store.
+    pub(super) settled: u64,
+    /// The epoch is over: what is not settled never will be.
+    pub(super) over: bool,
+}
+
+/// One epoch of one pair.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) lease: Arc<Lease>,
+    table: Mutex<Table>,
+    /// Wakes the loop: a decision was made, a consumer came, or the prefetch ran low.
+    pub(super) kick: Notify,
+    pub(super) progress: watch::Sender<Progress>,
+}
+
+impl Owned {
+    pub(super) fn new(lease: Arc<Lease>, table: Table) -> Owned {
+        Owned { lease, table: Mutex::new(table), kick: Notify::new(), progress: watch::Sender::default() }
+    }
+
+    /// The memory. A std mutex: it is held for microseconds and never across an await.
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics while the lock is held; if it did, the chain in the store would still catch a wrong decision.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns once the ticket is settled: true, or false when the epoch ended before.
+    pub(super) async fn settled(&self, ticket: u64) -> bool {
+        let mut progress = self.progress.subscribe();
+        let done = progress.wait_for(|progress| progress.settled >= ticket || progress.over).await;
+        done.is_ok_and(|progress| progress.settled >= ticket)
+    }
+}
+
+/// Reads both clocks.
+pub(super) fn now(clock: &StoreClock) -> Now {
+    Now { store: clock.now(), instant: clock.local().instant(), chance: fastrand::f64() }
+}

@@ -1,0 +1,216 @@
+//! Serving an owned pair: carrying decisions to the store, and fetching what is due when someone wants it.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::owned::now;
+use super::{Dispatch, Owned};
+use crate::clock::Instant;
+use crate::error::{Error, Result};
+use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
+use crate::time::Timestamp;
+
+/// What is known of the earliest due time in the zset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// Perhaps it is due.
+    Unknown,
+    /// The zset is empty.
+    Nothing,
+    /// Then it is due.
+    At(Timestamp),
+}
+
+/// What to do next.
+enum Plan {
+    Settle(Settlement, u64),
+    Charge(Vec<Charge>),
+    Reserve(ReserveLimit),
+    /// Nothing until then, or until something happens.
+    Wait(Instant),
+}
+
+/// The owner's side of one epoch of one pair.
+pub(super) struct Serving {
+    dispatch: Arc<Dispatch>,
+    owner: Box<dyn Owner>,
+    owned: Arc<Owned>,
+    woken: Arc<Notify>,
+    glances: watch::Receiver<Option<Glance>>,
+    head: Head,
+    /// The last call settled, so a reservation comes first now: neither starves the other.
+    settled_last: bool,
+    draining: bool,
+}
+
+impl Serving {
+    pub(super) fn new(
+        dispatch: Arc<Dispatch>,
+        owner: Box<dyn Owner>,
+        owned: Arc<Owned>,
+        woken: Arc<Notify>,
+    ) -> Serving {
+        let glances = owned.lease.glances();
+        Serving { dispatch, owner, owned, woken, glances, head: Head::Unknown, settled_last: false, draining: false }
+    }
+
+    pub(super) fn owned(&self) -> Arc<Owned> {
+        self.owned.clone()
+    }
+
+    /// Serves until `stop`, then drains and gives the lease up.
+    ///
+    /// # Errors
+    /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
+    pub(super) async fn run(mut self, stop: &CancellationToken) -> Result<()> {
+        let clock = self.dispatch.store.clock().local().clone();
+        let mut drain_until = Instant::FAR;
+        loop {
+            if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
+                self.draining = true;
+                self.dispatch.close();
+                drain_until = clock.instant().plus(self.dispatch.drain_timeout);
+            }
+            let lost = self.owned.lease.lost().clone();
+            let step = tokio::select! {
+                step = self.step() => step?,
+                () = lost.cancelled() => return Err(Error::stale("a renewal found another epoch")),
+                () = clock.sleep_until(drain_until) => return self.owner.release().await,
+            };
+            let Some(until) = step else { continue };
+            if self.draining && self.owned.table().in_flight() == 0 {
+                return self.owner.release().await;
+            }
+            tokio::select! {
+                () = clock.sleep_until(until.min(drain_until)) => {}
+                () = self.owned.kick.notified() => {}
+                () = self.woken.notified() => self.head = Head::Unknown,
+                Ok(()) = self.glances.changed() => self.glanced().await?,
+                () = lost.cancelled() => {}
+                () = stop.cancelled(), if !self.draining => {}
+            }
+        }
+    }
+
+    /// Makes one call to the store, or says until when there is nothing to do.
+    async fn step(&mut self) -> Result<Option<Instant>> {
+        match self.plan() {
+            Plan::Settle(settlement, ticket) => {
+                self.owner.settle(&settlement).await?;
+                self.settled_last = true;
+                self.owned.progress.send_modify(|progress| progress.settled = ticket);
+                // What went back to the zset may be the new head.
+                let retried = settlement.retried.iter().map(|retried| retried.next_at);
+                let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
+                self.head = earlier(self.head, earliest);
+            }
+            Plan::Charge(charges) => {
+                self.owner.start(&charges).await?;
+                self.owned.table().charged();
+                self.dispatch.arrivals.notify_one();
+            }
+            Plan::Reserve(limit) => self.reserve(limit).await?,
+            Plan::Wait(until) => return Ok(Some(until)),
+        }
+        Ok(None)
+    }
+
+    fn plan(&mut self) -> Plan {
+        let store_clock = self.dispatch.store.clock();
+        let now = now(store_clock);
+        let mut table = self.owned.table();
+        let timed_out = table.time_out(now);
+        self.dispatch.counts.timed_out.inc_by(timed_out as u64);
+
+        let attended_until = self.attended_until();
+        let attended = now.instant < attended_until;
+        if !attended && table.held() > 0 {
+            table.give_back();
+        }
+        let due_at = match self.head {
+            Head::Unknown => Instant::default(),
+            Head::Nothing => Instant::FAR,
+            Head::At(at) => store_clock.reaches(at),
+        };
+        let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant));
+        let reserve = limit.filter(|_| due_at <= now.instant);
+        if let Some(limit) = reserve.filter(|_| self.settled_last) {
+            return Plan::Reserve(limit);
+        }
+        if let Some((settlement, ticket)) = table.draft() {
+            return Plan::Settle(settlement, ticket);
+        }
+        if attended {
+            let charges = table.charges(self.dispatch.wanted());
+            if !charges.is_empty() {
+                return Plan::Charge(charges);
+            }
+        }
+        if let Some(limit) = reserve {
+            return Plan::Reserve(limit);
+        }
+        let mut until = table.next_deadline().unwrap_or(Instant::FAR);
+        if limit.is_some() {
+            until = until.min(due_at);
+        }
+        if table.held() > 0 {
+            until = until.min(attended_until);
+        }
+        Plan::Wait(until)
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
+        let reserved = self.owner.reserve(limit).await?;
+        self.settled_last = false;
+        self.head = reserved.head.map_or(Head::Nothing, Head::At);
+        let found = !reserved.messages.is_empty();
+        let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
+        let mut table = self.owned.table();
+        table.reserved(reserved);
+        let expected = table.unsettled() as u64;
+        drop(table);
+        if dropped > 0 {
+            self.dispatch.metrics.repairs.inc_by(dropped as u64);
+            tracing::error!(pair = %self.owned.lease.claim().pair, dropped, "ids without bodies were dropped");
+        }
+        if unsettled != expected {
+            // No rule of the protocol allows this: the store lost data, or someone else changed the keys.
+            let detail = format!("the store counts {unsettled} unsettled messages, this epoch holds {expected}");
+            return Err(Error::stale(detail));
+        }
+        if found {
+            self.dispatch.arrivals.notify_one();
+        }
+        Ok(())
+    }
+
+    /// A renewal looked at the pair: a lost wake is made up for, and changed settings take effect.
+    async fn glanced(&mut self) -> Result<()> {
+        let Some(glance) = *self.glances.borrow_and_update() else { return Ok(()) };
+        self.head = earlier(self.head, glance.head);
+        if glance.generation > self.dispatch.descriptor().generation {
+            // Failing to load now only delays it to the next renewal.
+            match self.dispatch.reload().await {
+                Ok(true) => self.owned.table().set_policy(self.dispatch.policy()),
+                Ok(false) => self.dispatch.close(),
+                Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
+            }
+        }
+        Ok(())
+    }
+
+    fn attended_until(&self) -> Instant {
+        let attended = if self.draining { None } else { self.dispatch.attended_until() };
+        attended.unwrap_or_default()
+    }
+}
+
+fn earlier(head: Head, other: Option<Timestamp>) -> Head {
+    match (head, other) {
+        (Head::Unknown, _) | (_, None) => head,
+        (Head::Nothing, Some(at)) => Head::At(at),
+        (Head::At(head), Some(at)) => Head::At(head.min(at)),
+    }
+}

@@ -1,0 +1,431 @@
+//! The owner's memory of one pair: what it has reserved, who has it, and what was decided about it.
+//!
+//! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
+//! the reservations in the store tell the next epoch what may have been handed out.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use super::delivery::{Decision, Delivery, Receipt};
+use crate::clock::Instant;
+use crate::codec::{DeadReason, DeadRecord};
+use crate::limits::{CALL_IDS_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::message::{Message, MessageId};
+use crate::partition::Partition;
+use crate::retry::Backoff;
+use crate::store::{
+    Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement,
+};
+use crate::time::Timestamp;
+
+/// What is prefetched before it is known how fast consumers are.
+const APPETITE_FIRST: usize = 32;
+
+/// Reservations that one settlement rewrites: each may list a thousand ids.
+const REWRITTEN_MAX: usize = 64;
+
+/// The two clocks and a roll of the dice, read once for each step.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The store's clock, never behind it.
+    pub store: Timestamp,
+    /// The local monotonic clock.
+    pub instant: Instant,
+    /// 0.0 to 1.0, for jitter.
+    pub chance: f64,
+}
+
+/// What the topic says about failures.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The delay between attempts.
+    pub backoff: Backoff,
+    /// Attempts before a message is dead, unless the message says otherwise.
+    pub max_attempts: u32,
+    /// How long settled ids are remembered.
+    pub dedup_window: Duration,
+}
+
+/// Where a message stands in the reservation that took it.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    reservation: Reservation,
+    index: usize,
+}
+
+/// A reserved message that nobody has yet.
+#[derive(Debug)]
+struct Held {
+    slot: Slot,
+    ready_at: Timestamp,
+    /// Attempts that the store has charged.
+    charged: u32,
+    /// Attempts that were charged when it was reserved.
+    charged_before: u32,
+    bytes: usize,
+    message: Message,
+}
+
+/// A message in the hands of a consumer. Its payload went with it.
+#[derive(Debug)]
+struct Out {
+    slot: Slot,
+    id: MessageId,
+    attempt: u32,
+    max_attempts: u32,
+    handed_at: Instant,
+    deadline: Instant,
+}
+
+/// What is to become of a message.
+#[derive(Debug)]
+enum Fate {
+    Gone,
+    Again(Retried),
+    Back(Returned),
+    Dead(Buried),
+}
+
+/// The ids of a reservation that are not settled in the store.
+#[derive(Debug)]
+struct Unsettled {
+    ids: Vec<Option<MessageId>>,
+    left: usize,
+}
+
+/// What a decision means for the delivery it was made about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    /// Settled once [`Table::draft`] has handed out this ticket and the store has answered.
+    pub ticket: u64,
+    /// From hand-over to the decision.
+    pub handling: Duration,
+    /// Whether the message died of it.
+    pub dead: bool,
+}
+
+/// The memory of one epoch of one pair.
+#[derive(Debug)]
+pub struct Table {
+    partition: Partition,
+    epoch: Epoch,
+    policy: Policy,
+    /// May be handed out at once, earliest first.
+    ready: VecDeque<Held>,
+    /// Was perhaps handed out before: an attempt has to be charged first.
+    uncharged: VecDeque<Held>,
+    /// Is being charged now.
+    charging: Vec<Held>,
+    held_bytes: usize,
+    out: HashMap<u64, Out>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    decided: VecDeque<(MessageId, Slot, Fate)>,
+    reservations: HashMap<Reservation, Unsettled>,
+    unsettled: usize,
+    serial: u64,
+    /// Tickets of decisions made, and of decisions handed out in drafts.
+    tickets: u64,
+    drafted: u64,
+    appetite: usize,
+}
+
+impl Table {
+    /// An empty memory.
+    pub fn new(partition: Partition, epoch: Epoch, policy: Policy) -> Table {
+        Table {
+            partition,
+            epoch,
+            policy,
+            ready: VecDeque::new(),
+            uncharged: VecDeque::new(),
+            charging: Vec::new(),
+            held_bytes: 0,
+            out: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            decided: VecDeque::new(),
+            reservations: HashMap::new(),
+            unsettled: 0,
+            serial: 0,
+            tickets: 0,
+            drafted: 0,
+            appetite: APPETITE_FIRST,
+        }
+    }
+
+    /// The epoch of this memory.
+    pub fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// The topic's settings changed.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Messages that are reserved and not handed out.
+    pub fn held(&self) -> usize {
+        self.ready.len() + self.uncharged.len() + self.charging.len()
+    }
+
+    /// Messages that may be handed out at once.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Deliveries that are out.
+    pub fn in_flight(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Messages that the store counts as reserved by this epoch.
+    pub fn unsettled(&self) -> usize {
+        self.unsettled
+    }
+
+    /// How much may be reserved now, if anything.
+    pub fn room(&self) -> Option<ReserveLimit> {
+        let held = self.held();
+        let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
+        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= IN_FLIGHT_MAX {
+            return None;
+        }
+        Some(ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes })
+    }
+
+    /// Takes in what was reserved. Unreadable and exhausted messages die at once.
+    pub fn reserved(&mut self, reserved: Reserved) {
+        if reserved.messages.is_empty() {
+            return;
+        }
+        let ids: Vec<_> = reserved.messages.iter().map(|message| Some(message.id.clone())).collect();
+        let left = ids.len();
+        self.unsettled += left;
+        self.reservations.insert(reserved.reservation, Unsettled { ids, left });
+        for (index, message) in reserved.messages.into_iter().enumerate() {
+            self.hold(Slot { reservation: reserved.reservation, index }, message);
+        }
+    }
+
+    fn hold(&mut self, slot: Slot, reserved: ReservedMessage) {
+        let ReservedMessage { id, ready_at, attempts, bytes, message } = reserved;
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => {
+                return self.bury(id, slot, DeadReason::Unreadable, attempts, Some(error.to_string()));
+            }
+        };
+        if attempts >= self.attempts_of(&message) {
+            let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
+            return self.bury(id, slot, DeadReason::MaxAttempts, attempts, Some(last_error));
+        }
+        self.held_bytes += bytes;
+        let held = Held { slot, ready_at, charged: attempts, charged_before: attempts, bytes, message };
+        if attempts == 0 {
+            self.ready.push_back(held);
+        } else {
+            self.uncharged.push_back(held);
+        }
+    }
+
+    fn attempts_of(&self, message: &Message) -> u32 {
+        message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
+    }
+
+    /// Hands out up to `max` messages; expired ones are settled instead and counted.
+    pub fn take(
+        &mut self,
+        max: usize,
+        visibility_timeout: Duration,
+        now: Now,
+        deliveries: &mut Vec<Delivery>,
+    ) -> usize {
+        let mut expired = 0;
+        let wanted = deliveries.len() + max;
+        while deliveries.len() < wanted && self.out.len() < IN_FLIGHT_MAX {
+            let Some(held) = self.ready.pop_front() else {
+                let hungrier = (self.appetite * 2).max(max);
+                self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
+                break;
+            };
+            self.held_bytes -= held.bytes;
+            if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
+                expired += 1;
+                self.decide_fate(held.message.id, held.slot, Fate::Gone);
+            } else {
+                deliveries.push(self.hand_out(held, visibility_timeout, now));
+            }
+        }
+        expired
+    }
+
+    fn hand_out(&mut self, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
+        let serial = self.serial;
+        self.serial += 1;
+        let deadline = now.instant.plus(visibility_timeout);
+        let attempt = held.charged.max(1);
+        let max_attempts = self.attempts_of(&held.message);
+        let id = held.message.id.clone();
+        self.out.insert(serial, Out { slot: held.slot, id, attempt, max_attempts, handed_at: now.instant, deadline });
+        self.deadlines.insert((deadline, serial));
+        Delivery {
+            receipt: Receipt { partition: self.partition, epoch: self.epoch.clone(), serial },
+            message: held.message,
+            attempt,
+            partition: self.partition,
+            ready_at: held.ready_at,
+            deadline: now.store.plus(visibility_timeout),
+            lateness: now.store.since(held.ready_at),
+        }
+    }
+
+    /// The charges to make before more can be handed out; empty while there are ready messages.
+    ///
+    /// Only for as many as are `wanted` now: an owner that dies between charge and hand-out costs an attempt.
+    pub fn charges(&mut self, wanted: usize) -> Vec<Charge> {
+        if !self.ready.is_empty() || !self.charging.is_empty() {
+            return Vec::new();
+        }
+        let count = self.uncharged.len().min(wanted).min(CALL_IDS_MAX);
+        self.charging = self.uncharged.drain(..count).collect();
+        let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
+        self.charging.iter().map(charge).collect()
+    }
+
+    /// The store has made the charges.
+    pub fn charged(&mut self) {
+        for mut held in self.charging.drain(..) {
+            held.charged += 1;
+            self.ready.push_back(held);
+        }
+    }
+
+    /// Decides about a delivery. The first decision stands: `None` when it was decided before, or never was.
+    pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Option<Decided> {
+        let out = self.out.remove(&serial)?;
+        self.deadlines.remove(&(out.deadline, serial));
+        let handling = now.instant.since(out.handed_at);
+        let dead = match decision {
+            Decision::Ack => {
+                self.decide_fate(out.id, out.slot, Fate::Gone);
+                false
+            }
+            Decision::Bury { reason } => {
+                self.bury(out.id, out.slot, DeadReason::Buried, out.attempt, reason);
+                true
+            }
+            Decision::Nack { reason, .. } if out.attempt >= out.max_attempts => {
+                self.bury(out.id, out.slot, DeadReason::MaxAttempts, out.attempt, reason);
+                true
+            }
+            Decision::Nack { delay, .. } => {
+                let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
+                let next_at = now.store.plus(delay);
+                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt };
+                self.decide_fate(out.id, out.slot, Fate::Again(retried));
+                false
+            }
+        };
+        Some(Decided { ticket: self.tickets, handling, dead })
+    }
+
+    /// Moves the deadline of a delivery. False when it was decided before, or never was.
+    pub fn extend(&mut self, serial: u64, deadline: Instant) -> bool {
+        let Some(out) = self.out.get_mut(&serial) else { return false };
+        self.deadlines.remove(&(out.deadline, serial));
+        out.deadline = deadline;
+        self.deadlines.insert((deadline, serial));
+        true
+    }
+
+    /// Nacks the deliveries whose deadline has passed, and counts them.
+    pub fn time_out(&mut self, now: Now) -> usize {
+        let mut count = 0;
+        while let Some((deadline, serial)) = self.deadlines.first().copied() {
+            if deadline > now.instant {
+                break;
+            }
+            let reason = Some("not settled within the visibility timeout".to_owned());
+            self.decide(serial, Decision::Nack { delay: None, reason }, now);
+            count += 1;
+        }
+        count
+    }
+
+    /// When the next delivery times out.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Gives everything back that nobody has, without a charge.
+    pub fn give_back(&mut self) {
+        self.appetite = APPETITE_FIRST;
+        self.held_bytes = 0;
+        let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
+        for Held { slot, ready_at, charged, charged_before, message, .. } in held {
+            let id = message.id;
+            let fate = if charged == charged_before {
+                Fate::Back(Returned { id: id.clone(), ready_at })
+            } else {
+                // Charged to be handed out, and then not handed out: the charge is taken back.
+                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before })
+            };
+            self.decide_fate(id, slot, fate);
+        }
+    }
+
+    /// The next decisions for the store, at most one call of them, with the ticket of the last.
+    pub fn draft(&mut self) -> Option<(Settlement, u64)> {
+        if self.decided.is_empty() {
+            return None;
+        }
+        let mut settlement = Settlement { dedup_window: self.policy.dedup_window, ..Settlement::default() };
+        let mut rewritten = BTreeSet::new();
+        while settlement.len() < CALL_IDS_MAX && rewritten.len() < REWRITTEN_MAX {
+            let Some((id, slot, fate)) = self.decided.pop_front() else { break };
+            self.drafted += 1;
+            // An acked id may stay in its reservation: without a body it is nothing. Any other may not.
+            let mut rewrite = true;
+            match fate {
+                Fate::Gone => {
+                    settlement.acked.push(id);
+                    rewrite = false;
+                }
+                Fate::Again(retried) => settlement.retried.push(retried),
+                Fate::Back(returned) => settlement.returned.push(returned),
+                Fate::Dead(buried) => settlement.buried.push(buried),
+            }
+            let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
+            unsettled.ids[slot.index] = None;
+            unsettled.left -= 1;
+            self.unsettled -= 1;
+            if rewrite || unsettled.left == 0 {
+                rewritten.insert(slot.reservation);
+            }
+        }
+        for reservation in rewritten {
+            settlement.remaining.push((reservation, self.remaining(reservation)));
+        }
+        Some((settlement, self.drafted))
+    }
+
+    /// The unsettled ids of a reservation; one without any is forgotten.
+    fn remaining(&mut self, reservation: Reservation) -> Vec<MessageId> {
+        match self.reservations.get(&reservation) {
+            Some(unsettled) if unsettled.left > 0 => unsettled.ids.iter().flatten().cloned().collect(),
+            _ => {
+                self.reservations.remove(&reservation);
+                Vec::new()
+            }
+        }
+    }
+
+    fn bury(&mut self, id: MessageId, slot: Slot, reason: DeadReason, attempts: u32, last_error: Option<String>) {
+        let record = DeadRecord::new(reason, attempts, last_error);
+        self.decide_fate(id.clone(), slot, Fate::Dead(Buried { id, record }));
+    }
+
+    fn decide_fate(&mut self, id: MessageId, slot: Slot, fate: Fate) {
+        self.tickets += 1;
+        self.decided.push_back((id, slot, fate));
+    }
+}

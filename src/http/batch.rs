@@ -1,0 +1,279 @@
+//! Pushing a batch: all messages are checked before any is stored, then each is answered for itself.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::params::{NoParams, TopicPath};
+use super::problem::{Class, Problem};
+use super::push::PushResult;
+use super::shape::{Meta, due_of, payload_of};
+use super::strict::{Items, Object, TooMany, media_type, parse, present};
+use super::{App, body};
+use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
+use crate::message::{Key, MessageId, NewMessage};
+use crate::time::{Timestamp, span};
+
+/// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchMessage {
+    /// The payload, as text.
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<String>,
+    /// The payload, in standard base64 with padding.
+    #[serde(default, deserialize_with = "present")]
+    payload_base64: Option<String>,
+    /// Decides the partition; without a key the id does.
+    #[serde(default, deserialize_with = "present")]
+    key: Option<String>,
+    /// Makes the push repeatable. Default: a new ULID.
+    #[serde(default, deserialize_with = "present")]
+    id: Option<String>,
+    /// A duration from now, at most 3,650 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "30m")]
+    delay: Option<Duration>,
+    /// A time, in place of `delay`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    due_at: Option<Timestamp>,
+    /// A duration from the due time, after which it is not delivered any more. Default: for ever.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>)]
+    ttl: Option<Duration>,
+    /// 1 to 1,000. Default: the topic's.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// The media type of the payload.
+    #[serde(default, deserialize_with = "present")]
+    content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
+    meta: Option<Meta>,
+}
+
+/// A batch of 1 to 1,000 messages.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Batch {
+    #[schema(value_type = Vec<BatchMessage>, min_items = 1, max_items = 1000)]
+    messages: Items<Object<BatchMessage>>,
+}
+
+/// What became of a batch, message by message, in the order sent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BatchResults {
+    results: Vec<PushResult>,
+}
+
+impl BatchMessage {
+    fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let message = NewMessage {
+            id: Some(self.id.map_or_else(|| Ok(MessageId::fresh()), MessageId::new)?),
+            key: self.key.map(Key::new).transpose()?,
+            due: due_of(self.delay, self.due_at)?,
+            ttl: self.ttl,
+            max_attempts: self.max_attempts,
+            content_type: self.content_type,
+            meta: self.meta.unwrap_or_default().0,
+            payload: payload_of(self.payload, self.payload_base64)?,
+        };
+        message.check(now)?;
+        Ok(message)
+    }
+}
+
+/// Push 1 to 1,000 messages; also as NDJSON.
+///
+/// A message that is wrong refuses the whole batch. After that each is answered for itself.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/messages/batch", tag = "producing",
+    params(("topic" = String, Path)),
+    request_body(content((Batch = "application/json"), (BatchMessage = "application/x-ndjson"))),
+    responses(
+        (status = 201, description = "All are stored", body = BatchResults),
+        (status = 200, description = "All are stored or duplicates", body = BatchResults),
+        (status = 207, description = "At least one is an error", body = BatchResults),
+        Problem,
+    )
+)]
+pub(crate) async fn push_batch(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let lines = match media_type(&headers).as_deref() {
+        None | Some("application/json") => false,
+        Some("application/x-ndjson") => true,
+        Some(other) => {
+            let detail = format!("the content type is {other:?}, a batch is application/json or application/x-ndjson");
+            return Err(Problem::new(Class::UnsupportedMediaType, detail));
+        }
+    };
+    let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let now = app.clock.now();
+    let messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
+    drop(bytes);
+    let ids: Vec<_> = messages.iter().filter_map(|message| message.id.clone()).collect();
+    let outcomes = app.broker.push_batch(&topic, messages).await?;
+    let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
+        Ok(outcome) => Ok(PushResult::from(outcome)),
+        Err(error) => Err((id, error)),
+    });
+    answer(results.collect())
+}
+
+/// One answer for all: see docs/protocol.md.
+fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
+    let stored = outcomes.iter().all(|outcome| outcome.as_ref().is_ok_and(|result| result.status == "stored"));
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    let first = outcomes.iter().find_map(|outcome| outcome.as_ref().err()).map(|(_, error)| error.clone());
+    let all = outcomes.len();
+    let results = outcomes.into_iter().map(|outcome| {
+        outcome.unwrap_or_else(|(id, error)| {
+            let error = Some(Problem::from(error).body());
+            PushResult { id, partition: None, due_at: None, status: "error", error }
+        })
+    });
+    let body = BatchResults { results: results.collect() };
+    match first {
+        Some(error) if failed == all => {
+            let results = serde_json::to_value(body.results).unwrap_or_default();
+            Err(Problem::from(error).with_results(results))
+        }
+        Some(_) => Ok((StatusCode::MULTI_STATUS, Reply(body)).into_response()),
+        None if stored => Ok((StatusCode::CREATED, Reply(body)).into_response()),
+        None => Ok((StatusCode::OK, Reply(body)).into_response()),
+    }
+}
+
+fn of_object(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
+    let batch: Batch = parse(bytes)?;
+    let messages = batch.messages.0.into_iter().enumerate();
+    messages
+        .map(|(i, Object(message))| message.message(now).map_err(|wrong| wrong.within(&format!("messages[{i}]."))))
+        .collect()
+}
+
+fn of_lines(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
+    let mut messages = Vec::new();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if messages.len() == BATCH_MESSAGES_MAX {
+            return Err(Problem::invalid("body", TooMany));
+        }
+        let message = parse::<BatchMessage>(line).and_then(|message| message.message(now));
+        messages.push(message.map_err(|wrong| wrong.within(&format!("line {number}:")))?);
+    }
+    if messages.is_empty() {
+        return Err(Problem::invalid("body", "has no messages"));
+    }
+    Ok(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+    use crate::message::Due;
+    use crate::partition::Partition;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_000);
+
+    fn refused(read: Result<Vec<NewMessage>, Problem>) -> (u16, String) {
+        match read {
+            Ok(messages) => (200, format!("{} messages", messages.len())),
+            Err(problem) => (problem.status().as_u16(), problem.detail().to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_object_and_lines_say_the_same() -> Result<(), Problem> {
+        let object =
+            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 7}]}"#;
+        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 7}";
+        for messages in [of_object(object, NOW)?, of_lines(lines, NOW)?] {
+            assert_eq!(messages.len(), 2);
+            assert_eq!(messages[0].due, Due::In(Duration::from_secs(5)));
+            assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
+            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(7)));
+            assert_eq!(messages[1].payload, b"\xff\x00"[..]);
+            assert!(messages.iter().all(|message| message.id.is_some()));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_wrong_message_is_named_by_its_place() {
+        let cases = [
+            (r#"{"payload": "a", "dealy": 5}"#, "dealy`: unknown field"),
+            (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
+            (r#"{"payload": "a", "delay": "3651d"}"#, "delay`: a message is due at most 3650 days ahead"),
+            (r#"{"payload": "a", "delay": 1, "due_at": 5}"#, "delay`: is given together with `due_at`"),
+            (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
+            (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
+            (r#"{"payload": "a", "ttl": 0}"#, "ttl`: a message that lives for 0s"),
+            (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
+            (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
+            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in two forms"),
+            ("{}", "payload`: is missing"),
+        ];
+        for (item, said) in cases {
+            let (status, detail) =
+                refused(of_object(format!(r#"{{"messages": [{{"payload": ""}}, {item}]}}"#).as_bytes(), NOW));
+            assert_eq!(status, 422, "{item}");
+            assert!(detail.starts_with(&format!("`messages[1].{said}")), "{item}: {detail}");
+            let (status, detail) = refused(of_lines(format!("{{\"payload\": \"\"}}\n\n{item}").as_bytes(), NOW));
+            assert_eq!(status, 422, "{item}");
+            assert!(detail.starts_with(&format!("line 3: `{said}")), "{item}: {detail}");
+        }
+    }
+
+    #[test]
+    fn a_batch_has_its_limits() {
+        let lines = |n: usize| "{\"payload\":\"\"}\n".repeat(n).into_bytes();
+        assert_eq!(refused(of_lines(&lines(BATCH_MESSAGES_MAX), NOW)), (200, "1000 messages".to_owned()));
+        assert_eq!(refused(of_lines(&lines(10_001), NOW)).0, 422);
+        assert_eq!(refused(of_lines(b"\n \n", NOW)), (422, "`body`: has no messages".to_owned()));
+        let big = format!(r#"{{"payload": "{}"}}"#, "x".repeat(crate::limits::PAYLOAD_BYTES_MAX + 1));
+        let (status, detail) = refused(of_lines(big.as_bytes(), NOW));
+        assert_eq!(status, 413);
+        assert!(detail.starts_with("line 1: `payload`: 1048577 bytes"), "{detail}");
+        assert_eq!(refused(of_lines(b"{\"payload\": \"", NOW)).0, 400);
+    }
+
+    #[test]
+    fn one_answer_for_all() -> crate::error::Result<()> {
+        let id = MessageId::new("a")?;
+        let made = |status| {
+            Ok(PushResult { id: id.clone(), partition: Some(Partition(1)), due_at: Some(NOW), status, error: None })
+        };
+        let failed = || Err((id.clone(), Error::unavailable("the store is away")));
+        let status =
+            |outcomes| answer(outcomes).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16();
+        assert_eq!(status(vec![made("stored"), made("stored")]), 201);
+        assert_eq!(status(vec![made("stored"), made("duplicate")]), 200);
+        assert_eq!(status(vec![made("stored"), failed()]), 207);
+        assert_eq!(status(vec![failed(), failed()]), 503);
+        let problem =
+            answer(vec![failed()]).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
+        let problem = problem.unwrap_or_default();
+        assert_eq!(problem["type"], format!("urn:dwell:error:{}", Kind::Unavailable.name()));
+        assert_eq!(problem["results"][0]["id"], "a");
+        assert_eq!(problem["results"][0]["error"]["status"], 503);
+        Ok(())
+    }
+}

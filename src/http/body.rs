@@ -1,0 +1,187 @@
+//! Reading a request body within its limits: of size, of time, and of what all requests together hold.
+
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
+
+use super::App;
+use super::problem::{Class, Problem};
+use crate::error::Kind;
+use crate::limits::REFUSED_BODY_BYTES_MAX;
+use crate::time::show_span;
+
+/// What is set aside for a body before it has come: the rest grows with what arrives, not with what is announced.
+const FIRST_BYTES: u64 = 64 * 1024;
+
+/// Reads a body of at most `limit` bytes; `what` names it in errors.
+///
+/// # Errors
+/// 413 past the limit (before reading, if the size was announced), 408 when it does not arrive in time, 400 when it is cut,
+/// 503 when all bodies that are being read are too many.
+pub(crate) async fn read(
+    app: &App,
+    headers: &HeaderMap,
+    mut body: Body,
+    limit: usize,
+    what: &str,
+) -> Result<Bytes, Problem> {
+    let announced = body.size_hint().lower();
+    if usize::try_from(announced).map_or(true, |size| size > limit) {
+        // A client that asks first does not send what is refused; asking it to would be the first read.
+        if !headers.contains_key(header::EXPECT) {
+            discard(app, body);
+        }
+        return Err(too_large(what, announced, limit));
+    }
+    match timeout(app.body_timeout, collect(app, &mut body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(Broken::TooLarge)) => {
+            discard(app, body);
+            Err(too_large(what, limit + 1, limit))
+        }
+        Ok(Err(Broken::Crowded)) => {
+            let detail = "the bodies of all requests together are too many bytes";
+            Err(Problem::new(Class::Verb(Kind::Full), detail))
+        }
+        Ok(Err(Broken::Cut)) => Err(Problem::malformed(format!("`{what}` ended early or is badly framed"))),
+        Err(_) => {
+            let detail = format!("`{what}` did not arrive within {}", show_span(app.body_timeout));
+            Err(Problem::new(Class::Timeout, detail))
+        }
+    }
+}
+
+/// Why a body was not read.
+enum Broken {
+    TooLarge,
+    Crowded,
+    Cut,
+}
+
+async fn collect(app: &App, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
+    let first = usize::try_from(body.size_hint().lower().min(FIRST_BYTES)).unwrap_or(0);
+    let mut bytes = BytesMut::with_capacity(first);
+    let mut held: Option<SemaphorePermit<'_>> = None;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Broken::Cut)?.into_data() else { continue };
+        if data.len() > limit - bytes.len() {
+            return Err(Broken::TooLarge);
+        }
+        let size = u32::try_from(data.len()).map_err(|_| Broken::TooLarge)?;
+        let more = app.body_bytes.try_acquire_many(size).map_err(|_| Broken::Crowded)?;
+        match &mut held {
+            Some(held) => held.merge(more),
+            None => held = Some(more),
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem {
+    Problem::new(Class::Verb(Kind::TooLarge), format!("`{what}`: {size} or more bytes, at most {limit} are accepted"))
+}
+
+/// Reads on behind the answer: closing a connection with unread bytes would reset it, and take the answer along.
+fn discard(app: &App, mut body: Body) {
+    let (limit, stop) = (app.body_timeout, app.tasks.stopping());
+    app.tasks.start(async move {
+        let mut left = REFUSED_BODY_BYTES_MAX;
+        let rest = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                let size = frame.data_ref().map_or(0, Bytes::len);
+                match left.checked_sub(size) {
+                    Some(less) => left = less,
+                    None => return,
+                }
+            }
+        };
+        // Neither outcome matters: the answer has been given.
+        let _ = stop.run_until_cancelled(timeout(limit, rest)).await;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+    use crate::http::testing::app;
+
+    type Chunks = futures_util::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>;
+
+    fn chunked(chunks: &[&'static [u8]]) -> Body {
+        let frames: Vec<_> = chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c)))).collect();
+        Body::new(StreamBody::<Chunks>::new(futures_util::stream::iter(frames)))
+    }
+
+    async fn read_five(app: &App, body: Body) -> Result<Bytes, u16> {
+        read(app, &HeaderMap::new(), body, 5, "body").await.map_err(|problem| problem.status().as_u16())
+    }
+
+    #[tokio::test]
+    async fn a_body_at_its_limit_is_read_and_one_byte_more_is_too_large() -> crate::error::Result<()> {
+        let app = app()?;
+        assert_eq!(read_five(&app, Body::from("12345")).await, Ok(Bytes::from("12345")));
+        assert_eq!(read_five(&app, chunked(&[b"123", b"45"])).await, Ok(Bytes::from("12345")));
+        assert_eq!(read_five(&app, Body::from("123456")).await, Err(413));
+        assert_eq!(read_five(&app, chunked(&[b"123", b"456"])).await, Err(413));
+        assert_eq!(read_five(&app, Body::empty()).await, Ok(Bytes::new()));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn all_bodies_together_are_bounded_and_give_back_what_they_held() -> crate::error::Result<()> {
+        let app = app()?;
+        let before = app.body_bytes.available_permits();
+        assert!(read_five(&app, chunked(&[b"12", b"345"])).await.is_ok());
+        assert_eq!(app.body_bytes.available_permits(), before);
+        let all = app.body_bytes.try_acquire_many(u32::try_from(before - 4).unwrap_or(0));
+        assert_eq!(read_five(&app, chunked(&[b"12", b"345"])).await, Err(503));
+        assert!(read_five(&app, chunked(&[b"12", b"34"])).await.is_ok());
+        drop(all);
+        Ok(())
+    }
+
+    /// A client that announces a body and sends none.
+    struct Silent;
+
+    impl HttpBody for Silent {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_told_to_hurry_after_the_body_timeout() -> crate::error::Result<()> {
+        let app = app()?;
+        let began = tokio::time::Instant::now();
+        assert_eq!(read_five(&app, Body::new(Silent)).await, Err(408));
+        assert_eq!(began.elapsed().as_secs(), 30);
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_refused_body_is_read_and_ends() -> crate::error::Result<()> {
+        let app = app()?;
+        assert_eq!(read_five(&app, chunked(&[b"123456", b"more"])).await, Err(413));
+        assert_eq!(read_five(&app, Body::new(Silent.map_frame(|frame| frame))).await, Err(408));
+        // Ends although a client that was refused stays silent.
+        discard(&app, Body::new(Silent));
+        let ended = timeout(Duration::from_secs(60), app.tasks.stop()).await;
+        assert!(ended.is_ok());
+        Ok(())
+    }
+}

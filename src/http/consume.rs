@@ -1,0 +1,280 @@
+//! Consuming: reserve, ack, nack, extend.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::params::{GroupPath, NoParams};
+use super::problem::Problem;
+use super::shape::Contents;
+use super::strict::{Items, Json, JsonOrDefault, Object, present};
+use crate::broker::ReserveRequest;
+use crate::dispatch::{self, Decision, Verdict};
+use crate::limits::DELAY_MAX;
+use crate::message::{GroupName, TopicName};
+use crate::partition::Partition;
+use crate::time::{Timestamp, show_span, span};
+
+/// What a consumer asks for.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reserve {
+    /// 1 to 1,000 deliveries. Default 1.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max: Option<usize>,
+    /// How long to wait for the first delivery, 0 to 60 s. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "20s")]
+    wait: Option<Duration>,
+    /// 100 ms to 12 h. Default: the topic's.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "30s")]
+    visibility_timeout: Option<Duration>,
+}
+
+/// A message in the hands of a consumer.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Delivery {
+    /// Names this delivery when it is settled.
+    receipt: String,
+    id: String,
+    #[serde(flatten)]
+    contents: Contents,
+    /// The how-manieth attempt this is, from 1 on.
+    attempt: u32,
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// What the producer asked for.
+    #[schema(value_type = String, format = DateTime)]
+    due_at: Timestamp,
+    /// When it is nacked unless it was settled or extended.
+    #[schema(value_type = String, format = DateTime)]
+    deadline: Timestamp,
+    /// From the time at which it was due (or due again after a retry) to the hand-over, in milliseconds.
+    lateness_ms: u64,
+}
+
+impl From<dispatch::Delivery> for Delivery {
+    fn from(delivery: dispatch::Delivery) -> Delivery {
+        Delivery {
+            receipt: delivery.receipt.to_string(),
+            id: delivery.message.id.into(),
+            contents: Contents::from(delivery.message.envelope),
+            attempt: delivery.attempt,
+            partition: delivery.partition,
+            due_at: delivery.message.due_at,
+            deadline: delivery.deadline,
+            lateness_ms: u64::try_from(delivery.lateness.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What a reserve took; empty when nothing came in time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deliveries {
+    deliveries: Vec<Delivery>,
+}
+
+/// Deliveries that are done.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ack {
+    #[schema(value_type = Vec<String>, min_items = 1, max_items = 1000)]
+    receipts: Items<String>,
+}
+
+/// Deliveries that failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nack {
+    #[schema(value_type = Vec<Nacked>, min_items = 1, max_items = 1000)]
+    receipts: Items<Object<Nacked>>,
+}
+
+/// One delivery that failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nacked {
+    receipt: String,
+    /// Until the next attempt, at most 3,650 d. Default: the topic's backoff. Not together with `bury`.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "10s")]
+    delay: Option<Duration>,
+    /// What went wrong, kept as the last error; cut at 1,024 bytes.
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    /// It can never succeed: make it dead at once.
+    #[serde(default)]
+    bury: bool,
+}
+
+/// Deliveries whose deadlines move.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Extend {
+    #[schema(value_type = Vec<String>, min_items = 1, max_items = 1000)]
+    receipts: Items<String>,
+    /// From now on, 100 ms to 12 h.
+    #[serde(with = "span")]
+    #[schema(value_type = String, example = "5m")]
+    visibility_timeout: Duration,
+}
+
+/// What became of a decision.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Settled {
+    receipt: String,
+    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown` or `pending`.
+    status: &'static str,
+    /// When the delivery is nacked; only if extended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deadline: Option<Timestamp>,
+}
+
+/// What became of each decision, in the order asked.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Verdicts {
+    results: Vec<Settled>,
+}
+
+impl Verdicts {
+    fn new(receipts: Vec<String>, verdicts: Vec<Verdict>) -> Reply<Verdicts> {
+        let settled = |(receipt, verdict): (String, Verdict)| {
+            let deadline = if let Verdict::Extended(deadline) = verdict { Some(deadline) } else { None };
+            Settled { receipt, status: verdict.name(), deadline }
+        };
+        Reply(Verdicts { results: receipts.into_iter().zip(verdicts).map(settled).collect() })
+    }
+}
+
+/// Take messages that are due, or wait for the first one.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/reserve", tag = "consuming", request_body = Option<Reserve>,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "What was due", body = Deliveries), Problem)
+)]
+pub(crate) async fn reserve(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    JsonOrDefault(asked): JsonOrDefault<Reserve>,
+) -> Result<Reply<Deliveries>, Problem> {
+    let request = ReserveRequest {
+        max: asked.max.unwrap_or(1),
+        wait: asked.wait.unwrap_or_default(),
+        visibility_timeout: asked.visibility_timeout,
+    };
+    // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
+    let deliveries = app.broker.reserve(&topic, &group, request).await.map_err(Problem::of_waiting)?;
+    Ok(Reply(Deliveries { deliveries: deliveries.into_iter().map(Delivery::from).collect() }))
+}
+
+/// Say that deliveries are done.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/ack", tag = "consuming", request_body = Ack,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+)]
+pub(crate) async fn ack(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    Json(ack): Json<Ack>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let decisions = ack.receipts.0.into_iter().map(|receipt| (receipt, Decision::Ack)).collect();
+    settle(&app, &topic, &group, decisions).await
+}
+
+/// Say that deliveries failed.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/nack", tag = "consuming", request_body = Nack,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+)]
+pub(crate) async fn nack(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    Json(nack): Json<Nack>,
+) -> Result<Reply<Verdicts>, Problem> {
+    settle(&app, &topic, &group, decisions_of(nack)?).await
+}
+
+/// Move deadlines.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/extend", tag = "consuming", request_body = Extend,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+)]
+pub(crate) async fn extend(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    Json(extend): Json<Extend>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let receipts = extend.receipts.0;
+    let verdicts = app.broker.extend(&topic, &group, &receipts, extend.visibility_timeout).await?;
+    Ok(Verdicts::new(receipts, verdicts))
+}
+
+async fn settle(
+    app: &App,
+    topic: &TopicName,
+    group: &GroupName,
+    decisions: Vec<(String, Decision)>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
+    let verdicts = app.broker.settle(topic, group, decisions).await?;
+    Ok(Verdicts::new(receipts, verdicts))
+}
+
+fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
+    let decide = |(i, Object(nacked)): (usize, Object<Nacked>)| match nacked {
+        Nacked { bury: true, delay: Some(_), .. } => {
+            Err(Problem::invalid(&format!("receipts[{i}].delay"), "is given together with `bury`"))
+        }
+        Nacked { delay: Some(delay), .. } if delay > DELAY_MAX => {
+            let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
+            Err(Problem::invalid(&format!("receipts[{i}].delay"), why))
+        }
+        Nacked { receipt, bury: true, reason, .. } => Ok((receipt, Decision::Bury { reason })),
+        Nacked { receipt, delay, reason, .. } => Ok((receipt, Decision::Nack { delay, reason })),
+    };
+    nack.receipts.0.into_iter().enumerate().map(decide).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::strict::parse;
+
+    #[test]
+    fn a_nack_says_what_it_means() -> Result<(), Problem> {
+        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
+        let expected = [
+            ("a".to_owned(), Decision::Nack { delay: None, reason: None }),
+            ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
+            ("c".to_owned(), Decision::Bury { reason: None }),
+        ];
+        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
+        let refused = [
+            (r#"{"receipts": [{"receipt": "a", "delay": 5, "bury": true}]}"#, "`receipts[0].delay`: is given together"),
+            (r#"{"receipts": [{"receipt": "a", "delay": "3651d"}]}"#, "`receipts[0].delay`: "),
+            (r#"{"receipts": [{"receipt": "a", "bury": 1}]}"#, "`receipts[0].bury`: invalid type"),
+            (r#"{"receipts": [{"delay": 5}]}"#, "`receipts[0]`: missing field `receipt`"),
+            (r#"{"receipts": ["a"]}"#, "`receipts[0]`: invalid type"),
+        ];
+        for (text, said) in refused {
+            let problem = parse(text.as_bytes()).and_then(decisions_of).err();
+            let detail = problem.map(|problem| problem.detail().to_owned()).unwrap_or_default();
+            assert!(detail.starts_with(said), "{text}: {detail}");
+        }
+        Ok(())
+    }
+}

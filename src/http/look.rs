@@ -1,0 +1,132 @@
+//! Looking at one message without taking it.
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{MessagePath, Params, TopicPath};
+use super::problem::Problem;
+use super::shape::Contents;
+use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{Peeked, State as MessageState};
+use crate::time::Timestamp;
+
+/// A message and where it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Message {
+    id: String,
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// `scheduled`, `ready`, `in_flight` or `dead`.
+    state: &'static str,
+    /// Attempts that were charged.
+    attempts: u32,
+    /// When it is tried next; only while scheduled or ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_at: Option<Timestamp>,
+    /// What the producer asked for; a retry does not change it.
+    #[schema(value_type = String, format = DateTime)]
+    due_at: Timestamp,
+    /// From when on it is not delivered any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+    /// Overrides the topic's number of attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(flatten)]
+    contents: Contents,
+    /// When it died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    died_at: Option<Timestamp>,
+    /// Why it is dead: `max_attempts`, `buried` or `unreadable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// What the last nack of a dead message said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+impl Message {
+    fn new(partition: Partition, peeked: Peeked) -> Message {
+        let state = peeked.state.name();
+        let (died_at, record) = match peeked.state {
+            MessageState::Dead { died_at, record } => (Some(died_at), Some(record)),
+            MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
+        };
+        let envelope = peeked.message.envelope;
+        Message {
+            id: peeked.message.id.into(),
+            partition,
+            state,
+            attempts: peeked.attempts,
+            next_at: peeked.next_at,
+            due_at: peeked.message.due_at,
+            expires_at: envelope.expires_at,
+            max_attempts: envelope.max_attempts,
+            contents: Contents::from(envelope),
+            died_at,
+            reason: record.as_ref().map(|record| record.reason.name()),
+            last_error: record.and_then(|record| record.last_error),
+        }
+    }
+}
+
+/// Which message is meant.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LookParams {
+    /// The key that it was pushed with, if it was.
+    #[param(value_type = Option<String>)]
+    key: Option<Key>,
+    /// In which group. Default `default`.
+    #[param(value_type = Option<String>)]
+    group: Option<GroupName>,
+}
+
+impl<S: Sync> FromRequestParts<S> for LookParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<LookParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["key", "group"])?;
+        Ok(LookParams {
+            key: params.get("key").map(Key::new).transpose()?,
+            group: params.get("group").map(GroupName::new).transpose()?,
+        })
+    }
+}
+
+/// Look at one message without taking it.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}", tag = "producing",
+    params(("topic" = String, Path), ("id" = String, Path), LookParams),
+    responses((status = 200, description = "The message", body = Message), Problem)
+)]
+pub(crate) async fn look(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: LookParams,
+) -> Result<Reply<Message>, Problem> {
+    look_at(&app, &topic, &id, params).await
+}
+
+/// The path of a batch is also the path of the message with the id `batch`.
+pub(crate) async fn look_at_batch(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: LookParams,
+) -> Result<Reply<Message>, Problem> {
+    look_at(&app, &topic, &MessageId::new("batch")?, params).await
+}
+
+async fn look_at(app: &App, topic: &TopicName, id: &MessageId, params: LookParams) -> Result<Reply<Message>, Problem> {
+    let group = params.group.unwrap_or_else(GroupName::standard);
+    let (partition, peeked) = app.broker.peek(topic, &group, id, params.key.as_ref()).await?;
+    Ok(Reply(Message::new(partition, peeked)))
+}

@@ -1,0 +1,176 @@
+//! HTTP: requests become calls of the broker's verbs, their outcomes become replies. docs/protocol.md is the contract.
+//!
+//! Nothing here knows which store there is, holds a delivery, or decides about a message.
+
+mod batch;
+mod body;
+mod consume;
+mod dead;
+mod guard;
+mod listen;
+mod listener;
+mod look;
+mod observe;
+mod operations;
+mod params;
+mod problem;
+mod push;
+mod shape;
+mod strict;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod topics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use guard::Guard;
+pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
+pub use listener::{Connections, Listener};
+
+use crate::broker::Broker;
+use crate::clock::Clock;
+use crate::error::Kind;
+use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
+use crate::metrics::Metrics;
+use crate::tasks::Tasks;
+use problem::{Class, Problem, ProblemBody};
+
+/// What every request has at hand.
+#[derive(Clone)]
+pub struct App {
+    broker: Broker,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    guard: Guard,
+    /// Reads what is left of refused bodies.
+    tasks: Tasks,
+    /// Fires when the broker begins to stop: from then on it is not ready.
+    stopping: CancellationToken,
+    body_timeout: Duration,
+    /// Bytes that all bodies together may still take.
+    body_bytes: Arc<Semaphore>,
+}
+
+impl App {
+    /// An application over `broker`, whose requests run in `tasks`.
+    pub fn new(broker: Broker, clock: Clock, guard: Guard, tasks: Tasks) -> App {
+        App {
+            metrics: broker.metrics(),
+            broker,
+            clock,
+            guard,
+            tasks,
+            stopping: CancellationToken::new(),
+            body_timeout: BODY_TIMEOUT,
+            body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
+        }
+    }
+
+    /// Gives a body another time to arrive.
+    pub fn with_body_timeout(self, body_timeout: Duration) -> App {
+        App { body_timeout, ..self }
+    }
+
+    /// Fire it when the broker begins to stop.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+}
+
+/// The head of the OpenAPI document; paths come from the handlers.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
+    components(schemas(ProblemBody)),
+    tags((name = "topics"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+)]
+struct Head;
+
+/// Every route, with its documentation.
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Head::openapi())
+        .routes(routes!(topics::declare, topics::describe, topics::delete))
+        .routes(routes!(topics::list))
+        .routes(routes!(push::push))
+        .routes(routes!(batch::push_batch))
+        .routes(routes!(look::look))
+        .routes(routes!(consume::reserve))
+        .routes(routes!(consume::ack))
+        .routes(routes!(consume::nack))
+        .routes(routes!(consume::extend))
+        .routes(routes!(dead::list, dead::purge))
+        .routes(routes!(dead::redrive))
+        .routes(routes!(operations::livez))
+        .routes(routes!(operations::readyz))
+        .routes(routes!(operations::metrics))
+        .routes(routes!(operations::openapi))
+}
+
+/// The OpenAPI document of everything that [`router`] serves.
+pub fn openapi() -> serde_json::Value {
+    let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+    forbid_null(&mut document);
+    document
+}
+
+/// The derived document lets every optional field be `null`. dwell neither accepts nor sends it: such a field is absent.
+fn forbid_null(part: &mut serde_json::Value) {
+    let is_null = |schema: &serde_json::Value| schema == "null" || schema["type"] == "null";
+    match part {
+        serde_json::Value::Object(fields) => {
+            for list in ["type", "oneOf"] {
+                let Some(serde_json::Value::Array(kinds)) = fields.get_mut(list) else { continue };
+                kinds.retain(|kind| !is_null(kind));
+                if kinds.len() == 1 && list == "type" {
+                    fields[list] = kinds.remove(0);
+                }
+            }
+            fields.values_mut().for_each(forbid_null);
+        }
+        serde_json::Value::Array(parts) => parts.iter_mut().for_each(forbid_null),
+        _ => {}
+    }
+}
+
+/// Everything that is served.
+pub fn router(app: App) -> Router {
+    let (router, _) = routes().split_for_parts();
+    let router = router.route("/v1/topics/{topic}/messages/batch", get(look::look_at_batch));
+    layered(router, app)
+}
+
+/// What holds for every request, from the outside in: it is counted, a panic is answered, it comes from this machine.
+fn layered(router: Router<App>, app: App) -> Router {
+    router
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        // Bodies are limited where they are read, each by its own limit.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(app.clone(), guard::check))
+        .layer(CatchPanicLayer::custom(observe::panicked))
+        .layer(from_fn_with_state(app.clone(), observe::count))
+        .with_state(app)
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}", uri.path()))
+}
+
+async fn no_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}", uri.path()))
+}

@@ -1,0 +1,265 @@
+//! Errors as `application/problem+json` (RFC 9457), with a stable `type` for each kind of failure.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+use crate::error::{Error, Kind};
+
+/// What precedes the name of a kind in `type`.
+const TYPE_PREFIX: &str = "urn:dwell:error:";
+
+/// The content type of a problem.
+const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Seconds after which a full or unreachable broker is worth another try.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// Every kind of problem: what a verb can answer, and what HTTP can find wrong before a verb is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// A verb failed.
+    Verb(Kind),
+    /// The request cannot be read.
+    Malformed,
+    /// The path has other methods.
+    MethodNotAllowed,
+    /// The body did not arrive in time.
+    Timeout,
+    /// The content type is not the one of this request.
+    UnsupportedMediaType,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Class::Verb(kind) => kind.name(),
+            Class::Malformed => "malformed",
+            Class::MethodNotAllowed => "method-not-allowed",
+            Class::Timeout => "timeout",
+            Class::UnsupportedMediaType => "unsupported-media-type",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Class::Verb(Kind::Invalid) => "The request is wrong",
+            Class::Verb(Kind::Forbidden) => "Not from there",
+            Class::Verb(Kind::NotFound) => "Not found",
+            Class::Verb(Kind::Stale) => "Changed meanwhile",
+            Class::Verb(Kind::Conflict) => "Contradicts what exists",
+            Class::Verb(Kind::TooLarge) => "Too large",
+            Class::Verb(Kind::Full) => "Full",
+            Class::Verb(Kind::Unavailable) => "The store cannot be reached",
+            Class::Verb(Kind::OutcomeUnknown) => "The outcome is unknown",
+            Class::Verb(Kind::Corrupt) => "Stored bytes are unreadable",
+            Class::Verb(Kind::Bug) => "A defect in dwell",
+            Class::Malformed => "The request cannot be read",
+            Class::MethodNotAllowed => "The path has other methods",
+            Class::Timeout => "The body did not arrive in time",
+            Class::UnsupportedMediaType => "Another content type is needed",
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Class::Verb(Kind::Invalid) => StatusCode::UNPROCESSABLE_ENTITY,
+            Class::Verb(Kind::Forbidden) => StatusCode::FORBIDDEN,
+            Class::Verb(Kind::NotFound) => StatusCode::NOT_FOUND,
+            Class::Verb(Kind::Stale | Kind::Conflict) => StatusCode::CONFLICT,
+            Class::Verb(Kind::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Class::Verb(Kind::Full | Kind::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Class::Verb(Kind::OutcomeUnknown) => StatusCode::GATEWAY_TIMEOUT,
+            Class::Verb(Kind::Corrupt | Kind::Bug) => StatusCode::INTERNAL_SERVER_ERROR,
+            Class::Malformed => StatusCode::BAD_REQUEST,
+            Class::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Class::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Class::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+}
+
+/// An error on its way out.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    class: Class,
+    status: StatusCode,
+    /// Carries the detail, cut to its limit.
+    error: Error,
+    id: Option<String>,
+    results: Option<serde_json::Value>,
+}
+
+/// The fields of a problem.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// Stable: `urn:dwell:error:` and the name of the error.
+    #[schema(example = "urn:dwell:error:invalid")]
+    r#type: String,
+    /// Goes with the type.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// For people: what is wrong, where, and what to do.
+    detail: String,
+    /// The message id to repeat a push with, when its outcome is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// The results of a batch in which nothing succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    results: Option<serde_json::Value>,
+}
+
+impl Problem {
+    /// A problem of this class.
+    pub(crate) fn new(class: Class, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let kind = if let Class::Verb(kind) = class { kind } else { Kind::Invalid };
+        Problem { class, status: class.status(), error: Error::new(kind, detail), id: None, results: None }
+    }
+
+    /// The request cannot be read.
+    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(Class::Malformed, detail)
+    }
+
+    /// A field or parameter is wrong.
+    pub(crate) fn invalid(field: &str, why: impl fmt::Display) -> Problem {
+        Error::invalid(field, why).into()
+    }
+
+    /// Says that a wait is over-crowded, not that the broker is: 429 in place of 503.
+    pub(crate) fn of_waiting(error: Error) -> Problem {
+        let mut problem = Problem::from(error);
+        if problem.class == Class::Verb(Kind::Full) {
+            problem.status = StatusCode::TOO_MANY_REQUESTS;
+        }
+        problem
+    }
+
+    /// Says which item of a batch is meant: the place goes before the field that the detail begins with.
+    pub(crate) fn within(mut self, place: &str) -> Problem {
+        let detail = self.detail();
+        let detail = match detail.strip_prefix('`') {
+            Some(rest) if place.ends_with('.') => format!("`{place}{rest}"),
+            _ => format!("{place} {detail}"),
+        };
+        self.error = Error::new(self.error.kind(), detail);
+        self
+    }
+
+    /// Adds the message id to repeat the push with, if the push was perhaps applied.
+    pub(crate) fn with_id(mut self, id: &impl fmt::Display) -> Problem {
+        if matches!(self.class, Class::Verb(Kind::OutcomeUnknown | Kind::Bug)) {
+            self.id = Some(id.to_string());
+        }
+        self
+    }
+
+    /// Adds the results of a batch in which nothing succeeded.
+    pub(crate) fn with_results(mut self, results: serde_json::Value) -> Problem {
+        self.results = Some(results);
+        self
+    }
+
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The sentence for people.
+    pub(crate) fn detail(&self) -> &str {
+        self.error.detail()
+    }
+
+    /// The fields.
+    pub(crate) fn body(self) -> ProblemBody {
+        ProblemBody {
+            r#type: format!("{TYPE_PREFIX}{}", self.class.name()),
+            title: self.class.title(),
+            status: self.status().as_u16(),
+            detail: self.detail().to_owned(),
+            id: self.id,
+            results: self.results,
+        }
+    }
+}
+
+/// In OpenAPI: what any request may answer in place of success.
+impl IntoResponses for Problem {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        let description = "A problem; docs/protocol.md lists them";
+        let response = ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build();
+        BTreeMap::from([("default".to_owned(), response.into())])
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        let class = Class::Verb(error.kind());
+        Problem { class, status: class.status(), error, id: None, results: None }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (class, status) = (self.class, self.status);
+        let mut response = (status, axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if matches!(class, Class::Verb(Kind::Full | Kind::Unavailable)) {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        if class == Class::Timeout {
+            // The rest of the body may still come: this connection is of no use any more.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Class> {
+        let http = [Class::Malformed, Class::MethodNotAllowed, Class::Timeout, Class::UnsupportedMediaType];
+        Kind::ALL.map(Class::Verb).into_iter().chain(http).collect()
+    }
+
+    #[test]
+    fn the_protocol_page_lists_every_class_with_its_status() {
+        let page = include_str!("../../docs/protocol.md");
+        for class in all() {
+            let row = format!("| `{}` | {}", class.name(), class.status().as_u16());
+            assert!(page.contains(&row), "{row}");
+        }
+        let rows = page.lines().skip_while(|line| !line.starts_with("| type `urn:dwell:error:`")).skip(2);
+        assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), all().len());
+    }
+
+    #[test]
+    fn a_detail_says_which_item_is_meant() {
+        let detail = |place| Problem::invalid("delay", "is wrong").within(place).detail().to_owned();
+        assert_eq!(detail("messages[17]."), "`messages[17].delay`: is wrong");
+        assert_eq!(detail("line 18:"), "line 18: `delay`: is wrong");
+    }
+
+    #[test]
+    fn only_what_is_worth_another_try_says_when() {
+        for class in all() {
+            let response = Problem::new(class, "because").into_response();
+            let again = matches!(class, Class::Verb(Kind::Full | Kind::Unavailable));
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), again, "{class:?}");
+            assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_JSON);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Pushing one message: the body is the payload.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::params::{Params, TopicPath};
+use super::problem::{Problem, ProblemBody};
+use super::shape::{Meta, due_of};
+use super::{App, body};
+use crate::broker::PushOutcome;
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX};
+use crate::message::{Due, Key, MessageId, NewMessage};
+use crate::partition::Partition;
+use crate::store::Pushed;
+use crate::time::Timestamp;
+
+/// What the headers that become meta begin with; header names arrive in lower case.
+const META_PREFIX: &str = "dwell-meta-";
+
+/// What became of one pushed message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PushResult {
+    /// Its id, given or made.
+    #[schema(value_type = String)]
+    pub(crate) id: MessageId,
+    /// Where it went.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u16>)]
+    pub(crate) partition: Option<Partition>,
+    /// When it is due. For a duplicate: what this push asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(crate) due_at: Option<Timestamp>,
+    /// `stored`, `duplicate`, or in a batch `error`.
+    pub(crate) status: &'static str,
+    /// Why it was not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ProblemBody>,
+}
+
+impl From<PushOutcome> for PushResult {
+    fn from(outcome: PushOutcome) -> PushResult {
+        let status = match outcome.pushed {
+            Pushed::Stored => "stored",
+            Pushed::Duplicate => "duplicate",
+        };
+        let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
+        PushResult { id: outcome.id, partition, due_at, status, error: None }
+    }
+}
+
+/// The parameters of a push.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PushParams {
+    /// Decides the partition; without a key the id does.
+    #[param(value_type = Option<String>)]
+    key: Option<Key>,
+    /// Makes the push repeatable. Default: a new ULID.
+    #[param(value_type = Option<String>)]
+    id: Option<MessageId>,
+    /// A duration from now, at most 3,650 d. Default 0.
+    #[param(value_type = Option<String>, example = "30m")]
+    delay: Option<Duration>,
+    /// A time, in place of `delay`.
+    #[param(value_type = Option<String>, example = "2026-01-02T03:04:05Z")]
+    due_at: Option<Timestamp>,
+    /// A duration from the due time, after which it is not delivered any more. Default: for ever.
+    #[param(value_type = Option<String>)]
+    ttl: Option<Duration>,
+    /// 1 to 1,000. Default: the topic's.
+    #[param(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+}
+
+impl<S: Sync> FromRequestParts<S> for PushParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
+        let accepted = ["key", "id", "delay", "due_at", "ttl", "max_attempts"];
+        let params = Params::read(parts.uri.query(), &accepted)?;
+        Ok(PushParams {
+            key: params.get("key").map(Key::new).transpose()?,
+            id: params.get("id").map(MessageId::new).transpose()?,
+            delay: params.span("delay")?,
+            due_at: params.time("due_at")?,
+            ttl: params.span("ttl")?,
+            max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
+        })
+    }
+}
+
+impl PushParams {
+    fn due(&self) -> Result<Due, Problem> {
+        due_of(self.delay, self.due_at)
+    }
+}
+
+/// Push one message: the request body is the payload.
+///
+/// Its `Content-Type` and headers `Dwell-Meta-<name>` travel with it.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/messages", tag = "producing",
+    params(("topic" = String, Path), PushParams),
+    request_body(content_type = "application/octet-stream", description = "The payload: any bytes of any content type"),
+    responses(
+        (status = 201, description = "The message is stored", body = PushResult),
+        (status = 200, description = "The id was there already; nothing changed", body = PushResult),
+        Problem,
+    )
+)]
+pub(crate) async fn push(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: PushParams,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Reply<PushResult>), Problem> {
+    // Everything that the header says is checked before the body is read, and so is the payload's announced size.
+    let mut message = message_of(params, &headers)?;
+    message.check(app.clock.now())?;
+    message.payload = body::read(&app, &headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
+    let id = message.id.get_or_insert_with(MessageId::fresh).clone();
+    let outcome = app.broker.push(&topic, message).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    let status = match outcome.pushed {
+        Pushed::Stored => StatusCode::CREATED,
+        Pushed::Duplicate => StatusCode::OK,
+    };
+    Ok((status, Reply(PushResult::from(outcome))))
+}
+
+fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
+    let due = params.due()?;
+    Ok(NewMessage {
+        id: params.id,
+        key: params.key,
+        due,
+        ttl: params.ttl,
+        max_attempts: params.max_attempts,
+        content_type: content_type_of(headers)?,
+        meta: meta_of(headers)?,
+        payload: Bytes::new(),
+    })
+}
+
+fn content_type_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(Problem::invalid("content-type", "is given twice"));
+    }
+    let text = value.map(|value| value.to_str().map(str::to_owned)).transpose();
+    text.map_err(|_| Problem::invalid("content-type", "has only visible ASCII characters"))
+}
+
+fn meta_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
+    let mut meta = Meta::default();
+    for (name, value) in headers {
+        let Some(name) = name.as_str().strip_prefix(META_PREFIX) else { continue };
+        let value = String::from_utf8(value.as_bytes().to_vec())
+            .map_err(|_| Problem::malformed(format!("the header `{META_PREFIX}{name}` is not UTF-8")))?;
+        meta.0.push((name.to_owned(), value));
+    }
+    meta.check().map_err(|why| Problem::invalid("meta", why))?;
+    Ok(meta.0)
+}

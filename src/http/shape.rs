@@ -1,0 +1,182 @@
+//! The parts that several replies and requests share.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+use crate::limits::META_COUNT_MAX;
+use crate::message::{Due, Envelope};
+use crate::time::Timestamp;
+
+/// What travels with a message, as replies show it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Contents {
+    /// The key, if it was pushed with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// When it was accepted.
+    #[schema(value_type = String, format = DateTime)]
+    pushed_at: Timestamp,
+    /// The media type that it was pushed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    /// Names and values that travel with it.
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    meta: Meta,
+    /// The payload, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    /// The payload in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl From<Envelope> for Contents {
+    fn from(envelope: Envelope) -> Contents {
+        let (payload, payload_base64) = match String::from_utf8(envelope.payload.into()) {
+            Ok(text) => (Some(text), None),
+            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+        };
+        Contents {
+            key: envelope.key.map(String::from),
+            pushed_at: envelope.pushed_at,
+            content_type: envelope.content_type,
+            meta: Meta(envelope.meta),
+            payload,
+            payload_base64,
+        }
+    }
+}
+
+/// The payload of a request: text or base64, exactly one of them.
+pub(crate) fn payload_of(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into()),
+        (None, Some(base64)) => match STANDARD.decode(&base64) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(why) => Err(Problem::invalid("payload_base64", format!("is not standard base64 with padding: {why}"))),
+        },
+        (Some(_), Some(_)) => Err(Problem::invalid("payload", "is given in two forms, also as `payload_base64`")),
+        (None, None) => Err(Problem::invalid("payload", "is missing, and so is `payload_base64`")),
+    }
+}
+
+/// When a message is due: `delay` or `due_at`, or at once.
+pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>) -> Result<Due, Problem> {
+    match (delay, due_at) {
+        (Some(_), Some(_)) => Err(Problem::invalid("delay", "is given together with `due_at`")),
+        (_, Some(at)) => Ok(Due::At(at)),
+        (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
+    }
+}
+
+/// Names and values; in JSON an object whose names are all different.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Meta(pub(crate) Vec<(String, String)>);
+
+impl Meta {
+    /// Refuses a name that comes twice.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut seen = HashSet::new();
+        match self.0.iter().find(|(name, _)| !seen.insert(name)) {
+            Some((name, _)) => Err(format!("{name:?} is given twice")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Meta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Meta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Meta, D::Error> {
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+struct MetaVisitor;
+
+impl<'de> Visitor<'de> for MetaVisitor {
+    type Value = Meta;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Meta, A::Error> {
+        let mut meta = Meta::default();
+        while let Some(entry) = fields.next_entry()? {
+            if meta.0.len() == META_COUNT_MAX {
+                return Err(de::Error::custom(format_args!("there are more than {META_COUNT_MAX} entries")));
+            }
+            meta.0.push(entry);
+        }
+        meta.check().map_err(de::Error::custom)?;
+        Ok(meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Key;
+
+    fn contents(payload: &'static [u8]) -> crate::error::Result<serde_json::Value> {
+        let envelope = Envelope {
+            key: Some(Key::new("customer-7")?),
+            pushed_at: Timestamp::from_ms(5),
+            expires_at: None,
+            max_attempts: None,
+            content_type: None,
+            meta: vec![("trace".into(), "abc".into())],
+            payload: Bytes::from_static(payload),
+        };
+        Ok(serde_json::to_value(Contents::from(envelope)).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_payload_is_text_when_it_can_be() -> crate::error::Result<()> {
+        let expected = serde_json::json!({
+            "key": "customer-7", "pushed_at": "1970-01-01T00:00:00.005Z", "meta": {"trace": "abc"}, "payload": "café"
+        });
+        assert_eq!(contents("café".as_bytes())?, expected);
+        assert_eq!(contents(b"\xff\x00")?["payload_base64"], "/wA=");
+        assert_eq!(contents(b"")?["payload"], "");
+        Ok(())
+    }
+
+    #[test]
+    fn a_payload_comes_in_exactly_one_form() {
+        let some = |text: &str| Some(text.to_owned());
+        assert!(payload_of(some("a"), None).is_ok_and(|bytes| bytes == "a"));
+        assert!(payload_of(None, some("/wA=")).is_ok_and(|bytes| bytes == b"\xff\x00"[..]));
+        assert!(payload_of(None, some("/wA")).is_err());
+        assert!(payload_of(None, some("_wA=")).is_err());
+        assert!(payload_of(some("a"), some("YQ==")).is_err());
+        assert!(payload_of(None, None).is_err());
+    }
+
+    #[test]
+    fn a_meta_name_comes_once() {
+        let read = |text: &str| serde_json::from_str::<Meta>(text);
+        assert!(read(r#"{"b": "1", "a": "2"}"#).is_ok_and(|meta| meta.0[0].0 == "b"));
+        assert!(read(r#"{"a": "1", "a": "2"}"#).is_err());
+        assert!(read(r#"{"a": 1}"#).is_err());
+        let many = |n: usize| {
+            serde_json::json!((0..n).map(|i| (i.to_string(), "")).collect::<std::collections::BTreeMap<_, _>>())
+        };
+        assert!(read(&many(META_COUNT_MAX).to_string()).is_ok());
+        assert!(read(&many(META_COUNT_MAX + 1).to_string()).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! For unit tests: an application whose store is away, so that every request ends before a verb does anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use super::{App, Guard};
+use crate::broker::{Broker, Options};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::message::{Message, MessageId, TopicName};
+use crate::metrics::Metrics;
+use crate::partition::Partition;
+use crate::store::{
+    Acquired, Claim, DeadCursor, DeadPage, Description, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Store,
+    StoreClock, Wakes,
+};
+use crate::tasks::Tasks;
+use crate::topic::{Descriptor, Pair, Settings};
+
+/// An application over a store that never answers.
+pub(crate) fn app() -> Result<App> {
+    let store = Away { clock: StoreClock::new(Clock::System), wakes: Wakes::default() };
+    let options = Options {
+        lease_ttl: Duration::from_secs(10),
+        drain_timeout: Duration::ZERO,
+        topic_defaults: Settings::default(),
+        auto_create: true,
+        settle_timeout: Duration::from_secs(1),
+    };
+    let broker = Broker::new(Arc::new(store), Arc::new(Metrics::new()?), Tasks::new(), options);
+    Ok(App::new(broker, Clock::System, Guard::Loopback, Tasks::new()))
+}
+
+struct Away {
+    clock: StoreClock,
+    wakes: Wakes,
+}
+
+fn away<T>() -> Result<T> {
+    Err(Error::unavailable("this store is always away"))
+}
+
+#[async_trait]
+impl Store for Away {
+    fn describe(&self) -> Description {
+        Description { kind: "away", location: String::new(), durability: "none".to_owned() }
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.clock
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+
+    async fn run(&self, stop: CancellationToken) {
+        stop.cancelled().await;
+    }
+
+    async fn ping(&self) -> Result<()> {
+        away()
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn topic(&self, _: &TopicName) -> Result<Option<Descriptor>> {
+        away()
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        away()
+    }
+
+    async fn create(&self, _: &Descriptor) -> Result<Descriptor> {
+        away()
+    }
+
+    async fn update(&self, _: &Descriptor) -> Result<Descriptor> {
+        away()
+    }
+
+    async fn delete(&self, _: &Descriptor) -> Result<()> {
+        away()
+    }
+
+    async fn push(&self, _: &Descriptor, _: Partition, _: PushKind, _: &[Message]) -> Result<Vec<Pushed>> {
+        away()
+    }
+
+    async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
+        away()
+    }
+
+    async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+        away()
+    }
+
+    async fn dead(&self, _: &Pair, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
+        away()
+    }
+
+    async fn redrive(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+        away()
+    }
+
+    async fn purge(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+        away()
+    }
+
+    async fn acquire(&self, _: &Pair, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
+        away()
+    }
+
+    async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
+        claims.iter().map(|_| away()).collect()
+    }
+}

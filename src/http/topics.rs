@@ -1,0 +1,261 @@
+//! Topics: declare, describe, delete, list.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::params::{NoParams, TopicPath};
+use super::problem::Problem;
+use super::strict::{JsonOrDefault, present};
+use crate::error::Kind;
+use crate::message::GroupName;
+use crate::partition::Partition;
+use crate::retry::Backoff;
+use crate::store::PairStats;
+use crate::time::{Timestamp, show_span, span};
+use crate::topic::{Descriptor, Pair, Settings};
+
+/// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TopicSettings {
+    /// 1 to 1,024; cannot be changed later. Default 8.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
+    partitions: Option<NonZeroU16>,
+    /// How long a consumer has to settle a delivery, 100 ms to 12 h. Default 30 s.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "30s")]
+    visibility_timeout: Option<Duration>,
+    /// Attempts before a message is dead, 1 to 1,000. Default 16.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// The delay between attempts: `{kind: "exponential", initial, max, factor, jitter}` or `{kind: "ladder", steps}`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    backoff: Option<Backoff>,
+    /// How long after a message was acked a push with its id is still a duplicate, at most 7 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "10m")]
+    dedup_window: Option<Duration>,
+}
+
+impl TopicSettings {
+    /// These settings, and those of `base` where nothing is said.
+    fn over(self, base: Settings) -> Settings {
+        Settings {
+            partitions: self.partitions.unwrap_or(base.partitions),
+            visibility_timeout: self.visibility_timeout.unwrap_or(base.visibility_timeout),
+            max_attempts: self.max_attempts.unwrap_or(base.max_attempts),
+            backoff: self.backoff.unwrap_or(base.backoff),
+            dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
+        }
+    }
+}
+
+/// A topic.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Topic {
+    /// Its name.
+    topic: String,
+    /// Its groups, each of which gets every message.
+    groups: Vec<String>,
+    /// All its settings.
+    #[schema(value_type = TopicSettings)]
+    settings: Settings,
+}
+
+impl From<&Descriptor> for Topic {
+    fn from(descriptor: &Descriptor) -> Topic {
+        Topic {
+            topic: descriptor.topic.to_string(),
+            groups: descriptor.groups.iter().map(GroupName::to_string).collect(),
+            settings: descriptor.settings.clone(),
+        }
+    }
+}
+
+/// A topic and what is in it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TopicDescription {
+    #[serde(flatten)]
+    topic: Topic,
+    /// One for every group.
+    totals: Vec<GroupTotals>,
+    /// One for every partition and group.
+    partitions: Vec<PartitionState>,
+}
+
+/// How many messages of a group are in each state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Counts {
+    scheduled: u64,
+    ready: u64,
+    in_flight: u64,
+    dead: u64,
+    /// How long the oldest ready message has been due.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "show_optional")]
+    #[schema(value_type = Option<String>, example = "12ms")]
+    oldest_ready_age: Option<Duration>,
+}
+
+/// The messages of a group in all partitions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupTotals {
+    group: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The messages of a group in one partition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PartitionState {
+    #[schema(value_type = u16)]
+    partition: Partition,
+    group: String,
+    #[serde(flatten)]
+    counts: Counts,
+    /// The earliest due time of what is scheduled or ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_due_at: Option<Timestamp>,
+    /// Whose lease the partition is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+}
+
+fn show_optional<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    age.map(show_span).serialize(serializer)
+}
+
+impl From<&PairStats> for Counts {
+    fn from(stats: &PairStats) -> Counts {
+        Counts {
+            scheduled: stats.scheduled,
+            ready: stats.ready,
+            in_flight: stats.in_flight,
+            dead: stats.dead,
+            oldest_ready_age: stats.oldest_ready_age,
+        }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, stats: &PairStats) {
+        self.scheduled += stats.scheduled;
+        self.ready += stats.ready;
+        self.in_flight += stats.in_flight;
+        self.dead += stats.dead;
+        self.oldest_ready_age = self.oldest_ready_age.max(stats.oldest_ready_age);
+    }
+}
+
+impl TopicDescription {
+    fn new(descriptor: &Descriptor, stats: Vec<(Pair, PairStats)>) -> TopicDescription {
+        let mut totals: Vec<GroupTotals> = Vec::new();
+        for group in &descriptor.groups {
+            let mut counts = Counts::default();
+            stats.iter().filter(|(pair, _)| pair.group == *group).for_each(|(_, stats)| counts.add(stats));
+            totals.push(GroupTotals { group: group.to_string(), counts });
+        }
+        let state = |(pair, stats): (Pair, PairStats)| PartitionState {
+            partition: pair.partition,
+            group: pair.group.to_string(),
+            counts: Counts::from(&stats),
+            next_due_at: stats.head,
+            owner: stats.owner.map(|owner| owner.to_string()),
+        };
+        let partitions = stats.into_iter().map(state).collect();
+        TopicDescription { topic: Topic::from(descriptor), totals, partitions }
+    }
+}
+
+/// The names of all topics.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TopicList {
+    /// Sorted.
+    topics: Vec<String>,
+}
+
+/// Declare a topic: make it, or change the settings that the body names.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}", tag = "topics", request_body = Option<TopicSettings>,
+    params(("topic" = String, Path, description = "1 to 100 of `A-Z a-z 0-9 . _ -`")),
+    responses(
+        (status = 201, description = "The topic was made", body = Topic),
+        (status = 200, description = "The topic was there", body = Topic),
+        Problem,
+    )
+)]
+pub(crate) async fn declare(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    JsonOrDefault(settings): JsonOrDefault<TopicSettings>,
+) -> Result<(StatusCode, Reply<Topic>), Problem> {
+    let base = match app.broker.topic(&topic).await {
+        Ok(descriptor) => descriptor.settings.clone(),
+        Err(error) if error.kind() == Kind::NotFound => app.broker.topic_defaults().clone(),
+        Err(error) => return Err(error.into()),
+    };
+    let declared = app.broker.declare(topic, settings.over(base)).await?;
+    let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Reply(Topic::from(&declared.descriptor))))
+}
+
+/// Describe a topic: its settings, and what is in it.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}", tag = "topics",
+    params(("topic" = String, Path)),
+    responses(
+        (status = 200, description = "The topic", body = TopicDescription),
+        Problem,
+    )
+)]
+pub(crate) async fn describe(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+) -> Result<Reply<TopicDescription>, Problem> {
+    let descriptor = app.broker.topic(&topic).await?;
+    let stats = app.broker.stats(&topic).await?;
+    Ok(Reply(TopicDescription::new(&descriptor, stats)))
+}
+
+/// Delete a topic with all its messages.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}", tag = "topics",
+    params(("topic" = String, Path)),
+    responses(
+        (status = 204, description = "The topic is gone"),
+        Problem,
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+) -> Result<StatusCode, Problem> {
+    app.broker.delete_topic(&topic).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List the names of all topics.
+#[utoipa::path(
+    get, path = "/v1/topics", tag = "topics",
+    responses(
+        (status = 200, description = "All topics", body = TopicList),
+        Problem,
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, _: NoParams) -> Result<Reply<TopicList>, Problem> {
+    let topics = app.broker.topics().await?;
+    Ok(Reply(TopicList { topics: topics.iter().map(ToString::to_string).collect() }))
+}

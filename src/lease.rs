@@ -1,0 +1,141 @@
+//! Leases: keeping them, and knowing when one can no longer be trusted.
+//!
+//! A lease is valid from the send of its renewal on a clock that runs through suspend, and ends for us before it ends in
+//! the store. An invalid lease hands nothing out. It is not lost: if nobody took it the next renewal resumes the epoch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Instant;
+use crate::store::{Claim, Glance, MemberId, Renewal, Store};
+
+/// Leases renewed in one write.
+const RENEWALS_MAX: usize = 500;
+
+/// The part of the ttl that is left unused at its end: `ttl / MARGIN`.
+const MARGIN: u32 = 10;
+
+/// A lease of this process.
+#[derive(Debug)]
+pub struct Lease {
+    claim: Claim,
+    /// Milliseconds on the monotonic clock.
+    valid_until_ms: AtomicU64,
+    glances: watch::Sender<Option<Glance>>,
+    lost: CancellationToken,
+}
+
+impl Lease {
+    /// The pair and the epoch.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Whether messages may be handed out under it.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        !self.lost.is_cancelled() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// What renewals see of the pair.
+    pub fn glances(&self) -> watch::Receiver<Option<Glance>> {
+        self.glances.subscribe()
+    }
+
+    /// Fires when a renewal finds that the pair belongs to another epoch.
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    fn renewed(&self, sent: Instant, ttl: Duration) {
+        self.valid_until_ms.store(ms(sent.plus(ttl - ttl / MARGIN)), Ordering::Relaxed);
+    }
+}
+
+/// Renews all leases of this process.
+pub struct Keeper {
+    store: Arc<dyn Store>,
+    member: MemberId,
+    ttl: Duration,
+    leases: Mutex<Vec<Arc<Lease>>>,
+}
+
+impl Keeper {
+    /// No leases yet.
+    pub fn new(store: Arc<dyn Store>, member: MemberId, ttl: Duration) -> Keeper {
+        Keeper { store, member, ttl, leases: Mutex::default() }
+    }
+
+    /// Who this process is.
+    pub fn member(&self) -> &MemberId {
+        &self.member
+    }
+
+    /// How long a lease runs without renewal.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Keeps a lease that was acquired by a call sent at `sent`, until it is forgotten or lost.
+    pub fn keep(&self, claim: Claim, sent: Instant) -> Arc<Lease> {
+        let lease = Arc::new(Lease {
+            claim,
+            valid_until_ms: AtomicU64::new(0),
+            glances: watch::Sender::new(None),
+            lost: CancellationToken::new(),
+        });
+        lease.renewed(sent, self.ttl);
+        self.lock().push(lease.clone());
+        lease
+    }
+
+    /// Keeps this lease no longer.
+    pub fn forget(&self, lease: &Arc<Lease>) {
+        self.lock().retain(|kept| !Arc::ptr_eq(kept, lease));
+    }
+
+    /// Renews every lease once.
+    pub async fn step(&self) {
+        let leases: Vec<Arc<Lease>> = self.lock().clone();
+        for page in leases.chunks(RENEWALS_MAX) {
+            let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();
+            let sent = self.store.clock().local().instant();
+            let renewals = self.store.renew(&self.member, &claims, self.ttl).await;
+            for (lease, renewal) in page.iter().zip(renewals) {
+                match renewal {
+                    Ok(Renewal::Kept(glance)) => {
+                        lease.renewed(sent, self.ttl);
+                        lease.glances.send_replace(Some(glance));
+                    }
+                    Ok(Renewal::Lost { by }) => {
+                        let by = by.map_or("nobody".to_owned(), |by| by.to_string());
+                        tracing::warn!(pair = %lease.claim.pair, epoch = %lease.claim.epoch, %by, "lease lost");
+                        lease.lost.cancel();
+                        self.forget(lease);
+                    }
+                    Err(error) => tracing::debug!(pair = %lease.claim.pair, %error, "lease not renewed"),
+                }
+            }
+        }
+    }
+
+    /// Renews each third of the ttl until `stop` fires. That comes after the last lease was given up: a drain renews.
+    pub async fn run(&self, stop: CancellationToken) {
+        let clock = self.store.clock().local();
+        while stop.run_until_cancelled(clock.sleep(self.ttl / 3)).await.is_some() {
+            self.step().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {
+        // Nothing panics while the lock is held; if it did, the list would still be whole.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ms(instant: Instant) -> u64 {
+    u64::try_from(instant.since(Instant::default()).as_millis()).unwrap_or(u64::MAX)
+}

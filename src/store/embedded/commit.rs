@@ -1,0 +1,116 @@
+//! The committer: makes what was written survive a power cut, once for all who wait.
+//!
+//! sled's own asynchronous flush can stop for ever with several callers, and its flush is no barrier against a power
+//! cut (it ends in `sync_file_range`). So one thread collects who waits, flushes, calls fdatasync on sled's file, and
+//! answers them all. While it does, the next ones gather: the slower the disk, the larger the group.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use sled::Db;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+
+type Waiter = oneshot::Sender<Result<()>>;
+
+/// The handle of the committer's thread. Dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Committer {
+    /// Unbounded, but each caller has at most one waiter in it. `None` only while it is dropped.
+    waiters: Option<Sender<Waiter>>,
+    thread: Option<JoinHandle<()>>,
+    /// Why nothing can be written any more. sled keeps its first error until it is opened anew, even if the disk has
+    /// space again, so dwell does not pretend otherwise.
+    failed: Arc<OnceLock<Error>>,
+}
+
+impl Committer {
+    /// Starts the thread for an open store. # Errors: `Unavailable` when its file or a thread cannot be had.
+    pub(super) fn start(db: Db, dir: &Path) -> Result<Committer> {
+        let path = dir.join("db");
+        let file = File::open(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
+        let (waiters, arrivals) = channel();
+        let failed = Arc::new(OnceLock::new());
+        let disk = Disk { db, file, place: dir.display().to_string(), failed: failed.clone() };
+        let thread = std::thread::Builder::new()
+            .name("dwell-committer".into())
+            .spawn(move || disk.run(&arrivals))
+            .map_err(|error| Error::unavailable(format!("the committer did not start: {error}")))?;
+        Ok(Committer { waiters: Some(waiters), thread: Some(thread), failed })
+    }
+
+    /// Returns once everything that was applied before the call survives a power cut.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk failed; from then on always.
+    pub(super) async fn commit(&self) -> Result<()> {
+        self.check()?;
+        let (answer, answered) = oneshot::channel();
+        let gone = || Error::unavailable("the store is closed");
+        self.waiters.as_ref().ok_or_else(gone)?.send(answer).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    /// # Errors
+    /// `Unavailable` when the disk failed: nothing may be written.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Refuses everything from now on, and returns the error.
+    pub(super) fn fail(&self, dir: &Path, why: &sled::Error) -> Error {
+        self.failed.get_or_init(|| failure(&dir.display().to_string(), &why.to_string())).clone()
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.waiters = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends once it has answered those who still wait; a panic in it was theirs to see.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works on.
+struct Disk {
+    db: Db,
+    file: File,
+    place: String,
+    failed: Arc<OnceLock<Error>>,
+}
+
+impl Disk {
+    fn run(self, arrivals: &Receiver<Waiter>) {
+        while let Ok(first) = arrivals.recv() {
+            let group: Vec<Waiter> = std::iter::once(first).chain(arrivals.try_iter()).collect();
+            let outcome = self.sync();
+            for waiter in group {
+                // Who does not wait any more does not want to know.
+                let _ = waiter.send(outcome.clone());
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        if let Some(error) = self.failed.get() {
+            return Err(error.clone());
+        }
+        let flushed = self.db.flush().map_err(|error| error.to_string());
+        let synced = flushed.and_then(|_| self.file.sync_data().map_err(|error| error.to_string()));
+        // After a failed fsync the kernel may have dropped the pages: trying again would be a false success.
+        synced.map_err(|why| self.failed.get_or_init(|| failure(&self.place, &why)).clone())
+    }
+}
+
+fn failure(place: &str, why: &str) -> Error {
+    Error::unavailable(format!(
+        "the store in {place} cannot be written ({why}); it takes nothing more until the disk is repaired or has \
+         space again AND dwell is restarted"
+    ))
+}

@@ -1,0 +1,141 @@
+//! Dead messages: listing, redriving and purging them.
+//!
+//! The value of a dead message is `length of the record (4 bytes) | record | body`.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use sled::Batch;
+
+use super::Inner;
+use super::hash::Value;
+use super::pair::{Counts, Stored};
+use super::topics::locked;
+use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
+use crate::error::{Error, Kind, Result};
+use crate::limits::RECOVER_IDS_MAX;
+use crate::message::MessageId;
+use crate::store::{Dead, DeadCursor, DeadPage};
+use crate::time::Timestamp;
+use crate::topic::Pair;
+
+/// Bytes of the length of a record.
+const LENGTH_BYTES: usize = 4;
+
+impl Inner {
+    pub(super) fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(DeadPage::default()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let mut page = DeadPage::default();
+        let zset = stored.dead_zset();
+        let entries: Box<dyn Iterator<Item = _>> = match after {
+            Some(cursor) => Box::new(zset.after(cursor.died_at, &cursor.id)),
+            None => Box::new(zset.iter()),
+        };
+        for entry in entries {
+            let (died_at, id) = entry?;
+            if page.dead.len() >= limit.max(1) {
+                page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
+                break;
+            }
+            let value = stored.dead_hash().get(&id)?;
+            let (record, body) = read_dead(&value.ok_or_else(|| lost(&id))?)?;
+            page.dead.push(Dead { message: decode_body(id.clone(), body), id, died_at, record });
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        let now = self.clock.now();
+        let mut wake = false;
+        let answers = self.change_dead(pair, ids, |stored, batch, counts, id| {
+            let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;
+            wake |= stored.zset().head()?.is_none_or(|head| now < head);
+            stored.hash().add(batch, id.as_str().as_bytes(), &Value::new(&body)?);
+            stored.zset().add(batch, id, now);
+            counts.scheduled(now);
+            counts.hash += 1;
+            Ok(())
+        })?;
+        if wake {
+            self.wakes.wake(&pair.topic, pair.partition);
+        }
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    pub(super) async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        let answers = self.change_dead(pair, ids, |_, _, _, _| Ok(()))?;
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    /// Takes dead messages out of the dead zset and hash, and does `also` with each in the same batch.
+    fn change_dead(
+        &self,
+        pair: &Pair,
+        ids: &[MessageId],
+        mut also: impl FnMut(&Stored<'_>, &mut Batch, &mut Counts, &MessageId) -> Result<()>,
+    ) -> Result<Vec<bool>> {
+        if ids.len() > RECOVER_IDS_MAX {
+            let detail = format!("{} dead messages in one call, at most {RECOVER_IDS_MAX}", ids.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(vec![false; ids.len()]) };
+        let state = topic.partition(place.partition);
+        let mut state = locked(&state);
+        let state = state.pairs.entry(place.group).or_default();
+        let stored = Stored::new(&self.tree, place);
+        let (mut batch, mut counts, mut done) = (Batch::default(), state.counts, HashSet::new());
+        let mut answers = Vec::with_capacity(ids.len());
+        for id in ids {
+            let died_at = if done.insert(id) { stored.dead_zset().score(id)? } else { None };
+            if let Some(died_at) = died_at {
+                also(&stored, &mut batch, &mut counts, id)?;
+                stored.dead_zset().remove(&mut batch, id, died_at);
+                stored.dead_hash().remove(&mut batch, id.as_str().as_bytes())?;
+                counts.dead = counts.dead.saturating_sub(1);
+            }
+            answers.push(died_at.is_some());
+        }
+        self.apply(batch)?;
+        state.counts = counts;
+        Ok(answers)
+    }
+}
+
+/// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset.
+pub(super) fn bury(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    id: &MessageId,
+    body: &[u8],
+    record: &DeadRecord,
+    now: Timestamp,
+) -> Result<()> {
+    let record = encode_dead(record)?;
+    let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
+    let value = [&length.to_be_bytes()[..], &record, body].concat();
+    stored.dead_zset().add(batch, id, now);
+    stored.dead_hash().add(batch, id.as_str().as_bytes(), &Value::new(&value)?);
+    stored.hash().remove(batch, id.as_str().as_bytes())?;
+    stored.uncharge(batch, id);
+    Ok(())
+}
+
+/// The record and the body of a dead message's value.
+pub(super) fn read_dead(value: &Bytes) -> Result<(DeadRecord, Bytes)> {
+    let cut = || Error::corrupt("the value of a dead message is cut short");
+    let length = value.first_chunk::<LENGTH_BYTES>().ok_or_else(cut)?;
+    let end = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| cut())?.saturating_add(LENGTH_BYTES);
+    let record = decode_dead(value.get(LENGTH_BYTES..end).ok_or_else(cut)?)?;
+    Ok((record, value.slice(end..)))
+}
+
+fn lost(id: &MessageId) -> Error {
+    Error::corrupt(format!("the dead message {id} has no body"))
+}

@@ -1,0 +1,211 @@
+//! Every key of the tree is built here, and taken apart here.
+//!
+//! A key is `topic number (4 bytes) | partition (2) | group number (2) | kind (1) | name`, all big endian, so that what
+//! belongs together lies together and a topic is one range. Numbers are never used twice while data of theirs exists:
+//! a topic that is deleted and made again, or a group, gets a new one and cannot see what the old one left.
+
+use crate::error::{Error, Result};
+use crate::message::MessageId;
+use crate::partition::Partition;
+use crate::time::Timestamp;
+
+/// What an entry of the tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// id -> charged attempts, 4 bytes.
+    Attempts = b'a',
+    /// died at, id -> nothing.
+    DeadByScore = b'd',
+    /// id -> died at.
+    DeadById = b'D',
+    /// The number of the pair's last epoch, 8 bytes.
+    Epoch = b'e',
+    /// id -> dead record and body.
+    DeadHash = b'g',
+    /// id -> body.
+    Hash = b'h',
+    /// What of a large value did not fit into its first entry.
+    Part = b'p',
+    /// epoch number, reservation number -> ids.
+    Reservation = b'r',
+    /// remembered until, id -> nothing.
+    SeenByScore = b's',
+    /// id -> remembered until.
+    SeenById = b'S',
+    /// due time, id -> nothing.
+    ByScore = b'z',
+    /// id -> due time.
+    ById = b'Z',
+}
+
+/// Bytes of a key before its kind.
+const PLACE_BYTES: usize = 8;
+
+/// Topic number of what belongs to no topic.
+const STORE: u32 = 0;
+
+/// The first number of a topic.
+pub(super) const FIRST_TOPIC: u32 = 1;
+
+/// Group number of what the groups of a partition share.
+const SHARED: u16 = 0;
+
+/// The first number of a group.
+pub(super) const FIRST_GROUP: u16 = 1;
+
+/// Whose entries they are: a pair's, or those that the groups of a partition share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    /// Number of the topic's incarnation.
+    pub(super) topic: u32,
+    /// The partition.
+    pub(super) partition: Partition,
+    /// Number of the group.
+    pub(super) group: u16,
+}
+
+impl Place {
+    /// The place of what all groups of this place's partition share.
+    pub(super) fn shared(self) -> Place {
+        Place { group: SHARED, ..self }
+    }
+
+    /// Whether it is shared by the groups of a partition.
+    pub(super) fn is_shared(self) -> bool {
+        self.group == SHARED
+    }
+
+    /// The beginning of every key of this place.
+    pub(super) fn prefix(self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(PLACE_BYTES + 1 + 8 + 32);
+        key.extend_from_slice(&self.topic.to_be_bytes());
+        key.extend_from_slice(&self.partition.0.to_be_bytes());
+        key.extend_from_slice(&self.group.to_be_bytes());
+        key
+    }
+
+    /// The first key behind all of this place.
+    pub(super) fn end(self) -> Vec<u8> {
+        let mut key = self.prefix();
+        key.push(u8::MAX);
+        key
+    }
+
+    /// The beginning of every key of one kind.
+    pub(super) fn of(self, kind: Kind) -> Vec<u8> {
+        let mut key = self.prefix();
+        key.push(kind as u8);
+        key
+    }
+
+    /// The first key behind all of one kind.
+    pub(super) fn behind(self, kind: Kind) -> Vec<u8> {
+        let mut key = self.prefix();
+        key.push(kind as u8 + 1);
+        key
+    }
+
+    /// The key of a name.
+    pub(super) fn named(self, kind: Kind, name: &[u8]) -> Vec<u8> {
+        let mut key = self.of(kind);
+        key.extend_from_slice(name);
+        key
+    }
+
+    /// The key of a score, and an id if it is not the beginning of all with this score.
+    pub(super) fn scored(self, kind: Kind, score: Timestamp, id: &str) -> Vec<u8> {
+        let mut key = self.of(kind);
+        key.extend_from_slice(&score.as_ms().to_be_bytes());
+        key.extend_from_slice(id.as_bytes());
+        key
+    }
+
+    /// The key of one further part of a large value. No id has a zero byte, and reservations have names of one length.
+    pub(super) fn part(self, of: Kind, name: &[u8], number: u16) -> Vec<u8> {
+        let mut key = self.of(Kind::Part);
+        key.push(of as u8);
+        key.extend_from_slice(name);
+        key.push(0);
+        key.extend_from_slice(&number.to_be_bytes());
+        key
+    }
+}
+
+/// The place and the kind byte of a key that belongs to a topic.
+pub(super) fn place_of(key: &[u8]) -> Option<(Place, u8)> {
+    let (topic, rest) = key.split_first_chunk::<4>()?;
+    let (partition, rest) = rest.split_first_chunk::<2>()?;
+    let (group, rest) = rest.split_first_chunk::<2>()?;
+    let place = Place {
+        topic: u32::from_be_bytes(*topic),
+        partition: Partition(u16::from_be_bytes(*partition)),
+        group: u16::from_be_bytes(*group),
+    };
+    (place.topic != STORE).then_some((place, *rest.first()?))
+}
+
+/// The name in a key.
+pub(super) fn name_of(key: &[u8]) -> &[u8] {
+    key.get(PLACE_BYTES + 1..).unwrap_or_default()
+}
+
+/// The score in a key of a kind that has one.
+pub(super) fn score_of(key: &[u8]) -> Result<Timestamp> {
+    read_time(key.get(PLACE_BYTES + 1..PLACE_BYTES + 9).unwrap_or_default())
+}
+
+/// The score and the id in a key of a kind that has both.
+pub(super) fn scored_of(key: &[u8]) -> Result<(Timestamp, MessageId)> {
+    Ok((score_of(key)?, read_id(key.get(PLACE_BYTES + 9..).unwrap_or_default())?))
+}
+
+/// An id that was read from the tree.
+pub(super) fn read_id(bytes: &[u8]) -> Result<MessageId> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt("the store holds an id that is no text"))?;
+    MessageId::new(text).map_err(|error| Error::corrupt(format!("the store holds an impossible {error}")))
+}
+
+/// A time that was read from the tree.
+pub(super) fn read_time(bytes: &[u8]) -> Result<Timestamp> {
+    let bytes = bytes.try_into().map_err(|_| Error::corrupt("the store holds a time of a wrong length"))?;
+    Ok(Timestamp::from_ms(u64::from_be_bytes(bytes)))
+}
+
+/// The key of the version of this layout.
+pub(super) fn version() -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'V');
+    key
+}
+
+/// The key of a topic's record; without a name, the beginning of them all.
+pub(super) fn topic(name: &str) -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'T');
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// The beginning of every key of a topic number.
+pub(super) fn topic_data(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_by_score_and_are_taken_apart_again() -> Result<()> {
+        let place = Place { topic: 7, partition: Partition(3), group: 2 };
+        let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
+        let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");
+        assert!(early < late && late < place.behind(Kind::ByScore));
+        assert_eq!(scored_of(&late)?, (Timestamp::from_ms(256), MessageId::new("a")?));
+        assert_eq!(place_of(&late), Some((place, b'z')));
+        assert_eq!(name_of(&place.named(Kind::Hash, b"a")), b"a");
+        assert_eq!(place_of(&topic("abcdefgh")), None);
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! The embedded store: the contract on sled, for one process that owns all partitions.
+//!
+//! Each pair has its own zset (ids by due time) and hash (id to body), reservations and charged attempts, and a zset and
+//! a hash of dead messages. All of it lies in one tree, so that whatever changes together is one atomic batch, made
+//! under the lock of its partition. Leases live in memory: opening the store is a takeover, and what older epochs held
+//! reserved waits for recovery.
+//!
+//! A verb that answers a producer or a consumer answers after the group commit. Calls that only this process relies on
+//! (acquire, recover, reserve, start) do not wait for it: sled's log is a sequence, so a later commit makes them durable
+//! too, and without one they are lost together with the process that relied on them.
+//!
+//! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
+
+mod commit;
+mod dead;
+mod hash;
+mod keys;
+mod lease;
+mod look;
+mod open;
+mod owner;
+mod pair;
+mod push;
+mod scan;
+mod settle;
+mod topics;
+mod zset;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sled::{Batch, Db};
+use tokio_util::sync::CancellationToken;
+
+use self::commit::Committer;
+use self::topics::Topics;
+use super::{
+    Acquired, Claim, DeadCursor, DeadPage, Description, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Store,
+    StoreClock, Wakes,
+};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::message::{Message, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::topic::{Descriptor, Pair};
+
+/// The store of one process, in one directory. Owners that it handed out keep the directory open until they are dropped.
+pub struct Embedded {
+    inner: Arc<Inner>,
+}
+
+/// What the store and its owners share.
+struct Inner {
+    tree: Db,
+    dir: PathBuf,
+    clock: StoreClock,
+    wakes: Wakes,
+    committer: Committer,
+    /// Read for every verb and held to its end, so that after an update or a deletion has answered nothing happens under
+    /// the older descriptor. Taken before the lock of a partition.
+    topics: RwLock<Topics>,
+}
+
+impl Embedded {
+    /// Opens the store in `dir`, making it if it is not there. Time comes from `clock` alone.
+    ///
+    /// # Errors
+    /// `Conflict` when another process uses the directory, `Unavailable` when the disk does not let it be opened, and
+    /// `Corrupt` when it cannot be read; the detail says what to do.
+    pub fn open(dir: &Path, clock: Clock) -> Result<Embedded> {
+        let tree = open::open(dir)?;
+        let topics = Topics::load(&tree)?;
+        scan::count(&tree, &topics)?;
+        let committer = Committer::start(tree.clone(), dir)?;
+        let (clock, wakes, topics) = (StoreClock::new(clock), Wakes::default(), RwLock::new(topics));
+        Ok(Embedded { inner: Arc::new(Inner { tree, dir: dir.to_owned(), clock, wakes, committer, topics }) })
+    }
+}
+
+impl Inner {
+    fn topics(&self) -> RwLockReadGuard<'_, Topics> {
+        // A panic of another thread leaves nothing half done: memory changes after the tree did, all at once.
+        self.topics.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn topics_mut(&self) -> RwLockWriteGuard<'_, Topics> {
+        self.topics.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a batch, all or nothing, without waiting for the disk.
+    ///
+    /// # Errors
+    /// `Unavailable` when sled failed: a batch that it did not finish is not there after a restart.
+    fn apply(&self, batch: Batch) -> Result<()> {
+        self.committer.check()?;
+        self.tree.apply_batch(batch).map_err(|error| self.committer.fail(&self.dir, &error))
+    }
+
+    /// Waits until what was applied survives a power cut.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when the disk failed: it was applied, but perhaps it is not there after a restart.
+    async fn commit(&self) -> Result<()> {
+        self.committer.commit().await.map_err(|error| Error::outcome_unknown(error.detail().to_owned()))
+    }
+
+    /// Deletes every entry whose key begins so, a page at a time. Nothing may write there any more.
+    async fn remove_all(&self, prefix: &[u8]) -> Result<()> {
+        while scan::remove_page(&self.tree, prefix)? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Embedded {
+    fn describe(&self) -> Description {
+        let durability = "a 201 is fsynced (sled flush and fdatasync, in group commit): it survives the death of the \
+                          process and a power cut, but not the loss of this disk";
+        let location = self.inner.dir.display().to_string();
+        Description { kind: "embedded", location, durability: durability.to_owned() }
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.inner.clock
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.inner.wakes
+    }
+
+    async fn run(&self, stop: CancellationToken) {
+        stop.cancelled().await;
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.committer.check()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.committer.commit().await
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        Ok(self.inner.topics().live(topic).map(|topic| topic.descriptor().clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        Ok(self.inner.topics().all().map(|topic| topic.descriptor().topic.clone()).collect())
+    }
+
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
+        let now = self.inner.clock.now();
+        let made = self.inner.topics_mut().create(&self.inner.tree, wanted, now)?;
+        self.inner.commit().await?;
+        Ok(made)
+    }
+
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
+        let now = self.inner.clock.now();
+        let (updated, gone) = self.inner.topics_mut().update(&self.inner.tree, wanted, now)?;
+        self.inner.commit().await?;
+        for place in gone {
+            self.inner.remove_all(&place.prefix()).await?;
+        }
+        Ok(updated)
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        let now = self.inner.clock.now();
+        let number = self.inner.topics_mut().delete(&self.inner.tree, descriptor, now)?;
+        self.inner.commit().await?;
+        if let Some(number) = number {
+            self.inner.remove_all(&keys::topic_data(number)).await?;
+        }
+        Ok(())
+    }
+
+    async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        // Nothing is cancelled in this store, so a replay has nothing to stay away from.
+        _kind: PushKind,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        self.inner.push(descriptor, partition, messages).await
+    }
+
+    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+        self.inner.peek(pair, id)
+    }
+
+    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+        pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        self.inner.dead(pair, after, limit)
+    }
+
+    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.inner.redrive(pair, ids).await
+    }
+
+    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.inner.purge(pair, ids).await
+    }
+
+    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+        owner::acquire(&self.inner, pair, member, ttl, generation)
+    }
+
+    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+        claims.iter().map(|claim| self.inner.renew(member, claim, ttl)).collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! The owner of a pair: the handle of one epoch.
+//!
+//! Within one process no call is lost and no answer is, so the chain of numbered calls is trivially kept: a call is
+//! applied under the partition's lock if its epoch is still the pair's, and refused otherwise.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sled::Batch;
+
+use super::Inner;
+use super::hash::Value;
+use super::keys::{Place, read_id};
+use super::lease::Lease;
+use super::pair::{PairState, Stored};
+use super::topics::{PartitionState, locked};
+use crate::codec::decode_body;
+use crate::error::{Error, Result};
+use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::message::MessageId;
+use crate::store::{
+    Acquired, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Settlement,
+};
+use crate::topic::Pair;
+
+/// The epoch under which a member owns a pair.
+struct Handle {
+    inner: Arc<Inner>,
+    pair: Pair,
+    place: Place,
+    epoch: Epoch,
+    /// Reservations made so far.
+    reservations: u64,
+}
+
+/// Takes the lease of a pair, if it is free or this member's.
+///
+/// The new epoch's number need not be on disk before the answer: it lies in sled's log before every reservation that
+/// bears it, so none of those can survive without it.
+pub(super) fn acquire(
+    inner: &Arc<Inner>,
+    pair: &Pair,
+    member: &MemberId,
+    ttl: Duration,
+    generation: u64,
+) -> Result<Acquired> {
+    let topics = inner.topics();
+    let topic = topics.live(&pair.topic).filter(|topic| topic.descriptor().generation <= generation);
+    let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", pair.topic));
+    let topic = topic.ok_or_else(stale)?;
+    let place = topic.place(pair.partition, &pair.group);
+    let place = place.ok_or_else(|| Error::not_found(format!("there is no {pair}")))?;
+    let state = topic.partition(place.partition);
+    let mut state = locked(&state);
+    let state = state.pairs.entry(place.group).or_default();
+    let now = inner.clock.local().instant();
+    if let Some(lease) = &state.lease
+        && let Some(holder) = lease.member(now)
+        && holder != member
+    {
+        return Ok(Acquired::Held { by: holder.clone(), expires_in: lease.left(now) });
+    }
+    let stored = Stored::new(&inner.tree, place);
+    let epoch = Epoch::after(stored.last_epoch()?);
+    let mut batch = Batch::default();
+    stored.set_last_epoch(&mut batch, epoch.number());
+    inner.apply(batch)?;
+    state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
+    Ok(Acquired::Owned(Box::new(Handle { inner: inner.clone(), pair: pair.clone(), place, epoch, reservations: 0 })))
+}
+
+impl Inner {
+    pub(super) fn renew(&self, member: &MemberId, claim: &Claim, ttl: Duration) -> Result<Renewal> {
+        self.committer.check()?;
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(&claim.pair) else { return Ok(Renewal::Lost { by: None }) };
+        let state = topic.partition(place.partition);
+        let mut state = locked(&state);
+        let lease = state.pairs.get_mut(&place.group).and_then(|pair| pair.lease.as_mut());
+        let Some(lease) = lease else { return Ok(Renewal::Lost { by: None }) };
+        let now = self.clock.local().instant();
+        if !lease.prolong(member, &claim.epoch, now, ttl) {
+            return Ok(Renewal::Lost { by: lease.member(now).cloned() });
+        }
+        let head = Stored::new(&self.tree, place).zset().head()?;
+        Ok(Renewal::Kept(Glance { head, generation: topic.descriptor().generation }))
+    }
+}
+
+impl Handle {
+    /// Does something under the partition's lock, if this epoch still owns the pair.
+    fn owned<T>(&self, act: impl FnOnce(&Stored<'_>, &mut PairState, &mut u64) -> Result<T>) -> Result<T> {
+        let stale = || Error::stale(format!("epoch {} does not own {} any more", self.epoch, self.pair));
+        let topics = self.inner.topics();
+        let (topic, place) = topics.pair(&self.pair).ok_or_else(stale)?;
+        let state = topic.partition(place.partition);
+        let mut state = locked(&state);
+        let PartitionState { pairs, seen } = &mut *state;
+        let pair = pairs.get_mut(&place.group).filter(|_| place == self.place).ok_or_else(stale)?;
+        if !pair.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
+            return Err(stale());
+        }
+        act(&Stored::new(&self.inner.tree, place), pair, seen)
+    }
+}
+
+#[async_trait]
+impl Owner for Handle {
+    fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    async fn recover(&mut self) -> Result<Recovered> {
+        self.owned(|stored, pair, _| recover(&self.inner, stored, pair, &self.epoch))
+    }
+
+    async fn repair(&mut self, _from: Option<RepairCursor>) -> Result<Repaired> {
+        self.owned(|stored, pair, _| repair(&self.inner, stored, pair))
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
+        let reservation = Reservation(self.reservations + 1);
+        let name = reservation_name(&self.epoch, reservation);
+        let reserved = self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name))?;
+        self.reservations = reservation.0;
+        Ok(reserved)
+    }
+
+    async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        self.owned(|stored, pair, seen| self.inner.settle(stored, pair, seen, &self.epoch, settlement))?;
+        self.inner.committer.commit().await
+    }
+
+    async fn start(&mut self, charges: &[Charge]) -> Result<()> {
+        self.owned(|stored, _, _| {
+            let mut batch = Batch::default();
+            for charge in charges {
+                if stored.hash().has(&charge.id)? {
+                    stored.charge(&mut batch, &charge.id, charge.attempts);
+                }
+            }
+            self.inner.apply(batch)
+        })
+    }
+
+    async fn release(self: Box<Self>) -> Result<()> {
+        self.owned(|_, pair, _| {
+            pair.lease = None;
+            Ok(())
+        })?;
+        self.inner.wakes.wake(&self.pair.topic, self.pair.partition);
+        Ok(())
+    }
+}
+
+/// The name under which a reservation is kept. Names sort by epoch.
+pub(super) fn reservation_name(epoch: &Epoch, reservation: Reservation) -> Vec<u8> {
+    [epoch.number().to_be_bytes(), reservation.0.to_be_bytes()].concat()
+}
+
+/// The ids of a reservation, one a line: ids have no line breaks.
+pub(super) fn reservation_value<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Result<Value> {
+    let ids: Vec<&str> = ids.into_iter().map(MessageId::as_str).collect();
+    Value::new(ids.join("\n").as_bytes())
+}
+
+/// Takes what is due off the zset and writes the reservation; the bodies stay in the hash.
+fn reserve(
+    inner: &Inner,
+    stored: &Stored<'_>,
+    pair: &mut PairState,
+    limit: ReserveLimit,
+    reservation: Reservation,
+    name: &[u8],
+) -> Result<Reserved> {
+    let (now, most) = (inner.clock.now(), limit.messages.clamp(1, CALL_IDS_MAX));
+    let (mut batch, mut counts) = (Batch::default(), pair.counts);
+    let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
+    for entry in stored.zset().iter() {
+        let (ready_at, id) = entry?;
+        if ready_at > now || messages.len() + dropped >= most {
+            head = Some(ready_at);
+            break;
+        }
+        let Some(body) = stored.hash().get(&id)? else {
+            stored.zset().remove(&mut batch, &id, ready_at);
+            counts.unscheduled(ready_at);
+            dropped += 1;
+            continue;
+        };
+        if !messages.is_empty() && bytes + body.len() > limit.bytes {
+            head = Some(ready_at);
+            break;
+        }
+        bytes += body.len();
+        stored.zset().remove(&mut batch, &id, ready_at);
+        counts.unscheduled(ready_at);
+        let (attempts, size) = (stored.attempts(&id)?.unwrap_or(0), body.len());
+        let message = decode_body(id.clone(), body);
+        messages.push(ReservedMessage { id, ready_at, attempts, bytes: size, message });
+    }
+    if !messages.is_empty() {
+        let value = reservation_value(messages.iter().map(|message| &message.id))?;
+        stored.reservations().add(&mut batch, name, &value);
+    }
+    if !messages.is_empty() || dropped > 0 {
+        inner.apply(batch)?;
+        pair.counts = counts;
+    }
+    let unsettled = counts.hash.saturating_sub(counts.zset);
+    Ok(Reserved { reservation, messages, head, dropped, unsettled })
+}
+
+/// Schedules again a page of what older epochs hold reserved.
+fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
+    let now = inner.clock.now();
+    let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
+    let (mut room, mut more) = (RECOVER_IDS_MAX, false);
+    for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
+        let (name, value) = entry?;
+        if room == 0 {
+            more = true;
+            break;
+        }
+        let ids = value.split(|byte| *byte == b'\n').map(read_id).collect::<Result<Vec<_>>>()?;
+        let (page, rest) = ids.split_at(ids.len().min(room));
+        room -= page.len();
+        for id in page {
+            if !stored.hash().has(id)? {
+                stored.uncharge(&mut batch, id);
+                continue;
+            }
+            if stored.attempts(id)?.is_none() {
+                stored.charge(&mut batch, id, 1);
+            }
+            if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
+                stored.zset().add(&mut batch, id, now);
+                counts.scheduled(now);
+            }
+        }
+        stored.reservations().remove(&mut batch, &name)?;
+        if !rest.is_empty() {
+            stored.reservations().add(&mut batch, &name, &reservation_value(rest)?);
+            more = true;
+            break;
+        }
+    }
+    inner.apply(batch)?;
+    pair.counts = counts;
+    let orphans = if more { 0 } else { counts.hash.saturating_sub(counts.zset) };
+    Ok(Recovered { messages: scheduled.len(), more, orphans })
+}
+
+/// Schedules again a page of the bodies that are not in the zset; after a recovery they are in no place. What was
+/// repaired is found no more, so every page begins at the front.
+fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Repaired> {
+    let (now, mut batch, mut counts, mut messages) = (inner.clock.now(), Batch::default(), pair.counts, 0);
+    for entry in stored.hash().ids() {
+        let id = entry?;
+        if stored.zset().score(&id)?.is_none() {
+            stored.zset().add(&mut batch, &id, now);
+            counts.scheduled(now);
+            messages += 1;
+            if messages == RECOVER_IDS_MAX {
+                break;
+            }
+        }
+    }
+    inner.apply(batch)?;
+    pair.counts = counts;
+    let next = (messages == RECOVER_IDS_MAX).then(|| RepairCursor(String::new()));
+    Ok(Repaired { messages, next })
+}

@@ -1,0 +1,136 @@
+//! A pair: what the tree holds of it, and what memory holds of it.
+
+use sled::{Batch, Tree};
+
+use super::hash::Hash;
+use super::keys::{Kind, Place};
+use super::lease::Lease;
+use super::open::broken;
+use super::zset::Zset;
+use crate::error::{Error, Result};
+use crate::message::MessageId;
+use crate::time::Timestamp;
+
+/// What memory holds of a pair.
+#[derive(Debug, Default)]
+pub(super) struct PairState {
+    /// Counted at open, and kept true with every change.
+    pub(super) counts: Counts,
+    /// Who owns it; `None` after a release or a restart.
+    pub(super) lease: Option<Lease>,
+}
+
+/// What the tree holds of a pair.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'a> {
+    tree: &'a Tree,
+    place: Place,
+}
+
+impl<'a> Stored<'a> {
+    /// The entries of the pair at this place.
+    pub(super) fn new(tree: &'a Tree, place: Place) -> Stored<'a> {
+        Stored { tree, place }
+    }
+
+    /// Messages that are scheduled or ready, by due time.
+    pub(super) fn zset(&self) -> Zset<'a> {
+        Zset::messages(self.tree, self.place)
+    }
+
+    /// Bodies of messages that are scheduled, ready or in flight.
+    pub(super) fn hash(&self) -> Hash<'a> {
+        Hash::messages(self.tree, self.place)
+    }
+
+    /// Dead messages by time of death.
+    pub(super) fn dead_zset(&self) -> Zset<'a> {
+        Zset::dead(self.tree, self.place)
+    }
+
+    /// Dead records and bodies.
+    pub(super) fn dead_hash(&self) -> Hash<'a> {
+        Hash::dead(self.tree, self.place)
+    }
+
+    /// The ids of each reservation.
+    pub(super) fn reservations(&self) -> Hash<'a> {
+        Hash::reservations(self.tree, self.place)
+    }
+
+    /// The settled ids that the partition remembers.
+    pub(super) fn seen(&self) -> Zset<'a> {
+        Zset::seen(self.tree, self.place)
+    }
+
+    /// The attempts charged to a message, if any were.
+    pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
+        let key = self.place.named(Kind::Attempts, id.as_str().as_bytes());
+        let read = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes);
+        let wrong = |_| Error::corrupt("the store holds a count of attempts of a wrong length");
+        self.tree.get(key).map_err(broken)?.map(|bytes| read(&bytes).map_err(wrong)).transpose()
+    }
+
+    /// Sets the attempts charged to a message.
+    pub(super) fn charge(&self, batch: &mut Batch, id: &MessageId, attempts: u32) {
+        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), &attempts.to_be_bytes());
+    }
+
+    /// Forgets the attempts charged to a message.
+    pub(super) fn uncharge(&self, batch: &mut Batch, id: &MessageId) {
+        batch.remove(self.place.named(Kind::Attempts, id.as_str().as_bytes()));
+    }
+
+    /// The number of the last epoch; 0 before the first.
+    pub(super) fn last_epoch(&self) -> Result<u64> {
+        let number = self.tree.get(self.place.of(Kind::Epoch)).map_err(broken)?;
+        let wrong = |_| Error::corrupt("the store holds an epoch of a wrong length");
+        number.map_or(Ok(0), |bytes| bytes.as_ref().try_into().map(u64::from_be_bytes).map_err(wrong))
+    }
+
+    /// Sets the number of the last epoch.
+    pub(super) fn set_last_epoch(&self, batch: &mut Batch, number: u64) {
+        batch.insert(self.place.of(Kind::Epoch), &number.to_be_bytes());
+    }
+}
+
+/// How many messages a pair holds. A verb changes a copy, and puts it back once its batch was applied.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Members of the zset.
+    pub(super) zset: u64,
+    /// Bodies in the hash.
+    pub(super) hash: u64,
+    /// Dead messages.
+    pub(super) dead: u64,
+    /// Up to where the members of the zset were counted as due.
+    due_until: Timestamp,
+    /// Members of the zset with a score up to there.
+    due: u64,
+}
+
+impl Counts {
+    /// A member with this score came into the zset.
+    pub(super) fn scheduled(&mut self, score: Timestamp) {
+        self.zset += 1;
+        self.due += u64::from(score <= self.due_until);
+    }
+
+    /// A member with this score left the zset.
+    pub(super) fn unscheduled(&mut self, score: Timestamp) {
+        self.zset = self.zset.saturating_sub(1);
+        self.due = self.due.saturating_sub(u64::from(score <= self.due_until));
+    }
+
+    /// How many are due at `now`. Reads only what became due since the last call, so that looking often costs little
+    /// even with a large backlog.
+    pub(super) fn ready(&mut self, zset: Zset<'_>, now: Timestamp) -> Result<u64> {
+        if now >= self.due_until {
+            self.due += zset.count(self.due_until, now)?;
+        } else {
+            self.due = self.due.saturating_sub(zset.count(now, self.due_until)?);
+        }
+        self.due_until = now;
+        Ok(self.due)
+    }
+}

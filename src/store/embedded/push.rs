@@ -1,0 +1,139 @@
+//! Pushing messages into the pairs of all groups of a partition.
+
+use std::collections::HashSet;
+
+use sled::Batch;
+
+use super::Inner;
+use super::hash::Value;
+use super::pair::{Counts, Stored};
+use super::topics::{PartitionState, Topic, locked};
+use crate::codec::encode_body;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
+use crate::message::{Message, MessageId};
+use crate::partition::Partition;
+use crate::store::Pushed;
+use crate::topic::Descriptor;
+
+impl Inner {
+    pub(super) async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        if messages.len() > CALL_IDS_MAX {
+            let detail = format!("{} messages in one call, at most {CALL_IDS_MAX}", messages.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_room()?;
+        let values = messages.iter().map(|message| Value::new(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
+        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
+        if wake {
+            self.wakes.wake(&descriptor.topic, partition);
+        }
+        // Duplicates wait too: what they repeat may itself still be on its way to the disk.
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    /// Puts what is new into all pairs of the partition, and answers whether the head of one of them is earlier now.
+    fn insert(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        messages: &[Message],
+        values: &[Value],
+    ) -> Result<(Vec<Pushed>, bool)> {
+        let topics = self.topics();
+        let topic =
+            topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
+        let topic = topic.ok_or_else(|| {
+            Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic))
+        })?;
+        if partition.0 >= descriptor.settings.partitions.get() {
+            return Err(Error::invalid(
+                "partition",
+                format!("topic {} has no partition {partition}", descriptor.topic),
+            ));
+        }
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let answers = self.judge(topic, partition, &state, messages)?;
+        let new = || messages.iter().zip(values).zip(&answers).filter(|(_, answer)| **answer == Pushed::Stored);
+        let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else { return Ok((answers, false)) };
+
+        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        for place in topic.places(partition) {
+            let stored = Stored::new(&self.tree, place);
+            let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
+            wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
+            for ((message, value), _) in new() {
+                stored.zset().add(&mut batch, &message.id, message.due_at);
+                stored.hash().add(&mut batch, message.id.as_str().as_bytes(), value);
+                counts.scheduled(message.due_at);
+                counts.hash += 1;
+            }
+            changed.push((place.group, counts));
+        }
+        self.apply(batch)?;
+        for (group, counts) in changed {
+            state.pairs.entry(group).or_default().counts = counts;
+        }
+        Ok((answers, wake))
+    }
+
+    /// Says which messages are new. Nothing is looked up where nothing can be found.
+    fn judge(
+        &self,
+        topic: &Topic,
+        partition: Partition,
+        state: &PartitionState,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        let now = self.clock.now();
+        let pairs: Vec<(Stored<'_>, Counts)> = topic
+            .places(partition)
+            .filter_map(|place| Some((Stored::new(&self.tree, place), state.pairs.get(&place.group)?.counts)))
+            .collect();
+        let is_held = |id: &MessageId| -> Result<bool> {
+            for (stored, counts) in &pairs {
+                if (counts.hash > 0 && stored.hash().has(id)?) || (counts.dead > 0 && stored.dead_hash().has(id)?) {
+                    return Ok(true);
+                }
+            }
+            match pairs.first() {
+                Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until > now)),
+                _ => Ok(false),
+            }
+        };
+        let mut here = HashSet::with_capacity(messages.len());
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            let known = !here.insert(&message.id) || is_held(&message.id)?;
+            answers.push(if known { Pushed::Duplicate } else { Pushed::Stored });
+        }
+        Ok(answers)
+    }
+
+    /// # Errors
+    /// `Full` when the disk is nearly full: a failed write would stop the store for good, and what is there still needs
+    /// room to be drained.
+    fn check_room(&self) -> Result<()> {
+        // A file system that cannot say how much is free is not a reason to refuse.
+        let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free >= DISK_RESERVE_BYTES {
+            return Ok(());
+        }
+        let detail = format!(
+            "the disk of {} has {free} bytes left, and {DISK_RESERVE_BYTES} are kept for draining: free some space",
+            self.dir.display()
+        );
+        Err(Error::new(Kind::Full, detail))
+    }
+}

@@ -1,0 +1,135 @@
+//! Applying an owner's decisions, all or none.
+
+use std::collections::HashSet;
+
+use sled::Batch;
+
+use super::Inner;
+use super::dead::bury;
+use super::owner::{reservation_name, reservation_value};
+use super::pair::{Counts, PairState, Stored};
+use crate::error::{Error, Kind, Result};
+use crate::limits::CALL_IDS_MAX;
+use crate::message::MessageId;
+use crate::store::{Epoch, Settlement};
+use crate::time::Timestamp;
+
+/// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
+const PRUNED_EXTRA: usize = 16;
+
+impl Inner {
+    /// Writes a settlement. A message that is not there is passed over: it was settled before.
+    pub(super) fn settle(
+        &self,
+        stored: &Stored<'_>,
+        pair: &mut PairState,
+        seen: &mut u64,
+        epoch: &Epoch,
+        settlement: &Settlement,
+    ) -> Result<()> {
+        if settlement.len() > CALL_IDS_MAX {
+            let detail = format!("{} decisions in one call, at most {CALL_IDS_MAX}", settlement.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        let now = self.clock.now();
+        let (mut batch, mut counts, mut done) = (Batch::default(), pair.counts, HashSet::new());
+        let mut acked = Vec::with_capacity(settlement.acked.len());
+        for id in &settlement.acked {
+            if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
+                stored.uncharge(&mut batch, id);
+                counts.hash = counts.hash.saturating_sub(1);
+                acked.push(id);
+            }
+        }
+        for retried in &settlement.retried {
+            if done.insert(&retried.id) && stored.hash().has(&retried.id)? {
+                schedule(stored, &mut batch, &mut counts, &retried.id, retried.next_at)?;
+                stored.charge(&mut batch, &retried.id, retried.attempts);
+            }
+        }
+        for returned in &settlement.returned {
+            if done.insert(&returned.id) && stored.hash().has(&returned.id)? {
+                schedule(stored, &mut batch, &mut counts, &returned.id, returned.ready_at)?;
+            }
+        }
+        for buried in &settlement.buried {
+            let body = if done.insert(&buried.id) { stored.hash().get(&buried.id)? } else { None };
+            if let Some(body) = body {
+                unschedule(stored, &mut batch, &mut counts, &buried.id)?;
+                bury(stored, &mut batch, &buried.id, &body, &buried.record, now)?;
+                counts.hash = counts.hash.saturating_sub(1);
+                counts.dead += 1;
+            }
+        }
+        for (reservation, ids) in &settlement.remaining {
+            let name = reservation_name(epoch, *reservation);
+            stored.reservations().remove(&mut batch, &name)?;
+            if !ids.is_empty() {
+                stored.reservations().add(&mut batch, &name, &reservation_value(ids)?);
+            }
+        }
+        let mut remembered = *seen;
+        if !settlement.dedup_window.is_zero() {
+            let until = now.plus(settlement.dedup_window);
+            remember(stored, &mut batch, &mut remembered, &acked, now, until)?;
+        }
+        self.apply(batch)?;
+        pair.counts = counts;
+        *seen = remembered;
+        Ok(())
+    }
+}
+
+/// Puts a message into the zset, or moves it there.
+fn schedule(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    counts: &mut Counts,
+    id: &MessageId,
+    score: Timestamp,
+) -> Result<()> {
+    unschedule(stored, batch, counts, id)?;
+    stored.zset().add(batch, id, score);
+    counts.scheduled(score);
+    Ok(())
+}
+
+/// Takes a message out of the zset, if it is there.
+fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
+    if let Some(score) = stored.zset().score(id)? {
+        stored.zset().remove(batch, id, score);
+        counts.unscheduled(score);
+    }
+    Ok(())
+}
+
+/// Remembers acked ids until then, and forgets some that have expired.
+fn remember(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    count: &mut u64,
+    acked: &[&MessageId],
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<()> {
+    let seen = stored.seen();
+    let mut forgotten = HashSet::new();
+    for entry in seen.iter().take(acked.len() + PRUNED_EXTRA) {
+        let (expired, id) = entry?;
+        if expired > now {
+            break;
+        }
+        seen.remove(batch, &id, expired);
+        *count = count.saturating_sub(1);
+        forgotten.insert(id);
+    }
+    for id in acked {
+        let old = if forgotten.contains(*id) { None } else { seen.score(id)? };
+        match old {
+            Some(old) => seen.remove(batch, id, old),
+            None => *count += 1,
+        }
+        seen.add(batch, id, until.max(old.unwrap_or(until)));
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! A zset: ids ordered by score, and the score of each id. It is what Redis calls by that name.
+
+use std::ops::Bound;
+
+use sled::{Batch, Tree};
+
+use super::keys::{Kind, Place, read_time, score_of, scored_of};
+use super::open::broken;
+use crate::error::Result;
+use crate::message::MessageId;
+use crate::time::Timestamp;
+
+/// One zset of a place. Changes go into a batch, so that they happen together with others or not at all.
+#[derive(Clone, Copy)]
+pub(super) struct Zset<'a> {
+    tree: &'a Tree,
+    place: Place,
+    by_score: Kind,
+    by_id: Kind,
+}
+
+impl<'a> Zset<'a> {
+    /// The messages of a pair that are scheduled or ready, by due time.
+    pub(super) fn messages(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place, by_score: Kind::ByScore, by_id: Kind::ById }
+    }
+
+    /// The dead messages of a pair, by time of death.
+    pub(super) fn dead(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place, by_score: Kind::DeadByScore, by_id: Kind::DeadById }
+    }
+
+    /// The settled ids that a partition remembers, by the time until which it does.
+    pub(super) fn seen(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place: place.shared(), by_score: Kind::SeenByScore, by_id: Kind::SeenById }
+    }
+
+    /// The score of an id.
+    pub(super) fn score(&self, id: &MessageId) -> Result<Option<Timestamp>> {
+        let key = self.place.named(self.by_id, id.as_str().as_bytes());
+        self.tree.get(key).map_err(broken)?.map(|score| read_time(&score)).transpose()
+    }
+
+    /// The lowest score.
+    pub(super) fn head(&self) -> Result<Option<Timestamp>> {
+        let first = self.tree.scan_prefix(self.place.of(self.by_score)).keys().next();
+        first.transpose().map_err(broken)?.map(|key| score_of(&key)).transpose()
+    }
+
+    /// Adds an id that is not in it.
+    pub(super) fn add(&self, batch: &mut Batch, id: &MessageId, score: Timestamp) {
+        batch.insert(self.place.scored(self.by_score, score, id.as_str()), b"");
+        batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), &score.as_ms().to_be_bytes());
+    }
+
+    /// Removes an id that has this score.
+    pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: Timestamp) {
+        batch.remove(self.place.scored(self.by_score, score, id.as_str()));
+        batch.remove(self.place.named(self.by_id, id.as_str().as_bytes()));
+    }
+
+    /// All of it, lowest score first; equal scores by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        self.range(Bound::Included(self.place.of(self.by_score)))
+    }
+
+    /// What follows an entry, whether or not that entry is still there.
+    pub(super) fn after(
+        &self,
+        score: Timestamp,
+        id: &MessageId,
+    ) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
+    }
+
+    /// How many have a score above `low` and not above `high`. Reads them all.
+    pub(super) fn count(&self, low: Timestamp, high: Timestamp) -> Result<u64> {
+        let next = |score: Timestamp| Timestamp::from_ms(score.as_ms().saturating_add(1));
+        let from = self.place.scored(self.by_score, next(low), "");
+        let to = self.place.scored(self.by_score, next(high), "");
+        let mut count = 0;
+        for key in self.tree.range(from..to).keys() {
+            key.map_err(broken)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn range(&self, from: Bound<Vec<u8>>) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        let to = Bound::Excluded(self.place.behind(self.by_score));
+        self.tree.range((from, to)).keys().map(|key| scored_of(&key.map_err(broken)?))
+    }
+}

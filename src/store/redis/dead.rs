@@ -1,0 +1,81 @@
+//! Dead messages.
+
+use bytes::Bytes;
+use redis::Value;
+
+use super::Shared;
+use super::reply::Reply;
+use super::scripts::{Call, SCRIPTS};
+use crate::codec::{decode_body, decode_dead};
+use crate::error::{Error, Result};
+use crate::limits::CALL_BYTES_MAX;
+use crate::message::MessageId;
+use crate::store::{Dead, DeadCursor, DeadPage};
+use crate::time::Timestamp;
+use crate::topic::Pair;
+
+impl Shared {
+    pub(super) async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        let keys = self.keys.pair(pair);
+        let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
+        let call = Call::new(&SCRIPTS.dead, &[&keys.dead_zset, &keys.dead_hash])
+            .arg(id)
+            .arg(died_at)
+            .arg(limit)
+            .arg(CALL_BYTES_MAX);
+        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        reply.text()?;
+        let after_page = reply.number()?;
+        let mut dead = Vec::with_capacity(reply.left() / 3);
+        while reply.left() > 0 {
+            let id = MessageId::new(reply.text()?)?;
+            let died_at = reply.time()?.unwrap_or_default();
+            dead.push(read(id, reply.bytes()?, died_at)?);
+        }
+        let last = dead.last().filter(|_| after_page > 0);
+        let next = last.map(|last: &Dead| DeadCursor { died_at: last.died_at, id: last.id.clone() });
+        Ok(DeadPage { dead, next })
+    }
+
+    pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        let keys = self.keys.pair(pair);
+        let wake = self.keys.partition(&pair.topic, pair.partition).wake;
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &wake];
+        let mut call = Call::new(&SCRIPTS.redrive, &places.map(String::as_str)).arg(self.time_override());
+        for id in ids {
+            call = call.arg(id.as_str());
+        }
+        let (_, reply) = self.ask(&call).await?;
+        answers(reply)
+    }
+
+    pub(super) async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        let keys = self.keys.pair(pair);
+        let mut call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
+        for id in ids {
+            call = call.arg(id.as_str());
+        }
+        let value: Value = self.connection.eval(&call).await?;
+        let mut reply = Reply::of(value)?;
+        reply.text()?;
+        answers(reply)
+    }
+}
+
+fn answers(mut reply: Reply) -> Result<Vec<bool>> {
+    let mut answers = Vec::with_capacity(reply.left());
+    while reply.left() > 0 {
+        answers.push(reply.number()? == 1);
+    }
+    Ok(answers)
+}
+
+/// Reads a value of the dead hash: the length of the record (4 bytes), the record, the body.
+pub(super) fn read(id: MessageId, value: Bytes, died_at: Timestamp) -> Result<Dead> {
+    let corrupt = || Error::corrupt(format!("dead message {id} is unreadable"));
+    let length: [u8; 4] = value.get(..4).and_then(|bytes| bytes.try_into().ok()).ok_or_else(corrupt)?;
+    let end = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(4);
+    let record = decode_dead(value.get(4..end).ok_or_else(corrupt)?)?;
+    let message = decode_body(id.clone(), value.slice(end..));
+    Ok(Dead { id, died_at, record, message })
+}

@@ -1,0 +1,122 @@
+//! Every key in Redis. docs/protocol.md shows the same table to operators.
+//!
+//! All keys of a partition share the hash tag `{<prefix>:<topic>:<partition>}`, so that a script stays in one slot
+//! of a cluster while partitions spread over it. Names have no `:`, `{` or `}`, so keys cannot collide.
+
+use crate::message::{GroupName, TopicName};
+use crate::partition::Partition;
+use crate::topic::Pair;
+
+/// Makes keys that begin with the configured prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Keys {
+        Keys { prefix: prefix.to_owned() }
+    }
+
+    /// Set: the names of all topics.
+    pub(super) fn topics(&self) -> String {
+        format!("{}:topics", self.prefix)
+    }
+
+    /// String: the descriptor of a topic.
+    pub(super) fn topic(&self, topic: &TopicName) -> String {
+        format!("{}:topic:{topic}", self.prefix)
+    }
+
+    /// The keys of a partition that its groups share.
+    pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
+        let tag = self.tag(topic, partition);
+        PartitionKeys {
+            generation: format!("{tag}:gen"),
+            seen: format!("{tag}:seen"),
+            cancelled: format!("{tag}:x"),
+            wake: format!("{tag}:wake"),
+        }
+    }
+
+    /// The keys of a group in a partition.
+    pub(super) fn pair(&self, pair: &Pair) -> PairKeys {
+        self.group(&pair.topic, pair.partition, &pair.group)
+    }
+
+    /// The same, by its parts.
+    pub(super) fn group(&self, topic: &TopicName, partition: Partition, group: &GroupName) -> PairKeys {
+        let tag = self.tag(topic, partition);
+        PairKeys {
+            zset: format!("{tag}:{group}:z"),
+            hash: format!("{tag}:{group}:h"),
+            reservations: format!("{tag}:{group}:r"),
+            attempts: format!("{tag}:{group}:a"),
+            dead_zset: format!("{tag}:{group}:dz"),
+            dead_hash: format!("{tag}:{group}:dh"),
+            lease: format!("{tag}:{group}:lease"),
+        }
+    }
+
+    fn tag(&self, topic: &TopicName, partition: Partition) -> String {
+        format!("{{{}:{topic}:{partition}}}", self.prefix)
+    }
+}
+
+/// What the groups of a partition share.
+#[derive(Debug, Clone)]
+pub(super) struct PartitionKeys {
+    /// String: the generation of the descriptor that this partition has seen, and a copy of it.
+    pub(super) generation: String,
+    /// Zset: settled message id -> until when a push of it is a duplicate, ms.
+    pub(super) seen: String,
+    /// Zset: cancelled message id -> when, ms.
+    pub(super) cancelled: String,
+    /// Channel: an earlier head arrived.
+    pub(super) wake: String,
+}
+
+/// What belongs to one group in one partition.
+#[derive(Debug, Clone)]
+pub(super) struct PairKeys {
+    /// Zset: message id -> when it is due, ms.
+    pub(super) zset: String,
+    /// Hash: message id -> body.
+    pub(super) hash: String,
+    /// Hash: `@` -> the owner line; reservation -> its unsettled message ids.
+    pub(super) reservations: String,
+    /// Hash: message id -> charged attempts.
+    pub(super) attempts: String,
+    /// Zset: dead message id -> when it died, ms.
+    pub(super) dead_zset: String,
+    /// Hash: dead message id -> dead record and body.
+    pub(super) dead_hash: String,
+    /// String with expiry: the member that owns the pair.
+    pub(super) lease: String,
+}
+
+impl PairKeys {
+    /// All of them, for deletion.
+    pub(super) fn all(&self) -> [&str; 7] {
+        [&self.zset, &self.hash, &self.reservations, &self.attempts, &self.dead_zset, &self.dead_hash, &self.lease]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[test]
+    fn the_layout_is_what_the_protocol_says() -> Result<()> {
+        let keys = Keys::new("dwell");
+        let topic = TopicName::new("orders")?;
+        let pair = Pair { topic: topic.clone(), partition: Partition(3), group: GroupName::standard() };
+        assert_eq!(keys.pair(&pair).zset, "{dwell:orders:3}:default:z");
+        assert_eq!(keys.pair(&pair).hash, "{dwell:orders:3}:default:h");
+        assert_eq!(keys.pair(&pair).lease, "{dwell:orders:3}:default:lease");
+        assert_eq!(keys.partition(&topic, Partition(3)).generation, "{dwell:orders:3}:gen");
+        assert_eq!(keys.topic(&topic), "dwell:topic:orders");
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! The store on Redis. The only code that talks to Redis.
+//!
+//! One Lua script a verb makes every change atomic; [`owner`] repeats calls until they are answered; this file maps the
+//! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
+
+mod connection;
+mod dead;
+mod info;
+mod keys;
+mod owner;
+mod push;
+mod reply;
+mod scripts;
+mod topics;
+mod wake_listener;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Value;
+use tokio_util::sync::CancellationToken;
+
+use self::connection::Connection;
+use self::keys::Keys;
+use self::owner::{RedisOwner, read_charge};
+use self::reply::{Reply, text};
+use self::scripts::{Call, SCRIPTS};
+use crate::clock::{Clock, Instant};
+use crate::codec::decode_body;
+use crate::error::{Error, Result};
+use crate::message::{Message, MessageId, TopicName};
+use crate::metrics::Metrics;
+use crate::partition::Partition;
+use crate::store::{
+    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, MemberId, PairStats, Peeked, PushKind, Pushed,
+    Renewal, State, Store, StoreClock, Wakes,
+};
+use crate::topic::{Descriptor, Pair};
+
+/// How to reach Redis.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// `redis://[user:password@]host:port[/db]` or `redis+unix:///path`.
+    pub url: String,
+    /// What every key begins with. Letters, digits, `.`, `_` and `-`.
+    pub prefix: String,
+    /// How long one call may take, 50 ms to 60 s.
+    pub timeout: Duration,
+    /// Whether to run on a Redis that may evict keys, and so lose messages without an error.
+    pub allow_eviction: bool,
+}
+
+impl RedisOptions {
+    /// The defaults for a URL.
+    pub fn new(url: impl Into<String>) -> RedisOptions {
+        let timeout = Duration::from_secs(1);
+        RedisOptions { url: url.into(), prefix: "dwell".to_owned(), timeout, allow_eviction: false }
+    }
+}
+
+/// The store on Redis.
+pub struct Redis {
+    shared: Arc<Shared>,
+    description: Description,
+}
+
+/// What the handles of one store share.
+struct Shared {
+    connection: Connection,
+    keys: Keys,
+    clock: StoreClock,
+    wakes: Wakes,
+}
+
+impl Redis {
+    /// Connects, and looks whether this Redis can be trusted with messages.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong URL, an old Redis or one that evicts keys; `Unavailable` when it cannot be reached.
+    pub async fn connect(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
+        let client = redis::Client::open(options.url.as_str())
+            .map_err(|error| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category())))?;
+        let location = info::location(&client);
+        let shared = Arc::new(Shared {
+            connection: Connection::new(client, options.timeout, metrics),
+            keys: Keys::new(&options.prefix),
+            clock: StoreClock::new(clock),
+            wakes: Wakes::default(),
+        });
+        let info = info::look(&shared.connection).await?;
+        info.check(options.allow_eviction)?;
+        shared.observe_time().await?;
+        let description = Description { kind: "redis", location, durability: info.durability() };
+        Ok(Redis { shared, description })
+    }
+}
+
+impl Shared {
+    /// The last argument of scripts: the time that a test set, in microseconds.
+    fn time_override(&self) -> String {
+        self.clock.local().manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string())
+    }
+
+    async fn observe_time(&self) -> Result<()> {
+        let sent = self.clock.local().instant();
+        let mut time = Reply::of(self.connection.call(&redis::cmd("TIME")).await?)?;
+        let (seconds, micros) = (time.number()?, time.number()?);
+        self.clock.observe(sent, seconds * 1_000_000 + micros);
+        Ok(())
+    }
+
+    /// Calls a script whose answer has a status and Redis' time in front.
+    async fn ask(&self, call: &Call) -> Result<(String, Reply)> {
+        let sent = self.clock.local().instant();
+        self.read(sent, self.connection.eval(call).await?)
+    }
+
+    fn read(&self, sent: Instant, value: Value) -> Result<(String, Reply)> {
+        let mut reply = Reply::of(value)?;
+        let (status, now_us) = (reply.text()?, reply.number()?);
+        self.clock.observe(sent, now_us);
+        Ok((status, reply))
+    }
+}
+
+#[async_trait]
+impl Store for Redis {
+    fn describe(&self) -> Description {
+        self.description.clone()
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.shared.clock
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.shared.wakes
+    }
+
+    async fn run(&self, stop: CancellationToken) {
+        wake_listener::run(&self.shared, stop).await;
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.shared.observe_time().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.shared.topic(topic).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        self.shared.topics().await
+    }
+
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.shared.create(wanted).await
+    }
+
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.shared.update(wanted).await
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.delete(descriptor).await
+    }
+
+    async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        self.shared.push(descriptor, partition, kind, messages).await
+    }
+
+    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+        let keys = self.shared.keys.pair(pair);
+        let call =
+            Call::new(&SCRIPTS.peek, &[&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash])
+                .arg(id.as_str())
+                .arg(self.shared.time_override());
+        let sent_now = self.shared.ask(&call).await?;
+        let (status, mut reply) = sent_now;
+        match status.as_str() {
+            "LIVE" => {
+                let message = decode_body(id.clone(), reply.bytes()?)?;
+                let next_at = reply.time()?;
+                let attempts = reply.maybe_text()?.map_or(0, |charge| read_charge(&charge).0);
+                let now = self.shared.clock.now();
+                let state = match next_at {
+                    Some(at) if at > now => State::Scheduled,
+                    Some(_) => State::Ready,
+                    None => State::InFlight,
+                };
+                Ok(Some(Peeked { message, state, next_at, attempts }))
+            }
+            "DEAD" => {
+                let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
+                let (attempts, message) = (dead.record.attempts, dead.message?);
+                let state = State::Dead { died_at: dead.died_at, record: dead.record };
+                Ok(Some(Peeked { message, state, next_at: None, attempts }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+        let calls: Vec<Call> = pairs
+            .iter()
+            .map(|pair| {
+                let keys = self.shared.keys.pair(pair);
+                Call::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
+                    .arg(self.shared.time_override())
+            })
+            .collect();
+        let sent = self.shared.clock.local().instant();
+        let answers = self.shared.connection.eval_all(&SCRIPTS.stats, &calls).await;
+        answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+    }
+
+    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        self.shared.dead(pair, after, limit).await
+    }
+
+    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.shared.redrive(pair, ids).await
+    }
+
+    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.shared.purge(pair, ids).await
+    }
+
+    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+        self.shared.acquire(pair, member, ttl, generation).await
+    }
+
+    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+        let calls: Vec<Call> = claims
+            .iter()
+            .map(|claim| {
+                let keys = self.shared.keys.pair(&claim.pair);
+                let generation = self.shared.keys.partition(&claim.pair.topic, claim.pair.partition).generation;
+                Call::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
+                    .arg(member.as_str())
+                    .arg(ms(ttl))
+                    .arg(claim.epoch.to_string())
+                    .arg(self.shared.time_override())
+            })
+            .collect();
+        let sent = self.shared.clock.local().instant();
+        let answers = self.shared.connection.eval_all(&SCRIPTS.renew, &calls).await;
+        answers.into_iter().map(|answer| self.shared.read_renewal(sent, answer?)).collect()
+    }
+}
+
+impl Shared {
+    fn read_stats(&self, sent: Instant, value: Value) -> Result<PairStats> {
+        let (_, mut reply) = self.read(sent, value)?;
+        let (scored, ready, bodies, dead) = (reply.number()?, reply.number()?, reply.number()?, reply.number()?);
+        let head = reply.time()?;
+        let owner = reply.text()?;
+        Ok(PairStats {
+            scheduled: scored.saturating_sub(ready),
+            ready,
+            in_flight: bodies.saturating_sub(scored),
+            dead,
+            head,
+            oldest_ready_age: head.filter(|_| ready > 0).map(|head| self.clock.now().since(head)),
+            owner: (!owner.is_empty()).then(|| MemberId::from_store(&owner)),
+        })
+    }
+
+    fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
+        let (status, mut reply) = self.read(sent, value)?;
+        if status == "OK" {
+            let head = reply.time()?;
+            let generation = reply.text()?.parse().unwrap_or(0);
+            return Ok(Renewal::Kept(Glance { head, generation }));
+        }
+        let holder = reply.text()?;
+        Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
+    }
+
+    async fn acquire(
+        self: &Arc<Self>,
+        pair: &Pair,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
+        let keys = self.keys.pair(pair);
+        let partition = self.keys.partition(&pair.topic, pair.partition);
+        let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
+        let expected = match line {
+            Value::Nil => String::new(),
+            line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
+        };
+        let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
+        let call = Call::new(&SCRIPTS.acquire, &[&keys.lease, &keys.reservations, &partition.generation])
+            .arg(member.as_str())
+            .arg(ms(ttl))
+            .arg(&expected)
+            .arg(epoch.to_string())
+            .arg(topics::sixteen_digits(generation))
+            .arg(self.time_override());
+        let (status, mut reply) = self.ask(&call).await?;
+        match status.as_str() {
+            "OK" => {
+                let line = reply.text()?;
+                let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, line);
+                Ok(Acquired::Owned(Box::new(owner)))
+            }
+            "HELD" => {
+                let by = MemberId::from_store(&reply.text()?);
+                Ok(Acquired::Held { by, expires_in: Duration::from_millis(reply.number().unwrap_or(0)) })
+            }
+            "CHANGED" => {
+                Err(Error::unavailable(format!("the epoch of {pair} changed during the acquisition; try again")))
+            }
+            _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
+        }
+    }
+}
+
+/// Whole milliseconds of a span, at least one.
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1)
+}

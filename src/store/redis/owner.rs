@@ -1,0 +1,270 @@
+//! The owner of a pair: the handle of one epoch, with its chain of numbered calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::Shared;
+use super::keys::{PairKeys, PartitionKeys};
+use super::reply::Reply;
+use super::scripts::{Call, SCRIPTS, Script};
+use crate::clock::{Clock, Instant};
+use crate::codec::{decode_body, encode_dead};
+use crate::error::{Error, Kind, Result};
+use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::message::MessageId;
+use crate::store::{
+    Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
+    ReservedMessage, Settlement,
+};
+use crate::time::Timestamp;
+use crate::topic::Pair;
+
+/// The pause before an unanswered call is repeated: from the first to the longest.
+const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// Bytes of a body, before any was seen.
+const BODY_BYTES_GUESS: usize = 512;
+
+pub(super) struct RedisOwner {
+    shared: Arc<Shared>,
+    keys: PairKeys,
+    seen: String,
+    wake: String,
+    member: MemberId,
+    epoch: Epoch,
+    /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
+    line: String,
+    seq: u64,
+    /// True while a call is out. It stays true when the call is abandoned: then the line is unknown for good.
+    out: bool,
+    /// Recent mean of body sizes: how many bodies fit into the byte limit of a reservation.
+    body_bytes: usize,
+}
+
+impl RedisOwner {
+    pub(super) fn new(shared: Arc<Shared>, pair: &Pair, member: MemberId, epoch: Epoch, line: String) -> RedisOwner {
+        let keys = shared.keys.pair(pair);
+        let PartitionKeys { seen, wake, .. } = shared.keys.partition(&pair.topic, pair.partition);
+        let body_bytes = BODY_BYTES_GUESS;
+        RedisOwner { shared, keys, seen, wake, member, epoch, line, seq: 0, out: false, body_bytes }
+    }
+
+    /// Begins a call of the chain.
+    fn chained(&self, script: &'static Script, keys: &[&str]) -> Call {
+        Call::new(script, keys)
+            .arg(&self.line)
+            .arg(format!("{}/{}/", self.epoch, self.seq + 1))
+            .arg(self.shared.time_override())
+    }
+
+    /// Makes a call of the chain, again and again until it is answered.
+    async fn answer(&mut self, call: Call) -> Result<Reply> {
+        if self.out {
+            return Err(Error::stale("a call of this owner was abandoned, so its place in the chain is unknown"));
+        }
+        self.out = true;
+        let (mut reply, sent) = self.repeat(&call).await?;
+        let (status, line) = (reply.text()?, reply.text()?);
+        if status != "OK" {
+            let detail = format!("{} found the owner line {line:?}: {status}", call.script.verb);
+            return Err(Error::stale(format!("epoch {} owns the pair no more; {detail}", self.epoch)));
+        }
+        // The stamp of a repeated call may be that of its first copy, which says nothing about the time now.
+        if let (Some(sent), Some(stamp)) = (sent, stamp(&line)) {
+            self.shared.clock.observe(sent, stamp);
+        }
+        self.line = line;
+        self.seq += 1;
+        self.out = false;
+        Ok(reply)
+    }
+
+    fn lost(&self) -> Error {
+        Error::stale(format!("epoch {} owns the pair no more", self.epoch))
+    }
+
+    /// Makes a call until it is answered. With the answer comes when it was sent, if it was sent only once.
+    async fn repeat(&self, call: &Call) -> Result<(Reply, Option<Instant>)> {
+        let mut pause = REPEAT_AFTER.0;
+        let mut sent = Some(self.shared.clock.local().instant());
+        loop {
+            match self.shared.connection.eval(call).await {
+                Ok(value) => return Ok((Reply::of(value)?, sent)),
+                Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
+                    tracing::debug!(verb = call.script.verb, epoch = %self.epoch, %error, "a call is repeated");
+                    Clock::System.sleep(pause).await;
+                    pause = (pause * 2).min(REPEAT_AFTER.1);
+                    sent = None;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Owner for RedisOwner {
+    fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    async fn recover(&mut self) -> Result<Recovered> {
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
+        let call = Call::new(&SCRIPTS.recover, &keys)
+            .arg(self.epoch.to_string())
+            .arg(RECOVER_IDS_MAX)
+            .arg(self.shared.time_override());
+        let (mut reply, _) = self.repeat(&call).await?;
+        match reply.text()?.as_str() {
+            "OK" => {
+                reply.number()?;
+                let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+                Ok(Recovered { messages, more: reply.number()? == 1, orphans: reply.number()? })
+            }
+            _ => Err(self.lost()),
+        }
+    }
+
+    async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash].map(String::as_str);
+        let call = Call::new(&SCRIPTS.repair, &keys)
+            .arg(self.epoch.to_string())
+            .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
+            .arg(self.shared.time_override());
+        let (mut reply, _) = self.repeat(&call).await?;
+        match reply.text()?.as_str() {
+            "OK" => {
+                reply.number()?;
+                let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+                let next = Some(reply.text()?).filter(|cursor| cursor != "0").map(RepairCursor);
+                Ok(Repaired { messages, next })
+            }
+            _ => Err(self.lost()),
+        }
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
+        let reservation = Reservation(self.seq + 1);
+        let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, CALL_IDS_MAX);
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
+        let call = self
+            .chained(&SCRIPTS.reserve, &keys)
+            .arg(field(&self.epoch, reservation))
+            .arg(limit.messages.min(CALL_IDS_MAX))
+            .arg(limit.bytes)
+            .arg(chunk);
+        let mut reply = self.answer(call).await?;
+        let head = reply.time()?;
+        let unsettled = reply.number()?;
+        let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let messages = reserved_messages(reply.list()?, reply.list()?, reply.list()?)?;
+        if !messages.is_empty() {
+            let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
+            self.body_bytes = (self.body_bytes * 3 + mean) / 4;
+        }
+        Ok(Reserved { reservation, messages, head, dropped, unsettled })
+    }
+
+    async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        let keys = &self.keys;
+        let keys =
+            [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &self.seen];
+        let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
+        let call = settlement_args(call, &self.epoch, settlement)?;
+        self.answer(call).await.map(drop)
+    }
+
+    async fn start(&mut self, charges: &[Charge]) -> Result<()> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let keys = [self.keys.reservations.as_str(), self.keys.attempts.as_str()];
+        let mut call = self.chained(&SCRIPTS.start, &keys);
+        for charge in charges {
+            call = call.arg(charge.id.as_str()).arg(charge.attempts);
+        }
+        self.answer(call).await.map(drop)
+    }
+
+    async fn release(self: Box<Self>) -> Result<()> {
+        let call = Call::new(&SCRIPTS.release, &[&self.keys.lease, &self.keys.reservations, &self.wake])
+            .arg(self.member.as_str())
+            .arg(self.epoch.to_string())
+            .arg(format!("{}.-/0/", self.epoch.number()))
+            .arg(self.shared.time_override());
+        self.shared.connection.eval(&call).await.map(drop)
+    }
+}
+
+/// The microsecond at the end of an owner line.
+fn stamp(line: &str) -> Option<u64> {
+    line.rsplit_once('/')?.1.parse().ok()
+}
+
+/// The field of a reservation in `r`.
+fn field(epoch: &Epoch, reservation: Reservation) -> String {
+    format!("{epoch}.{}", reservation.0)
+}
+
+fn reserved_messages(mut ids: Reply, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
+    let mut messages = Vec::with_capacity(ids.left());
+    while ids.left() > 0 {
+        let id = MessageId::new(ids.text()?)?;
+        let body: Bytes = bodies.bytes()?;
+        let charged = if attempts.left() > 0 { attempts.maybe_text()? } else { None };
+        let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);
+        let bytes = body.len();
+        let message = decode_body(id.clone(), body);
+        let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
+        messages.push(ReservedMessage { id, ready_at, attempts, bytes, message });
+    }
+    Ok(messages)
+}
+
+fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Result<Call> {
+    let block = |call: Call, values: usize| call.arg(values);
+    call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
+    call = block(call, settlement.acked.len());
+    for id in &settlement.acked {
+        call = call.arg(id.as_str());
+    }
+    call = block(call, 2 * (settlement.retried.len() + settlement.returned.len()));
+    for retried in &settlement.retried {
+        call = call.arg(retried.next_at.as_ms()).arg(retried.id.as_str());
+    }
+    for returned in &settlement.returned {
+        call = call.arg(returned.ready_at.as_ms()).arg(returned.id.as_str());
+    }
+    call = block(call, 2 * settlement.retried.len());
+    for retried in &settlement.retried {
+        call = call.arg(retried.id.as_str()).arg(write_charge(retried.attempts, retried.next_at));
+    }
+    call = block(call, 2 * settlement.buried.len());
+    for buried in &settlement.buried {
+        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?);
+    }
+    let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
+    call = block(call, 2 * kept.len());
+    for (reservation, ids) in kept {
+        let ids: Vec<&str> = ids.iter().map(MessageId::as_str).collect();
+        call = call.arg(field(epoch, *reservation)).arg(ids.join(" "));
+    }
+    call = block(call, gone.len());
+    for (reservation, _) in gone {
+        call = call.arg(field(epoch, *reservation));
+    }
+    Ok(call)
+}
+
+/// A charge in `a`: the attempts, and when the message is due again.
+fn write_charge(attempts: u32, next_at: Timestamp) -> String {
+    format!("{attempts} {}", next_at.as_ms())
+}
+
+pub(super) fn read_charge(text: &str) -> (u32, Option<Timestamp>) {
+    let (attempts, next_at) = text.split_once(' ').unwrap_or((text, ""));
+    (attempts.parse().unwrap_or(1), next_at.parse().ok().map(Timestamp::from_ms))
+}

@@ -1,0 +1,97 @@
+//! The Lua scripts: one verb, one file, with a header that names every key, argument and answer.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, ToRedisArgs};
+
+/// Every script, with its digest computed once.
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::new);
+
+/// A script with the digest that EVALSHA calls it by.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// The verb, for metrics.
+    pub(super) verb: &'static str,
+    /// The whole source.
+    pub(super) source: &'static str,
+    /// SHA-1 of the source, in hexadecimal.
+    digest: String,
+}
+
+/// Declares every script once: the field, and what is put in front of its file.
+macro_rules! scripts {
+    ($($verb:ident: $head:literal $(, $part:literal)*;)*) => {
+        /// Every script.
+        #[derive(Debug)]
+        pub(super) struct Scripts {
+            $(pub(super) $verb: Script,)*
+        }
+
+        impl Scripts {
+            fn new() -> Scripts {
+                Scripts {
+                    $($verb: Script::new(
+                        stringify!($verb),
+                        concat!(
+                            $head, "\n",
+                            $(include_str!(concat!("scripts/", $part, ".lua")),)*
+                            include_str!(concat!("scripts/", stringify!($verb), ".lua")),
+                        ),
+                    ),)*
+                }
+            }
+        }
+    };
+}
+
+// Without a flag a full Redis refuses the script before its first line: a push is refused whole. Everything else must go
+// on when memory is full, so that dwell can be drained and leased.
+scripts! {
+    push: "#!lua", "_time";
+    acquire: "#!lua flags=allow-oom", "_time";
+    renew: "#!lua flags=allow-oom", "_time";
+    release: "#!lua flags=allow-oom", "_time";
+    recover: "#!lua flags=allow-oom", "_time";
+    repair: "#!lua flags=allow-oom", "_time";
+    reserve: "#!lua flags=allow-oom", "_time", "_chain";
+    settle: "#!lua flags=allow-oom", "_time", "_chain";
+    start: "#!lua flags=allow-oom", "_time", "_chain";
+    peek: "#!lua flags=allow-oom,no-writes", "_time";
+    stats: "#!lua flags=allow-oom,no-writes", "_time";
+    dead: "#!lua flags=allow-oom,no-writes";
+    redrive: "#!lua flags=allow-oom", "_time";
+    purge: "#!lua flags=allow-oom";
+    roll: "#!lua flags=allow-oom";
+    describe: "#!lua flags=allow-oom";
+}
+
+impl Script {
+    fn new(verb: &'static str, source: &'static str) -> Script {
+        Script { verb, source, digest: sha1_smol::Sha1::from(source).digest().to_string() }
+    }
+}
+
+/// One call of a script, which can be made again unchanged.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) script: &'static Script,
+    pub(super) command: Cmd,
+}
+
+impl Call {
+    /// A call with these keys.
+    pub(super) fn new<'a>(script: &'static Script, keys: &[&'a str]) -> Call {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&script.digest).arg(keys.len());
+        for key in keys {
+            command.arg(*key);
+        }
+        Call { script, command }
+    }
+
+    /// Adds an argument.
+    pub(super) fn arg(mut self, arg: impl ToRedisArgs) -> Call {
+        self.command.arg(arg);
+        self
+    }
+}

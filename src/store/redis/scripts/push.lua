@@ -1,0 +1,69 @@
+-- push: stores messages of one partition in the pairs of all groups, all or none.
+--   KEYS[1] T:gen   KEYS[2] T:seen   KEYS[3] T:x   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'live' or 'replay'   ARGV[4] bodies a pair may hold
+--   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] n
+--   then n times (due ms, id), then n times (id, body); the ids differ from each other
+-- Returns {'OK', now us, indexes of duplicates} or, with nothing changed,
+--   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
+-- A crash before or after leaves all or nothing. A repeat finds its ids and answers that they are duplicates. A call
+-- that was stuck on the way longer than its caller waited is LATE, so it cannot store what was buffered elsewhere.
+local now_us = time_us(ARGV[6])
+local now = math.floor(now_us / 1000)
+local answer = string.format('%.0f', now_us)
+if now > tonumber(ARGV[2]) then return {'LATE', answer} end
+local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+if generation ~= ARGV[1] then
+  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
+  return {'BEHIND', answer}
+end
+
+local n = tonumber(ARGV[7])
+local scores, bodies = 7, 7 + 2 * n
+local ids = {}
+for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
+
+local duplicate, duplicates = {}, {}
+local function mark(found, is)
+  for i = 1, n do
+    if found[i] and is(found[i]) and not duplicate[i] then
+      duplicate[i] = true
+      duplicates[#duplicates + 1] = i - 1
+    end
+  end
+end
+local function there() return true end
+for g = 5, #KEYS, 3 do
+  local h, dh = KEYS[g + 1], KEYS[g + 2]
+  if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then return {'FULL', answer} end
+  mark(redis.call('HMGET', h, unpack(ids)), there)
+  if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), there) end
+end
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  mark(redis.call('ZMSCORE', KEYS[2], unpack(ids)), function(till) return tonumber(till) > now end)
+end
+if ARGV[3] == 'replay' and redis.call('EXISTS', KEYS[3]) == 1 then
+  mark(redis.call('ZMSCORE', KEYS[3], unpack(ids)), there)
+end
+if #duplicates == n then return {'OK', answer, duplicates} end
+
+local function add(z, h)
+  if #duplicates == 0 then
+    redis.call('ZADD', z, unpack(ARGV, scores + 1, scores + 2 * n))
+    redis.call('HSET', h, unpack(ARGV, bodies + 1, bodies + 2 * n))
+    return
+  end
+  for i = 1, n do
+    if not duplicate[i] then
+      redis.call('ZADD', z, ARGV[scores + 2 * i - 1], ids[i])
+      redis.call('HSET', h, ids[i], ARGV[bodies + 2 * i])
+    end
+  end
+end
+local earlier = false
+for g = 5, #KEYS, 3 do
+  local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')
+  if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
+  add(KEYS[g], KEYS[g + 1])
+end
+if earlier then redis.call('PUBLISH', KEYS[4], ARGV[5]) end
+return {'OK', answer, duplicates}

@@ -1,0 +1,53 @@
+-- recover: schedules again a page of what older epochs hold reserved.
+--   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
+--   ARGV[1] epoch   ARGV[2] ids at most   ARGV[3] time override, us, or ''
+-- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place} or {'STALE', now us}.
+-- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
+-- acked. The field shrinks in the same call that moves its ids, so a repeat finds only what is left.
+local now_us = time_us(ARGV[3])
+local answer = string.format('%.0f', now_us)
+local line = redis.call('HGET', KEYS[1], '@')
+if not line or string.match(line, '^[^/]*') ~= ARGV[1] then return {'STALE', answer} end
+local now = math.floor(now_us / 1000)
+local own = ARGV[1] .. '.'
+local left, moved = tonumber(ARGV[2]), 0
+
+local function move(id)
+  if redis.call('HEXISTS', KEYS[3], id) == 1 then
+    local charged = redis.call('HGET', KEYS[4], id)
+    redis.call('ZADD', KEYS[2], 'NX', now, id)
+    redis.call('HSET', KEYS[4], id, (charged and string.match(charged, '^%d+') or '1') .. ' ' .. now)
+    moved = moved + 1
+  else
+    redis.call('HDEL', KEYS[4], id)
+  end
+end
+
+local cursor = '0'
+repeat
+  local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', 100)
+  cursor = page[1]
+  local fields = page[2]
+  for f = 1, #fields, 2 do
+    local name = fields[f]
+    if name ~= '@' and string.sub(name, 1, #own) ~= own then
+      if left == 0 then return {'OK', answer, moved, 1, 0} end
+      local rest = {}
+      for id in string.gmatch(fields[f + 1], '%S+') do
+        if left > 0 then
+          move(id)
+          left = left - 1
+        else
+          rest[#rest + 1] = id
+        end
+      end
+      if #rest > 0 then
+        redis.call('HSET', KEYS[1], name, table.concat(rest, ' '))
+      else
+        redis.call('HDEL', KEYS[1], name)
+      end
+    end
+  end
+until cursor == '0'
+if left == 0 then return {'OK', answer, moved, 1, 0} end
+return {'OK', answer, moved, 0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[2])}

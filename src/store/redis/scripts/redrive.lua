@@ -1,0 +1,26 @@
+-- redrive: makes dead messages ready again, as if they had just become due and were never tried.
+--   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:z  [4] T:<group>:h  [5] T:<group>:a  [6] T:wake
+--   ARGV[1] time override, us, or ''   then ids
+-- Returns {'OK', now us, 1 or 0 for each id}. A repeat finds them gone and answers 0.
+local now_us = time_us(ARGV[1])
+local now = math.floor(now_us / 1000)
+local answers = {'OK', string.format('%.0f', now_us)}
+local moved = false
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local value = redis.call('HGET', KEYS[2], id)
+  answers[i + 1] = value and 1 or 0
+  if value then
+    local record = struct.unpack('>I4', value)
+    local body = string.sub(value, 5 + record)
+    local due = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
+    redis.call('HSET', KEYS[4], id, due .. string.sub(body, 9))
+    redis.call('ZADD', KEYS[3], now, id)
+    redis.call('HDEL', KEYS[5], id)
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('ZREM', KEYS[1], id)
+    moved = true
+  end
+end
+if moved then redis.call('PUBLISH', KEYS[6], now) end
+return answers

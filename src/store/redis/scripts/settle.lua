@@ -1,0 +1,53 @@
+-- settle: applies an owner's decisions about reserved messages, all or none.
+--   KEYS[1] T:<group>:r  [2] T:<group>:z  [3] T:<group>:h  [4] T:<group>:a  [5] T:<group>:dz  [6] T:<group>:dh  [7] T:seen
+--   ARGV[1..3] the chain   ARGV[4] dedup window, ms
+--   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id) · charged (id, attempts)
+--   · buried (id, dead record) · reservations that remain (field, ids) · reservations with nothing left (field)
+-- Returns {'OK', owner line} or what the chain answers.
+-- A body leaves the hash only here, and only through the chain, so an old epoch removes nothing. A repeat does nothing.
+if applied then return {'OK', line} end
+local at = 5
+local function block()
+  local from, to = at + 1, at + tonumber(ARGV[at])
+  at = to + 1
+  return from, to
+end
+local function call(command, key, from, to)
+  if to >= from then redis.call(command, key, unpack(ARGV, from, to)) end
+end
+local now = math.floor(now_us / 1000)
+local charges = redis.call('EXISTS', KEYS[4]) == 1
+
+local from, to = block()
+call('HDEL', KEYS[3], from, to)
+if charges then call('HDEL', KEYS[4], from, to) end
+local window = tonumber(ARGV[4])
+if window > 0 then
+  for i = from, to do redis.call('ZADD', KEYS[7], now + window, ARGV[i]) end
+  local old = redis.call('ZRANGE', KEYS[7], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
+  if #old > 0 then redis.call('ZREM', KEYS[7], unpack(old)) end
+end
+
+from, to = block()
+call('ZADD', KEYS[2], from, to)
+from, to = block()
+call('HSET', KEYS[4], from, to)
+
+from, to = block()
+for i = from, to, 2 do
+  local id, record = ARGV[i], ARGV[i + 1]
+  local body = redis.call('HGET', KEYS[3], id)
+  if body then
+    redis.call('HSET', KEYS[6], id, struct.pack('>I4', #record) .. record .. body)
+    redis.call('ZADD', KEYS[5], now, id)
+    redis.call('HDEL', KEYS[3], id)
+    redis.call('HDEL', KEYS[4], id)
+  end
+end
+
+from, to = block()
+call('HSET', KEYS[1], from, to)
+from, to = block()
+call('HDEL', KEYS[1], from, to)
+redis.call('HSET', KEYS[1], '@', line)
+return {'OK', line}

@@ -1,0 +1,182 @@
+//! Descriptors: the topic's own, and the copy that each partition keeps as its generation.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::reply::{Reply, maybe_text};
+use super::scripts::{Call, SCRIPTS};
+use super::{Shared, ms};
+use crate::error::{Error, Kind, Result};
+use crate::limits::TOPICS_MAX;
+use crate::message::TopicName;
+use crate::partition::Partition;
+use crate::topic::Descriptor;
+
+/// How long a partition remembers that its topic was deleted. No call is older.
+const TOMBSTONE: Duration = Duration::from_secs(86_400);
+
+impl Shared {
+    pub(super) async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        Ok(self.descriptor(&self.keys.topic(topic)).await?.filter(|descriptor| !descriptor.deleted))
+    }
+
+    pub(super) async fn topics(&self) -> Result<Vec<TopicName>> {
+        let mut names = Reply::of(self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.topics())).await?)?;
+        let mut topics = Vec::with_capacity(names.left());
+        while names.left() > 0 {
+            topics.push(TopicName::new(names.text()?)?);
+        }
+        topics.sort();
+        Ok(topics)
+    }
+
+    /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
+    pub(super) async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let key = self.keys.topic(&wanted.topic);
+        let mut before = self.descriptor(&key).await?;
+        if let Some(there) = before.take_if(|there| !there.deleted) {
+            return Ok(there);
+        }
+        if let Some(deleted) = &before {
+            // A deletion that was interrupted is finished first.
+            self.delete(deleted).await?;
+            before = None;
+        }
+        let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
+        let descriptor = match copy {
+            Some(lost) if !lost.deleted => lost,
+            tombstone => self.born(wanted, tombstone.map_or(0, |tombstone| tombstone.generation)).await?,
+        };
+        // Listed first: a name without a descriptor is harmless, a topic that no list shows is not.
+        self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(descriptor.topic.as_str())).await?;
+        let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
+        self.roll_all(&in_place, None).await?;
+        Ok(in_place)
+    }
+
+    async fn born(&self, wanted: &Descriptor, generation: u64) -> Result<Descriptor> {
+        let count = self.connection.call(redis::cmd("SCARD").arg(self.keys.topics())).await?;
+        if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
+            return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
+        }
+        let generation = self.next_generation(generation);
+        Ok(Descriptor { generation, incarnation: generation, deleted: false, ..wanted.clone() })
+    }
+
+    pub(super) async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let key = self.keys.topic(&wanted.topic);
+        let Some(there) = self.descriptor(&key).await?.filter(|there| !there.deleted) else {
+            return Err(Error::not_found(format!("there is no topic {}", wanted.topic)));
+        };
+        if there.generation != wanted.generation {
+            return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
+        }
+        let generation = self.next_generation(there.generation);
+        let new = Descriptor { generation, ..wanted.clone() };
+        let in_place = self.replace(&key, Some(&there), &new).await?;
+        if in_place != new {
+            return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
+        }
+        self.roll_all(&new, None).await?;
+        Ok(new)
+    }
+
+    /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
+    /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it.
+    pub(super) async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        let key = self.keys.topic(&descriptor.topic);
+        let Some(there) = self.descriptor(&key).await? else { return Ok(()) };
+        let tombstone = if there.deleted {
+            there
+        } else {
+            let generation = self.next_generation(there.generation);
+            let tombstone = Descriptor { deleted: true, generation, ..there.clone() };
+            if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
+                return Err(Error::stale(format!("topic {} was changed by someone else; try again", there.topic)));
+            }
+            tombstone
+        };
+        self.roll_all(&tombstone, Some(TOMBSTONE)).await?;
+        self.delete_data(&tombstone).await?;
+        self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
+        self.connection.call(redis::cmd("UNLINK").arg(&key)).await?;
+        Ok(())
+    }
+
+    async fn delete_data(&self, descriptor: &Descriptor) -> Result<()> {
+        let mut pipeline = Pipeline::new();
+        let mut count = 0;
+        for partition in descriptor.partitions() {
+            let shared = self.keys.partition(&descriptor.topic, partition);
+            pipeline.cmd("UNLINK").arg(&[&shared.seen, &shared.cancelled]);
+            count += 1;
+            for group in &descriptor.groups {
+                pipeline.cmd("UNLINK").arg(&self.keys.group(&descriptor.topic, partition, group).all());
+                count += 1;
+            }
+        }
+        self.connection.pipeline(&pipeline, count).await.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    /// Shows the descriptor to every partition.
+    async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
+        let keep = keep.map_or(String::new(), |keep| ms(keep).to_string());
+        let bytes = write(descriptor)?;
+        let calls: Vec<Call> = descriptor
+            .partitions()
+            .map(|partition| {
+                let keys = self.keys.partition(&descriptor.topic, partition);
+                Call::new(&SCRIPTS.roll, &[&keys.generation]).arg(&bytes).arg(&keep)
+            })
+            .collect();
+        let answers = self.connection.eval_all(&SCRIPTS.roll, &calls).await;
+        answers.into_iter().try_for_each(|answer| rolled(answer?))
+    }
+
+    /// Puts a descriptor in the place of another, and returns what is in place afterwards.
+    async fn replace(&self, key: &str, before: Option<&Descriptor>, after: &Descriptor) -> Result<Descriptor> {
+        let expected = before.map_or(String::new(), |before| sixteen_digits(before.generation));
+        let call = Call::new(&SCRIPTS.describe, &[key]).arg(expected).arg(write(after)?);
+        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        reply.text()?;
+        read(&reply.text()?)
+    }
+
+    async fn descriptor(&self, key: &str) -> Result<Option<Descriptor>> {
+        let value = self.connection.call(redis::cmd("GET").arg(key)).await?;
+        maybe_text(value)?.map(|text| read(&text)).transpose()
+    }
+
+    /// Generations never go back, even when Redis lost the last ones.
+    fn next_generation(&self, last: u64) -> u64 {
+        self.clock.now().as_ms().max(last + 1)
+    }
+}
+
+/// A generation as text that sorts like the number.
+pub(super) fn sixteen_digits(generation: u64) -> String {
+    format!("{generation:016}")
+}
+
+/// A descriptor as Redis keeps it: its generation, a space, JSON that people can read with redis-cli.
+pub(super) fn write(descriptor: &Descriptor) -> Result<String> {
+    let json = serde_json::to_string(descriptor)
+        .map_err(|error| Error::bug(format!("a descriptor did not serialize: {error}")))?;
+    Ok(format!("{} {json}", sixteen_digits(descriptor.generation)))
+}
+
+fn read(text: &str) -> Result<Descriptor> {
+    let json = text.split_once(' ').map_or("", |(_, json)| json);
+    serde_json::from_str(json).map_err(|error| Error::corrupt(format!("a descriptor is unreadable ({error})")))
+}
+
+/// Reads the answer of `roll`.
+pub(super) fn rolled(answer: Value) -> Result<()> {
+    let mut reply = Reply::of(answer)?;
+    reply.text()?;
+    match reply.number()? {
+        1 => Ok(()),
+        _ => Err(Error::stale("a partition has seen a newer descriptor; load the topic again")),
+    }
+}

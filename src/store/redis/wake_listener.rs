@@ -1,0 +1,83 @@
+//! Listens to the wake channels of the partitions where someone sleeps.
+//!
+//! Pub/sub may lose announcements, so after every (re)subscription everyone concerned looks for themselves.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::RedisResult;
+use redis::aio::PubSub;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use crate::clock::Clock;
+use crate::message::TopicName;
+use crate::partition::Partition;
+
+/// The pause before a lost connection is made anew: from the first to the longest.
+const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+type Channels = HashMap<String, (TopicName, Partition)>;
+
+/// Listens until `stop`.
+pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
+    let mut pause = RECONNECT_AFTER.0;
+    while !stop.is_cancelled() {
+        let listening = async {
+            if let Ok(connection) = shared.connection.client().get_async_pubsub().await {
+                pause = RECONNECT_AFTER.0;
+                // Any failure means a new connection.
+                let _ = listen(shared, connection).await;
+            }
+            Clock::System.sleep(pause).await;
+            pause = (pause * 2).min(RECONNECT_AFTER.1);
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = listening => {}
+        }
+    }
+}
+
+async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
+    let (mut sink, mut messages) = connection.split();
+    let mut changes = shared.wakes.changes();
+    let mut subscribed = Channels::new();
+    changes.mark_changed();
+    loop {
+        tokio::select! {
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                changes.mark_unchanged();
+                let wanted = channels(shared);
+                for channel in subscribed.keys().filter(|channel| !wanted.contains_key(*channel)) {
+                    sink.unsubscribe(channel).await?;
+                }
+                let fresh: Vec<&String> = wanted.keys().filter(|channel| !subscribed.contains_key(*channel)).collect();
+                if !fresh.is_empty() {
+                    sink.subscribe(&fresh).await?;
+                }
+                for (topic, partition) in fresh.iter().filter_map(|channel| wanted.get(*channel)) {
+                    shared.wakes.wake(topic, *partition);
+                }
+                subscribed = wanted;
+            }
+            message = messages.next() => {
+                let Some(message) = message else { return Ok(()) };
+                if let Some((topic, partition)) = subscribed.get(message.get_channel_name()) {
+                    shared.wakes.wake(topic, *partition);
+                }
+            }
+        }
+    }
+}
+
+fn channels(shared: &Shared) -> Channels {
+    let channel = |(topic, partition): (TopicName, Partition)| {
+        (shared.keys.partition(&topic, partition).wake, (topic, partition))
+    };
+    shared.wakes.places().into_iter().map(channel).collect()
+}

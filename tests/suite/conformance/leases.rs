@@ -1,0 +1,140 @@
+use std::time::Duration;
+
+use dwell::error::{Kind, Result};
+use dwell::message::MessageId;
+use dwell::store::{Acquired, Charge, Claim, Epoch, Glance, Owner, Renewal};
+
+use crate::support::{LEASE, TestTopic, World, acks, eventually, ids_of, kind_of, member, up_to};
+
+/// Short enough to see it lapse in real time.
+const SHORT: Duration = Duration::from_millis(60);
+
+pub(super) async fn every_acquisition_is_a_new_epoch(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let first = orders.owner().await?;
+    let second = orders.owner().await?;
+    assert!(second.epoch().number() > first.epoch().number());
+    second.release().await?;
+    let third = orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    assert!(third.epoch().number() > first.epoch().number() + 1);
+    Ok(())
+}
+
+pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    let mut owner = orders.owner().await?;
+    let refused = orders.store.acquire(&orders.pair(), &member("other"), LEASE, orders.descriptor.generation).await?;
+    let still = LEASE / 2..=LEASE;
+    assert!(
+        matches!(&refused, Acquired::Held { by, expires_in } if *by == member("owner") && still.contains(expires_in))
+    );
+    owner.reserve(up_to(1)).await?;
+    // Each group has leases of its own.
+    orders.acquire(&orders.pair_of("audit")?, &member("other"), LEASE).await?;
+    assert_eq!(orders.stats().await?.owner, Some(member("owner")));
+    Ok(())
+}
+
+pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let owner = orders.owner().await?;
+    let claim = Claim { pair: orders.pair(), epoch: owner.epoch().clone() };
+    owner.release().await?;
+    assert_eq!(orders.stats().await?.owner, None);
+    let renewed = orders.store.renew(&member("owner"), std::slice::from_ref(&claim), LEASE).await;
+    assert_eq!(renewed, [Ok(Renewal::Lost { by: None })]);
+    orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    let renewed = orders.store.renew(&member("owner"), &[claim], LEASE).await;
+    assert_eq!(renewed, [Ok(Renewal::Lost { by: Some(member("other")) })]);
+    Ok(())
+}
+
+pub(super) async fn an_owner_of_an_older_epoch_is_refused_in_every_call(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
+    let mut old = orders.owner().await?;
+    old.reserve(up_to(1)).await?;
+    let mut new = orders.owner().await?;
+    let before = orders.stats().await?;
+    assert_eq!(kind_of(old.recover().await), Some(Kind::Stale));
+    assert_eq!(kind_of(old.reserve(up_to(9)).await), Some(Kind::Stale));
+    assert_eq!(kind_of(old.settle(&acks(&["a"])?).await), Some(Kind::Stale));
+    assert_eq!(kind_of(old.start(&[Charge { id: MessageId::new("a")?, attempts: 9 }]).await), Some(Kind::Stale));
+    assert_eq!(kind_of(old.release().await), Some(Kind::Stale));
+    assert_eq!(orders.stats().await?, before);
+    assert_eq!(orders.recover(&mut new).await?, 1);
+    assert_eq!(orders.peek("a").await?.map(|a| a.attempts), Some(1));
+    assert_eq!(new.reserve(up_to(9)).await?.messages.len(), 2);
+    Ok(())
+}
+
+pub(super) async fn a_lease_that_lapsed_is_free(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 0).await?;
+    let mut late = orders.acquire(&orders.pair(), &member("late"), SHORT).await?;
+    late.reserve(up_to(1)).await?;
+    world.time.advance(SHORT);
+    let mut owner = free(&orders).await?;
+    let lost = orders.renew(&member("late"), &*late, LEASE).await?;
+    assert_eq!(lost, Renewal::Lost { by: Some(member("owner")) });
+    assert_eq!(kind_of(late.settle(&acks(&["a"])?).await), Some(Kind::Stale));
+    assert_eq!(orders.recover(&mut owner).await?, 1);
+    Ok(())
+}
+
+/// The pair for the member `owner`, once it is free.
+async fn free(orders: &TestTopic) -> Result<Box<dyn Owner>> {
+    let (pair, owner, generation) = (orders.pair(), member("owner"), orders.descriptor.generation);
+    eventually("the lease lapses", async || match orders.store.acquire(&pair, &owner, LEASE, generation).await? {
+        Acquired::Owned(owner) => Ok(Some(owner)),
+        Acquired::Held { .. } => Ok(None),
+    })
+    .await
+}
+
+pub(super) async fn a_lease_that_lapsed_and_was_not_taken_is_resumed(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
+    let mut owner = orders.acquire(&orders.pair(), &member("owner"), SHORT).await?;
+    owner.reserve(up_to(1)).await?;
+    world.time.advance(SHORT);
+    eventually("the lease lapses", async || Ok(orders.stats().await?.owner.is_none().then_some(()))).await?;
+    assert!(matches!(orders.renew(&member("owner"), &*owner, LEASE).await?, Renewal::Kept(_)));
+    assert_eq!(orders.stats().await?.owner, Some(member("owner")));
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["b"]);
+    Ok(())
+}
+
+pub(super) async fn a_renewal_answers_for_each_claim(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit", "billing"]).await?;
+    let mut claims = Vec::new();
+    for group in ["default", "audit", "billing"] {
+        let pair = orders.pair_of(group)?;
+        let epoch = orders.acquire(&pair, &member("owner"), LEASE).await?.epoch().clone();
+        claims.push(Claim { pair, epoch });
+    }
+    orders.acquire(&claims[0].pair, &member("owner"), LEASE).await?;
+    claims[1].epoch = Epoch::after(claims[1].epoch.number() - 1);
+    let renewed = orders.store.renew(&member("owner"), &claims, LEASE).await;
+    let kept: Vec<_> = renewed.iter().map(|answer| matches!(answer, Ok(Renewal::Kept(_)))).collect();
+    assert_eq!(kept, [false, false, true], "{renewed:?}");
+    // Nobody renews for another member.
+    let other = orders.store.renew(&member("other"), &claims[2..], LEASE).await;
+    assert_eq!(other, [Ok(Renewal::Lost { by: Some(member("owner")) })]);
+    Ok(())
+}
+
+pub(super) async fn a_renewal_sees_head_and_generation(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let owner = orders.owner().await?;
+    let renewed = async || orders.renew(&member("owner"), &*owner, LEASE).await;
+    let generation = orders.descriptor.generation;
+    assert_eq!(renewed().await?, Renewal::Kept(Glance { head: None, generation }));
+    orders.push("a", 70).await?;
+    let head = Some(world.now().plus(Duration::from_millis(70)));
+    assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
+    let generation = orders.store.update(&orders.descriptor).await?.generation;
+    assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
+    Ok(())
+}

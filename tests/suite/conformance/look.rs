@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::message::{GroupName, MessageId, TopicName};
+use dwell::partition::Partition;
+use dwell::store::{DeadPage, PairStats, Retried, State};
+use dwell::topic::Pair;
+
+use crate::support::{World, acks, buries, ids, member, retries, up_to};
+
+pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let pushed = orders.message("a", 10)?;
+    orders.push_all(std::slice::from_ref(&pushed)).await?;
+    let look = async || -> Result<_> {
+        let peeked = orders.peek("a").await?;
+        let message = peeked.as_ref().map(|peeked| peeked.message.clone());
+        assert!(message.is_none_or(|message| message == pushed));
+        Ok(peeked.map(|peeked| (peeked.state.name(), peeked.next_at, peeked.attempts)))
+    };
+    assert_eq!(look().await?, Some(("scheduled", Some(pushed.due_at), 0)));
+    world.pass(9);
+    assert_eq!(look().await?, Some(("scheduled", Some(pushed.due_at), 0)));
+    world.pass(1);
+    assert_eq!(look().await?, Some(("ready", Some(pushed.due_at), 0)));
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    assert_eq!(look().await?, Some(("in_flight", None, 0)));
+    let next_at = world.now().plus(Duration::from_millis(5));
+    let retried = Retried { id: pushed.id.clone(), next_at, attempts: 1 };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    assert_eq!(look().await?, Some(("scheduled", Some(next_at), 1)));
+    world.pass(5);
+    let taken = owner.reserve(up_to(1)).await?;
+    owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
+    assert_eq!(look().await?, Some(("dead", None, 1)));
+    let died_at = orders.peek("a").await?.and_then(|a| match a.state {
+        State::Dead { died_at, .. } => Some(died_at),
+        _ => None,
+    });
+    assert_eq!(died_at, Some(world.now()));
+    orders.store.purge(&orders.pair(), &ids(&["a"])?).await?;
+    assert_eq!(look().await?, None);
+    Ok(())
+}
+
+pub(super) async fn counts_are_true_in_every_state(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    assert_eq!(orders.stats().await?, PairStats::default());
+    orders.push_many("m", 4).await?;
+    world.pass(20);
+    orders.push_all(&[orders.message("later", 10)?, orders.message("latest", 20)?]).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(3)).await?;
+    owner.settle(&buries(taken.reservation, &["m000001"], &["m000000", "m000002"])?).await?;
+    let head = Some(taken.messages[0].ready_at);
+    let age = Some(Duration::from_millis(20));
+    let stats = PairStats {
+        scheduled: 2,
+        ready: 1,
+        in_flight: 2,
+        dead: 1,
+        head,
+        oldest_ready_age: age,
+        owner: Some(member("owner")),
+    };
+    assert_eq!(orders.stats().await?, stats);
+    owner.settle(&acks(&["m000000"])?).await?;
+    owner.reserve(up_to(1)).await?;
+    let head = Some(world.now().plus(Duration::from_millis(10)));
+    assert_eq!(orders.stats().await?, PairStats { ready: 0, head, oldest_ready_age: None, ..stats });
+    Ok(())
+}
+
+pub(super) async fn counts_follow_the_clock(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let all = (1..=100).map(|n| orders.message(&n.to_string(), n)).collect::<Result<Vec<_>>>()?;
+    orders.push_all(&all).await?;
+    let mut owner = orders.owner().await?;
+    for passed in 1..=100_u64 {
+        world.pass(1);
+        let taken = if passed % 10 == 0 { owner.reserve(up_to(5)).await?.messages.len() as u64 } else { 0 };
+        let left = passed - passed / 10 * 5;
+        let stats = orders.stats().await?;
+        assert_eq!((stats.ready, stats.scheduled, taken % 5), (left, 100 - passed, 0));
+    }
+    Ok(())
+}
+
+pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
+    let store = &world.store;
+    let pair = Pair { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
+    let ids = [MessageId::new("a")?];
+    assert_eq!(store.topic(&pair.topic).await?, None);
+    assert_eq!(store.peek(&pair, &ids[0]).await?, None);
+    assert_eq!(store.stats(&[pair.clone(), pair.clone()]).await?, [PairStats::default(), PairStats::default()]);
+    assert_eq!(store.dead(&pair, None, 10).await?, DeadPage::default());
+    assert_eq!(store.redrive(&pair, &ids).await?, [false]);
+    assert_eq!(store.purge(&pair, &ids).await?, [false]);
+    assert_eq!(store.stats(&[]).await?, []);
+    Ok(())
+}
+
+pub(super) async fn a_store_describes_itself(world: World) -> Result<()> {
+    let description = world.store.describe();
+    assert!(["embedded", "redis"].contains(&description.kind));
+    assert!(!description.location.is_empty() && !description.durability.is_empty());
+    world.store.ping().await?;
+    assert_eq!(world.store.clock().now(), world.now());
+    world.store.close().await
+}

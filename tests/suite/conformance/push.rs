@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell::error::Result;
+use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use dwell::message::{Due, Key, Message, MessageId, NewMessage};
+use dwell::store::{Pushed, Settlement};
+
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids, ids_of, member, up_to};
+
+pub(super) async fn every_message_gets_its_own_answer(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("b", 0).await?;
+    let batch = [orders.message("a", 5)?, orders.message("b", 5)?, orders.message("c", 5)?, orders.message("a", 9)?];
+    use Pushed::{Duplicate, Stored};
+    assert_eq!(orders.push_all(&batch).await?, [Stored, Duplicate, Stored, Duplicate]);
+    assert_eq!(orders.push_all(&[]).await?, []);
+    assert_eq!(orders.peek("a").await?.and_then(|a| a.next_at), Some(batch[0].due_at));
+    Ok(())
+}
+
+pub(super) async fn an_id_is_a_duplicate_in_every_state_and_changes_nothing(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut other = orders.message("a", 99_000)?;
+    other.envelope.payload = Bytes::from_static(b"another payload");
+    let again = [other];
+    let repeat = async || -> Result<()> {
+        let before = (orders.peek("a").await?, orders.stats().await?);
+        assert_eq!(orders.push_all(&again).await?, [Pushed::Duplicate]);
+        assert_eq!((orders.peek("a").await?, orders.stats().await?), before);
+        Ok(())
+    };
+    orders.push("a", 10).await?;
+    repeat().await?; // scheduled
+    world.pass(10);
+    repeat().await?; // ready
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    repeat().await?; // in flight
+    owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
+    repeat().await?; // dead
+    Ok(())
+}
+
+pub(super) async fn a_settled_id_is_a_duplicate_until_its_window_ends(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut owner = orders.owner().await?;
+    for window_ms in [1_000, 2_000] {
+        assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
+        let taken = owner.reserve(up_to(1)).await?;
+        let dedup_window = Duration::from_millis(window_ms);
+        let remaining = vec![(taken.reservation, vec![])];
+        owner.settle(&Settlement { acked: ids(&["a"])?, remaining, dedup_window, ..Settlement::default() }).await?;
+        assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
+        world.pass(window_ms - 1);
+        assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
+        world.pass(1);
+    }
+    assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
+    Ok(())
+}
+
+pub(super) async fn the_groups_of_a_partition_share_the_window(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    orders.push("a", 0).await?;
+    for group in ["default", "audit"] {
+        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
+        let dedup_window = Duration::from_millis(100);
+        owner.settle(&Settlement { dedup_window, ..acks(&["a"])? }).await?;
+        world.pass(60);
+        // In the window of the last group that settled it, though the first one's has ended.
+        assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
+    }
+    world.pass(40);
+    assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
+    Ok(())
+}
+
+pub(super) async fn one_push_reaches_every_group(world: World) -> Result<()> {
+    let groups = ["default", "audit", "billing"];
+    let orders = world.topic_with_groups("orders", &groups).await?;
+    orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
+    for group in groups {
+        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a", "b"], "{group}");
+    }
+    Ok(())
+}
+
+pub(super) async fn a_group_that_holds_an_id_makes_it_a_duplicate_for_all(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(1)).await?;
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(orders.push("a", 0).await?, Pushed::Duplicate);
+    assert_eq!(orders.stats().await?.ready, 0);
+    assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 1);
+    Ok(())
+}
+
+pub(super) async fn what_is_pushed_comes_back_unchanged(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let every_byte: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    let payloads: [&[u8]; 4] = [b"", b"\0", "naïve 東京 🚀".as_bytes(), &every_byte];
+    let mut pushed = Vec::new();
+    for (number, payload) in payloads.into_iter().enumerate() {
+        let mut new = NewMessage::new(Bytes::copy_from_slice(payload));
+        new.id = Some(MessageId::new(format!("{number}{}", "~".repeat(ID_BYTES_MAX - 1)))?);
+        new.key = Some(Key::new("clé/東京/🚀")?);
+        new.content_type = Some("text/plain; charset=utf-8".into());
+        new.meta = vec![("trace".into(), "é\u{2028}".into()), ("empty".into(), String::new())];
+        new.ttl = Some(Duration::from_secs(60));
+        new.max_attempts = Some(3);
+        pushed.push(new.accept(world.now())?);
+    }
+    orders.push_all(&pushed).await?;
+    assert_eq!(reserved(&orders).await?, pushed);
+    Ok(())
+}
+
+pub(super) async fn the_largest_message_comes_back_unchanged(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut new = NewMessage::new((0..PAYLOAD_BYTES_MAX).map(|n| (n / 3) as u8).collect::<Vec<_>>());
+    new.meta = vec![("m".into(), "v".repeat(META_BYTES_MAX - 1))];
+    new.due = Due::In(Duration::ZERO);
+    let pushed = [new.accept(world.now())?];
+    assert_eq!(orders.push_all(&pushed).await?, [Pushed::Stored]);
+    assert_eq!(reserved(&orders).await?, pushed);
+    let id = pushed[0].id.as_str();
+    let mut owner = orders.owner().await?;
+    orders.recover(&mut owner).await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    owner.settle(&buries(taken.reservation, &[id], &[])?).await?;
+    let dead = world.store.dead(&orders.pair(), None, 1).await?.dead;
+    assert_eq!(dead.into_iter().map(|dead| dead.message).collect::<Result<Vec<_>>>()?, pushed);
+    Ok(())
+}
+
+pub(super) async fn a_call_takes_a_thousand_messages_and_not_one_more(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let all: Vec<Message> = (0..=CALL_IDS_MAX).map(|n| orders.message(&n.to_string(), 0)).collect::<Result<_>>()?;
+    assert!(orders.push_all(&all).await.is_err());
+    assert_eq!(orders.stats().await?.ready, 0);
+    assert_eq!(orders.push_all(&all[1..]).await?, [Pushed::Stored; CALL_IDS_MAX]);
+    assert_eq!(orders.stats().await?.ready, CALL_IDS_MAX as u64);
+    Ok(())
+}
+
+/// What a new owner gets if it reserves all there is.
+async fn reserved(orders: &TestTopic) -> Result<Vec<Message>> {
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(1_000)).await?;
+    taken.messages.into_iter().map(|reserved| reserved.message).collect()
+}

@@ -1,0 +1,120 @@
+use dwell::error::{Kind, Result};
+use dwell::message::{GroupName, TopicName};
+use dwell::store::{PairStats, Pushed};
+use dwell::topic::Descriptor;
+
+use crate::support::{LEASE, TestTopic, World, ids_of, kind_of, member, up_to};
+
+pub(super) async fn creating_a_topic_twice_returns_the_first(world: World) -> Result<()> {
+    let first = world.topic("orders").await?.descriptor;
+    assert!(first.generation > 0 && first.incarnation == first.generation && !first.deleted);
+    world.pass(5);
+    let wanted = Descriptor::new(first.topic.clone(), Default::default());
+    assert_eq!(world.store.create(&wanted).await?, first);
+    assert_eq!(world.store.topic(&first.topic).await?, Some(first));
+    Ok(())
+}
+
+pub(super) async fn an_update_needs_the_current_generation(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?.descriptor;
+    let mut wanted = orders.clone();
+    wanted.settings.max_attempts = 3;
+    let updated = world.store.update(&wanted).await?;
+    assert!(updated.generation > orders.generation);
+    assert_eq!(updated, Descriptor { generation: updated.generation, ..wanted.clone() });
+    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
+    assert_eq!(kind_of(world.store.update(&wanted).await), Some(Kind::Stale));
+    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
+    world.store.delete(&updated).await?;
+    assert_eq!(kind_of(world.store.update(&updated).await), Some(Kind::NotFound));
+    Ok(())
+}
+
+pub(super) async fn a_push_under_an_older_descriptor_is_refused(world: World) -> Result<()> {
+    let old = world.topic("orders").await?;
+    let new = TestTopic { descriptor: world.store.update(&old.descriptor).await?, ..old.clone() };
+    assert_eq!(kind_of(old.push("a", 0).await), Some(Kind::Stale));
+    assert_eq!(new.stats().await?, PairStats::default());
+    assert_eq!(new.push("a", 0).await?, Pushed::Stored);
+    assert_eq!(kind_of(old.push("b", 0).await), Some(Kind::Stale));
+    Ok(())
+}
+
+pub(super) async fn an_owner_keeps_its_pair_through_an_update(world: World) -> Result<()> {
+    let old = world.topic("orders").await?;
+    old.push("a", 0).await?;
+    let mut owner = old.owner().await?;
+    let new = TestTopic { descriptor: world.store.update(&old.descriptor).await?, ..old.clone() };
+    new.push("b", 0).await?;
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a", "b"]);
+    assert_eq!(kind_of(old.owner().await), Some(Kind::Stale));
+    new.owner().await?;
+    assert_eq!(kind_of(owner.reserve(up_to(9)).await), Some(Kind::Stale));
+    Ok(())
+}
+
+pub(super) async fn a_new_group_gets_what_is_pushed_from_then_on(world: World) -> Result<()> {
+    let old = world.topic("orders").await?;
+    old.push("before", 0).await?;
+    let mut wanted = old.descriptor.clone();
+    wanted.groups.push(GroupName::new("audit")?);
+    let new = TestTopic { descriptor: world.store.update(&wanted).await?, ..old };
+    new.push("after", 0).await?;
+    let mut auditor = new.acquire(&new.pair_of("audit")?, &member("auditor"), LEASE).await?;
+    assert_eq!(ids_of(&auditor.reserve(up_to(9)).await?.messages), ["after"]);
+    assert_eq!(ids_of(&new.owner().await?.reserve(up_to(9)).await?.messages), ["after", "before"]);
+    Ok(())
+}
+
+pub(super) async fn a_deleted_topic_is_gone_with_its_messages(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let other = world.topic("others").await?;
+    other.push("a", 0).await?;
+    orders.push_many("m", 1_100).await?;
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(10)).await?;
+    world.store.delete(&orders.descriptor).await?;
+    assert_eq!(world.store.topic(&orders.descriptor.topic).await?, None);
+    assert_eq!(world.store.topics().await?, std::slice::from_ref(&other.descriptor.topic));
+    assert_eq!(kind_of(orders.push("a", 0).await), Some(Kind::Stale));
+    assert_eq!(kind_of(orders.owner().await), Some(Kind::Stale));
+    assert_eq!(kind_of(owner.reserve(up_to(9)).await), Some(Kind::Stale));
+    assert_eq!(orders.stats().await?, PairStats::default());
+    assert_eq!(orders.peek("m000100").await?, None);
+    world.store.delete(&orders.descriptor).await?;
+    assert_eq!(other.stats().await?.ready, 1);
+    Ok(())
+}
+
+pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()> {
+    let old = world.topic("orders").await?;
+    old.push("a", 0).await?;
+    let mut owner = old.owner().await?;
+    owner.reserve(up_to(1)).await?;
+    world.store.delete(&old.descriptor).await?;
+    let new = world.topic("orders").await?;
+    assert!(new.descriptor.generation > old.descriptor.generation);
+    assert_eq!(new.descriptor.incarnation, new.descriptor.generation);
+    assert_eq!(kind_of(old.push("b", 0).await), Some(Kind::Stale));
+    assert_eq!(kind_of(owner.reserve(up_to(1)).await), Some(Kind::Stale));
+    assert_eq!(new.stats().await?, PairStats::default());
+    let mut owner = new.owner().await?;
+    assert_eq!(owner.recover().await?.messages, 0);
+    assert_eq!(new.push("a", 0).await?, Pushed::Stored);
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
+    // Whoever still means the old one cannot delete the new one.
+    world.store.delete(&old.descriptor).await?;
+    assert_eq!(world.store.topic(&new.descriptor.topic).await?, Some(new.descriptor));
+    Ok(())
+}
+
+pub(super) async fn topics_are_listed_by_name(world: World) -> Result<()> {
+    let names = ["b", "a-1", "C", "a.0", "a"];
+    for name in names {
+        world.topic(name).await?;
+    }
+    let mut sorted = names.map(TopicName::new).into_iter().collect::<Result<Vec<_>>>()?;
+    sorted.sort();
+    assert_eq!(world.store.topics().await?, sorted);
+    Ok(())
+}

@@ -1,0 +1,56 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::partition::Partition;
+use dwell::store::{PairStats, Wake};
+use tokio::sync::Notify;
+
+use crate::support::{TestTopic, World, buries, eventually, ids, ids_of, up_to};
+
+/// Who sleeps until the topic's first partition has an earlier head.
+fn sleeper(orders: &TestTopic) -> (Arc<Notify>, Wake) {
+    let notify = Arc::new(Notify::new());
+    let wake = orders.store.wakes().subscribe(orders.descriptor.topic.clone(), Partition(0), notify.clone());
+    (notify, wake)
+}
+
+/// Whether the sleeper is woken soon. A store that announces over a network needs a moment for it.
+async fn woken(notify: &Notify) -> bool {
+    tokio::time::timeout(Duration::from_millis(250), notify.notified()).await.is_ok()
+}
+
+pub(super) async fn an_earlier_head_wakes(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (notify, _wake) = sleeper(&orders);
+    // A wake may be lost while the store still subscribes, so the head gets earlier until one comes through.
+    let mut delay = 1_000_000;
+    eventually("an earlier head wakes", async || {
+        delay -= 1;
+        orders.push(&format!("m{delay}"), delay).await?;
+        Ok(woken(&notify).await.then_some(()))
+    })
+    .await?;
+    orders.push("later", 2_000_000).await?;
+    orders.push("earlier", 1).await?;
+    assert!(woken(&notify).await);
+    assert_ne!(orders.stats().await?, PairStats::default());
+    Ok(())
+}
+
+pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push_many("m", 200).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(200)).await?;
+    owner.settle(&buries(taken.reservation, &ids_of(&taken.messages), &[])?).await?;
+    let mut dead = taken.messages.iter();
+    let (notify, _wake) = sleeper(&orders);
+    eventually("a redriven message wakes", async || {
+        owner.reserve(up_to(9)).await?;
+        let next = dead.next().map(|message| message.id.as_str()).unwrap_or("none");
+        assert_eq!(orders.store.redrive(&orders.pair(), &ids(&[next])?).await?, [true]);
+        Ok(woken(&notify).await.then_some(()))
+    })
+    .await
+}

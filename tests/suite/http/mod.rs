@@ -1,0 +1,6 @@
+//! Conversations with a served broker: what docs/protocol.md says, said over HTTP.
+
+mod clients;
+mod refusals;
+mod served;
+mod session;

@@ -1,0 +1,33 @@
+//! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
+
+mod redis;
+mod topic;
+mod world;
+
+use std::time::Duration;
+
+use dwell::error::{Error, Kind, Result};
+
+pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
+pub(crate) use self::world::World;
+
+/// Asks again and again until the answer is there. Only for what runs on real time: another process, or Redis' expiry.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    for _ in 0..1_000 {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Err(Error::unavailable(format!("5 seconds went by without this: {what}")))
+}
+
+/// The kind of an error, for a story in which it has to fail.
+pub(crate) fn kind_of<T>(result: Result<T>) -> Option<Kind> {
+    result.err().map(|error| error.kind())
+}
+
+/// What the operating system refused, as an error of the story.
+pub(crate) fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::unavailable(format!("{what}: {error}"))
+}

@@ -1,0 +1,162 @@
+//! A topic to tell a story with: short words for what a store can do to its first partition.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell::clock::{Clock, Manual};
+use dwell::codec::{DeadReason, DeadRecord};
+use dwell::error::{Error, Result};
+use dwell::message::{Due, GroupName, Message, MessageId, NewMessage};
+use dwell::partition::Partition;
+use dwell::store::{
+    Acquired, Buried, Claim, MemberId, Owner, PairStats, Peeked, PushKind, Pushed, Renewal, Reservation, ReserveLimit,
+    ReservedMessage, Retried, Returned, Settlement, Store,
+};
+use dwell::topic::{Descriptor, Pair};
+
+/// Long enough for every story that is not about leases.
+pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
+
+/// A topic of one partition.
+#[derive(Clone)]
+pub(crate) struct TestTopic {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) time: Manual,
+    pub(crate) descriptor: Descriptor,
+}
+
+impl TestTopic {
+    /// A message that is due so many milliseconds from now, with its id as payload.
+    pub(crate) fn message(&self, id: &str, delay_ms: u64) -> Result<Message> {
+        let mut new = NewMessage::new(Bytes::copy_from_slice(id.as_bytes()));
+        new.id = Some(MessageId::new(id)?);
+        new.due = Due::In(Duration::from_millis(delay_ms));
+        new.accept(Clock::Manual(self.time.clone()).now())
+    }
+
+    /// Pushes a message that is due so many milliseconds from now.
+    pub(crate) async fn push(&self, id: &str, delay_ms: u64) -> Result<Pushed> {
+        let answers = self.push_all(&[self.message(id, delay_ms)?]).await?;
+        answers.first().copied().ok_or_else(|| Error::bug("a push of one message has no answer"))
+    }
+
+    /// Pushes messages in one call.
+    pub(crate) async fn push_all(&self, messages: &[Message]) -> Result<Vec<Pushed>> {
+        self.store.push(&self.descriptor, Partition(0), PushKind::Live, messages).await
+    }
+
+    /// Pushes so many messages, due now, in calls of at most 1,000.
+    pub(crate) async fn push_many(&self, prefix: &str, count: usize) -> Result<()> {
+        let all = (0..count).map(|n| self.message(&format!("{prefix}{n:06}"), 0)).collect::<Result<Vec<_>>>()?;
+        for page in all.chunks(1_000) {
+            assert!(self.push_all(page).await?.iter().all(|answer| *answer == Pushed::Stored));
+        }
+        Ok(())
+    }
+
+    /// The pair of the group `default`.
+    pub(crate) fn pair(&self) -> Pair {
+        self.descriptor.pair(Partition(0), &GroupName::standard())
+    }
+
+    /// The pair of a group.
+    pub(crate) fn pair_of(&self, group: &str) -> Result<Pair> {
+        Ok(self.descriptor.pair(Partition(0), &GroupName::new(group)?))
+    }
+
+    /// The member `owner` takes the group `default`, as often as it likes: each time it is a new epoch.
+    pub(crate) async fn owner(&self) -> Result<Box<dyn Owner>> {
+        self.acquire(&self.pair(), &member("owner"), LEASE).await
+    }
+
+    /// The owner of a pair, which must be free or this member's.
+    pub(crate) async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration) -> Result<Box<dyn Owner>> {
+        match self.store.acquire(pair, member, ttl, self.descriptor.generation).await? {
+            Acquired::Owned(owner) => Ok(owner),
+            held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
+        }
+    }
+
+    /// Renews one claim on the group `default`.
+    pub(crate) async fn renew(&self, member: &MemberId, owner: &dyn Owner, ttl: Duration) -> Result<Renewal> {
+        let claim = Claim { pair: self.pair(), epoch: owner.epoch().clone() };
+        let answer = self.store.renew(member, &[claim], ttl).await.pop();
+        answer.unwrap_or_else(|| Err(Error::bug("a renewal of one claim has no answer")))
+    }
+
+    /// Looks at a message in the group `default`.
+    pub(crate) async fn peek(&self, id: &str) -> Result<Option<Peeked>> {
+        self.store.peek(&self.pair(), &MessageId::new(id)?).await
+    }
+
+    /// Counts the group `default`.
+    pub(crate) async fn stats(&self) -> Result<PairStats> {
+        self.stats_of(&self.pair()).await
+    }
+
+    /// Counts a pair.
+    pub(crate) async fn stats_of(&self, pair: &Pair) -> Result<PairStats> {
+        let mut all = self.store.stats(std::slice::from_ref(pair)).await?;
+        all.pop().ok_or_else(|| Error::bug("a count of one pair has no answer"))
+    }
+
+    /// Recovers all that older epochs hold, and answers how many messages that were.
+    pub(crate) async fn recover(&self, owner: &mut Box<dyn Owner>) -> Result<usize> {
+        let mut messages = 0;
+        loop {
+            let page = owner.recover().await?;
+            messages += page.messages;
+            if !page.more {
+                return Ok(messages);
+            }
+        }
+    }
+}
+
+/// The member of this name, the same one each time.
+pub(crate) fn member(name: &str) -> MemberId {
+    MemberId::from_store(name)
+}
+
+/// Message ids.
+pub(crate) fn ids(texts: &[&str]) -> Result<Vec<MessageId>> {
+    texts.iter().map(MessageId::new).collect()
+}
+
+/// The ids of what was reserved, in order.
+pub(crate) fn ids_of(messages: &[ReservedMessage]) -> Vec<&str> {
+    messages.iter().map(|message| message.id.as_str()).collect()
+}
+
+/// So many messages, of any size.
+pub(crate) fn up_to(messages: usize) -> ReserveLimit {
+    ReserveLimit { messages, bytes: usize::MAX }
+}
+
+/// A settlement that acks.
+pub(crate) fn acks(texts: &[&str]) -> Result<Settlement> {
+    Ok(Settlement { acked: ids(texts)?, ..Settlement::default() })
+}
+
+/// A settlement that buries.
+pub(crate) fn buries(reservation: Reservation, texts: &[&str], remaining: &[&str]) -> Result<Settlement> {
+    let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
+    let bury = |id| Buried { id, record: record.clone() };
+    let buried = ids(texts)?.into_iter().map(bury).collect();
+    Ok(Settlement { buried, remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })
+}
+
+/// A settlement that tries a message again, at a time, with so many attempts charged.
+pub(crate) fn retries(reservation: Reservation, retried: Retried, remaining: &[&str]) -> Result<Settlement> {
+    Ok(Settlement { retried: vec![retried], remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })
+}
+
+/// A settlement that gives a message back.
+pub(crate) fn returns(reservation: Reservation, returned: Returned, remaining: &[&str]) -> Result<Settlement> {
+    Ok(Settlement {
+        returned: vec![returned],
+        remaining: vec![(reservation, ids(remaining)?)],
+        ..Settlement::default()
+    })
+}
