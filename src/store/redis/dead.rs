@@ -4,11 +4,12 @@ use bytes::Bytes;
 use redis::Value;
 
 use super::Shared;
+use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use crate::codec::{decode_body, decode_dead};
 use crate::error::{Error, Result};
-use crate::limits::CALL_BYTES_MAX;
+use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::store::{Dead, DeadCursor, DeadPage};
 use crate::time::Timestamp;
@@ -38,6 +39,7 @@ impl Shared {
     }
 
     pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.pair(pair);
         let wake = self.keys.partition(&pair.topic, pair.partition).wake;
         let places = [&keys.dead_zset, &keys.dead_hash, &keys.zset, &keys.hash, &keys.attempts, &wake];
@@ -50,6 +52,7 @@ impl Shared {
     }
 
     pub(super) async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.pair(pair);
         let mut call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
         for id in ids {

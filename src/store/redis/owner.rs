@@ -169,6 +169,7 @@ impl Owner for RedisOwner {
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        check_ids(settlement.len(), CALL_IDS_MAX)?;
         let keys = &self.keys;
         let keys =
             [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &self.seen];
@@ -178,10 +179,8 @@ impl Owner for RedisOwner {
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
-        if charges.is_empty() {
-            return Ok(());
-        }
-        let keys = [self.keys.reservations.as_str(), self.keys.attempts.as_str()];
+        check_ids(charges.len(), CALL_IDS_MAX)?;
+        let keys = [&self.keys.reservations, &self.keys.attempts, &self.keys.hash].map(String::as_str);
         let mut call = self.chained(&SCRIPTS.start, &keys);
         for charge in charges {
             call = call.arg(charge.id.as_str()).arg(charge.attempts);
@@ -195,8 +194,20 @@ impl Owner for RedisOwner {
             .arg(self.epoch.to_string())
             .arg(format!("{}.-/0/", self.epoch.number()))
             .arg(self.shared.time_override());
-        self.shared.connection.eval(&call).await.map(drop)
+        match self.shared.ask(&call).await?.0.as_str() {
+            "OK" => Ok(()),
+            _ => Err(self.lost()),
+        }
     }
+}
+
+/// # Errors
+/// `Bug` for more ids than one call may have.
+pub(super) fn check_ids(count: usize, most: usize) -> Result<()> {
+    if count > most {
+        return Err(Error::bug(format!("a call with {count} message ids, at most {most} are allowed")));
+    }
+    Ok(())
 }
 
 /// The microsecond at the end of an owner line.

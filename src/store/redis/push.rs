@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::owner::check_ids;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms, topics};
 use crate::clock::Clock;
@@ -32,9 +33,7 @@ impl Shared {
         kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        if messages.len() > CALL_IDS_MAX {
-            return Err(Error::bug(format!("{} messages in one push", messages.len())));
-        }
+        check_ids(messages.len(), CALL_IDS_MAX)?;
         // A script cannot tell equal ids of one call apart from repeats, so they are told apart here.
         let mut ids: HashSet<&MessageId> = HashSet::with_capacity(messages.len());
         let firsts: Vec<bool> = messages.iter().map(|message| ids.insert(&message.id)).collect();

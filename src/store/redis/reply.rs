@@ -54,9 +54,9 @@ impl Reply {
         }
     }
 
-    /// A text that may be missing.
+    /// A text that may be missing or empty.
     pub(super) fn maybe_text(&mut self) -> Result<Option<String>> {
-        maybe_text(self.value()?)
+        Ok(maybe_text(self.value()?)?.filter(|text| !text.is_empty()))
     }
 
     pub(super) fn list(&mut self) -> Result<Reply> {

@@ -86,7 +86,9 @@ impl Shared {
     /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it.
     pub(super) async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let key = self.keys.topic(&descriptor.topic);
-        let Some(there) = self.descriptor(&key).await? else { return Ok(()) };
+        // Who still means an older topic of this name deletes nothing of the new one.
+        let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
+        let Some(there) = there else { return Ok(()) };
         let tombstone = if there.deleted {
             there
         } else {

@@ -24,15 +24,14 @@ macro_rules! contract {
                 }
             )* })*
         }
-        // TODO: enabled when store::redis is merged.
-        // mod redis {
-        //     $(mod $part { $(
-        //         #[tokio::test]
-        //         async fn $story() -> dwell::error::Result<()> {
-        //             crate::conformance::$part::$story(crate::support::World::redis().await?).await
-        //         }
-        //     )* })*
-        // }
+        mod redis {
+            $(mod $part { $(
+                #[tokio::test]
+                async fn $story() -> dwell::error::Result<()> {
+                    crate::conformance::$part::$story(crate::support::World::redis().await?).await
+                }
+            )* })*
+        }
     };
 }
 

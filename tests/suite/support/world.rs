@@ -6,13 +6,16 @@ use std::time::Duration;
 use dwell::clock::{Clock, Manual};
 use dwell::error::Result;
 use dwell::message::{GroupName, TopicName};
+use dwell::metrics::Metrics;
 use dwell::store::Store;
 use dwell::store::embedded::Embedded;
+use dwell::store::redis::{Redis, RedisOptions};
 use dwell::tasks::Tasks;
 use dwell::time::Timestamp;
 use dwell::topic::{Descriptor, Settings};
 use tempfile::TempDir;
 
+use super::redis::RedisServer;
 use super::{TestTopic, failed};
 
 /// When every story begins.
@@ -35,13 +38,14 @@ impl World {
         Ok(World::of(Arc::new(store), time, vec![Box::new(dir)]))
     }
 
-    // TODO: enabled when store::redis is merged; needs `super::redis::RedisServer` and `Redis`.
-    // pub(crate) async fn redis() -> Result<World> {
-    //     let server = RedisServer::start().await?;
-    //     let time = Manual::at(START);
-    //     let store = Redis::connect(&server.url(), "dwell", Clock::Manual(time.clone())).await?;
-    //     Ok(World::of(Arc::new(store), time, vec![Box::new(server)]))
-    // }
+    /// A world with a redis-server of its own.
+    pub(crate) async fn redis() -> Result<World> {
+        let server = RedisServer::start().await?;
+        let time = Manual::at(START);
+        let options = RedisOptions::new(server.url());
+        let store = Redis::connect(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
+        Ok(World::of(Arc::new(store), time, vec![Box::new(server)]))
+    }
 
     fn of(store: Arc<dyn Store>, time: Manual, needs: Vec<Box<dyn Send + Sync>>) -> World {
         let background = Tasks::new();

@@ -3,7 +3,7 @@
 --   ARGV[1] epoch   ARGV[2] ids at most   ARGV[3] time override, us, or ''
 -- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place} or {'STALE', now us}.
 -- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
--- acked. The field shrinks in the same call that moves its ids, so a repeat finds only what is left.
+-- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left.
 local now_us = time_us(ARGV[3])
 local answer = string.format('%.0f', now_us)
 local line = redis.call('HGET', KEYS[1], '@')
@@ -13,13 +13,13 @@ local own = ARGV[1] .. '.'
 local left, moved = tonumber(ARGV[2]), 0
 
 local function move(id)
-  if redis.call('HEXISTS', KEYS[3], id) == 1 then
-    local charged = redis.call('HGET', KEYS[4], id)
-    redis.call('ZADD', KEYS[2], 'NX', now, id)
-    redis.call('HSET', KEYS[4], id, (charged and string.match(charged, '^%d+') or '1') .. ' ' .. now)
-    moved = moved + 1
-  else
+  if redis.call('HEXISTS', KEYS[3], id) == 0 then
     redis.call('HDEL', KEYS[4], id)
+  elseif redis.call('ZADD', KEYS[2], 'NX', now, id) == 1 then
+    local charged = redis.call('HGET', KEYS[4], id)
+    charged = math.max(1, tonumber(charged and string.match(charged, '^%d+') or 1))
+    redis.call('HSET', KEYS[4], id, charged .. ' ' .. now)
+    moved = moved + 1
   end
 end
 

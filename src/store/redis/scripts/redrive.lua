@@ -12,11 +12,9 @@ for i = 2, #ARGV do
   answers[i + 1] = value and 1 or 0
   if value then
     local record = struct.unpack('>I4', value)
-    local body = string.sub(value, 5 + record)
-    local due = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
-    redis.call('HSET', KEYS[4], id, due .. string.sub(body, 9))
+    redis.call('HSET', KEYS[4], id, string.sub(value, 5 + record))
     redis.call('ZADD', KEYS[3], now, id)
-    redis.call('HDEL', KEYS[5], id)
+    redis.call('HSET', KEYS[5], id, '0 ' .. now)
     redis.call('HDEL', KEYS[2], id)
     redis.call('ZREM', KEYS[1], id)
     moved = true

@@ -1,14 +1,14 @@
 -- release: gives a lease up.
 --   KEYS[1] T:<group>:lease   KEYS[2] T:<group>:r   KEYS[3] T:wake
 --   ARGV[1] member   ARGV[2] epoch   ARGV[3] line that nobody holds, without stamp   ARGV[4] time override, us, or ''
--- Returns {'OK', now us}. With another epoch in place nothing changes, so a repeat or a late copy does nothing.
+-- Returns {'OK', now us} or {'STALE', now us}. A repeat finds the line that nobody holds; a late copy finds another epoch.
 local answer = string.format('%.0f', time_us(ARGV[4]))
-local line = redis.call('HGET', KEYS[2], '@')
-if line and string.match(line, '^[^/]*') == ARGV[2] then
-  redis.call('HSET', KEYS[2], '@', ARGV[3] .. answer)
-  if redis.call('GET', KEYS[1]) == ARGV[1] then
-    redis.call('DEL', KEYS[1])
-    redis.call('PUBLISH', KEYS[3], 'released')
-  end
+local line = redis.call('HGET', KEYS[2], '@') or ''
+if string.sub(line, 1, #ARGV[3]) == ARGV[3] then return {'OK', answer} end
+if string.match(line, '^[^/]*') ~= ARGV[2] then return {'STALE', answer} end
+redis.call('HSET', KEYS[2], '@', ARGV[3] .. answer)
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('DEL', KEYS[1])
+  redis.call('PUBLISH', KEYS[3], 'released')
 end
 return {'OK', answer}
