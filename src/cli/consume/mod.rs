@@ -222,7 +222,8 @@ impl Tally {
             match verdict.status.as_str() {
                 // Pending: the decision stands and the broker repeats it.
                 "acked" | "pending" => self.acked += 1,
-                "nacked" => self.nacked += 1,
+                // Buried: that was its last attempt.
+                "nacked" | "buried" => self.nacked += 1,
                 status => {
                     output::note(format_args!("{} is {status}: the message may come again", verdict.receipt));
                     continue;

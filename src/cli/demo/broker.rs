@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::config::{Config, RedisUrl, Sources};
@@ -11,6 +12,9 @@ use crate::server::{Server, ServerOptions, StoreOptions};
 
 /// How long one call to Redis may take.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a demo that is interrupted waits for deliveries that nobody will settle any more.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running broker, and the directory that goes when it ends.
 pub(super) struct DemoBroker {
@@ -39,7 +43,8 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
     // The defaults, and nothing from the environment: every demo is the same.
     let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];
     let config = Config::load(&Sources { env, ..Sources::default() })?;
-    let options = ServerOptions::new(Listen::ephemeral(), store, config.broker_options());
+    let how = broker::Options { drain_timeout: DRAIN_TIMEOUT, ..config.broker_options() };
+    let options = ServerOptions::new(Listen::ephemeral(), store, how);
     Ok(DemoBroker { server: Server::start(options).await?, redis_prefix, _dir: dir })
 }
 

@@ -100,11 +100,18 @@ impl Ledger {
     /// Notes what a settlement was answered with.
     pub(super) fn settled(&mut self, id: &str, wanted: &str, status: &str) {
         // Pending is a promise to do it; whether it was kept shows at the end, when nothing may be left.
-        if status != wanted && status != "pending" {
-            self.refused.push(format!("{id} {status}"));
-        } else if let Some(life) = self.lives.get_mut(id) {
-            life.acked = wanted == "acked";
-            life.given_up = wanted == "nacked" && life.seen.last().is_some_and(|seen| seen.nacked.is_none());
+        let expected = match status {
+            "acked" | "nacked" => status == wanted,
+            // What the nack of a last attempt comes to.
+            "buried" => wanted == "nacked",
+            other => other == "pending",
+        };
+        match self.lives.get_mut(id) {
+            Some(life) if expected => {
+                life.acked = wanted == "acked";
+                life.given_up = !life.acked && life.seen.last().is_some_and(|seen| seen.nacked.is_none());
+            }
+            _ => self.refused.push(format!("{id} {status}")),
         }
     }
 
