@@ -86,6 +86,11 @@ impl Broker {
         self.metrics.clone()
     }
 
+    /// Who this process is to other members.
+    pub fn member(&self) -> &MemberId {
+        self.keeper.member()
+    }
+
     /// Waits for deliveries. Empty when `wait` ends or the broker stops.
     ///
     /// # Errors

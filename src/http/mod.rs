@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
@@ -159,8 +158,6 @@ fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        // Bodies are limited where they are read, each by its own limit.
-        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::count))

@@ -3,5 +3,11 @@
 mod support;
 
 mod conformance;
+mod embedded;
+mod random_ops;
+mod volume;
+mod crash_embedded;
+mod ownership_model;
+mod delivery;
 mod http;
 mod tidy_protocol;

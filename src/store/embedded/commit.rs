@@ -5,6 +5,7 @@
 //! answers them all. While it does, the next ones gather: the slower the disk, the larger the group.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use std::thread::JoinHandle;
 use sled::Db;
 use tokio::sync::oneshot;
 
+use super::tail::Tail;
 use crate::error::{Error, Result};
 
 type Waiter = oneshot::Sender<Result<()>>;
@@ -30,12 +32,12 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Starts the thread for an open store. # Errors: `Unavailable` when its file or a thread cannot be had.
-    pub(super) fn start(db: Db, dir: &Path) -> Result<Committer> {
+    pub(super) fn start(db: Db, tail: Tail, dir: &Path) -> Result<Committer> {
         let path = dir.join("db");
         let file = File::open(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
         let (waiters, arrivals) = channel();
         let failed = Arc::new(OnceLock::new());
-        let disk = Disk { db, file, place: dir.display().to_string(), failed: failed.clone() };
+        let mut disk = Disk { db, file, tail, place: dir.display().to_string(), failed: failed.clone() };
         let thread = std::thread::Builder::new()
             .name("dwell-committer".into())
             .spawn(move || disk.run(&arrivals))
@@ -81,12 +83,13 @@ impl Drop for Committer {
 struct Disk {
     db: Db,
     file: File,
+    tail: Tail,
     place: String,
     failed: Arc<OnceLock<Error>>,
 }
 
 impl Disk {
-    fn run(self, arrivals: &Receiver<Waiter>) {
+    fn run(&mut self, arrivals: &Receiver<Waiter>) {
         while let Ok(first) = arrivals.recv() {
             let group: Vec<Waiter> = std::iter::once(first).chain(arrivals.try_iter()).collect();
             let outcome = self.sync();
@@ -97,14 +100,19 @@ impl Disk {
         }
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&mut self) -> Result<()> {
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
         }
-        let flushed = self.db.flush().map_err(|error| error.to_string());
-        let synced = flushed.and_then(|_| self.file.sync_data().map_err(|error| error.to_string()));
         // After a failed fsync the kernel may have dropped the pages: trying again would be a false success.
-        synced.map_err(|why| self.failed.get_or_init(|| failure(&self.place, &why)).clone())
+        self.write().map_err(|why| self.failed.get_or_init(|| failure(&self.place, &why.to_string())).clone())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.tail.begin(&self.db).map_err(io::Error::other)?;
+        self.db.flush().map_err(io::Error::other)?;
+        self.file.sync_data()?;
+        self.tail.end()
     }
 }
 

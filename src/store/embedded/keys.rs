@@ -179,6 +179,13 @@ pub(super) fn version() -> Vec<u8> {
     key
 }
 
+/// The key of the number of the last commit.
+pub(super) fn commits() -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'C');
+    key
+}
+
 /// The key of a topic's record; without a name, the beginning of them all.
 pub(super) fn topic(name: &str) -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();

@@ -23,6 +23,7 @@ mod pair;
 mod push;
 mod scan;
 mod settle;
+mod tail;
 mod topics;
 mod zset;
 
@@ -70,12 +71,14 @@ impl Embedded {
     /// `Conflict` when another process uses the directory, `Unavailable` when the disk does not let it be opened, and
     /// `Corrupt` when it cannot be read; the detail says what to do.
     pub fn open(dir: &Path, clock: Clock) -> Result<Embedded> {
-        let tree = open::open(dir)?;
-        let topics = Topics::load(&tree)?;
-        scan::count(&tree, &topics)?;
-        let committer = Committer::start(tree.clone(), dir)?;
-        let (clock, wakes, topics) = (StoreClock::new(clock), Wakes::default(), RwLock::new(topics));
-        Ok(Embedded { inner: Arc::new(Inner { tree, dir: dir.to_owned(), clock, wakes, committer, topics }) })
+        open::guarded(dir, || {
+            let (tree, tail) = open::open(dir)?;
+            let topics = Topics::load(&tree)?;
+            scan::count(&tree, &topics)?;
+            let committer = Committer::start(tree.clone(), tail, dir)?;
+            let (clock, wakes, topics) = (StoreClock::new(clock), Wakes::default(), RwLock::new(topics));
+            Ok(Embedded { inner: Arc::new(Inner { tree, dir: dir.to_owned(), clock, wakes, committer, topics }) })
+        })
     }
 }
 

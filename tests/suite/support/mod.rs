@@ -1,6 +1,7 @@
 //! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
 
 mod redis;
+mod running;
 mod topic;
 mod world;
 
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 
+pub(crate) use self::running::Running;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
-pub(crate) use self::world::World;
+pub(crate) use self::world::{World, scratch};
 
 /// Asks again and again until the answer is there. Only for what runs on real time: another process, or Redis' expiry.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {

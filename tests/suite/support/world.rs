@@ -1,22 +1,23 @@
 //! A store with a clock that only the story moves.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::clock::{Clock, Manual};
-use dwell::error::Result;
+use dwell::error::{Error, Result};
 use dwell::message::{GroupName, TopicName};
 use dwell::metrics::Metrics;
-use dwell::store::Store;
 use dwell::store::embedded::Embedded;
 use dwell::store::redis::{Redis, RedisOptions};
+use dwell::store::{Acquired, MemberId, Owner, Store};
 use dwell::tasks::Tasks;
 use dwell::time::Timestamp;
-use dwell::topic::{Descriptor, Settings};
+use dwell::topic::{Descriptor, Pair, Settings};
 use tempfile::TempDir;
 
 use super::redis::RedisServer;
-use super::{TestTopic, failed};
+use super::{LEASE, TestTopic, eventually, failed};
 
 /// When every story begins.
 const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
@@ -25,17 +26,35 @@ const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) time: Manual,
-    background: Tasks,
-    _needs: Vec<Box<dyn Send + Sync>>,
+    background: Background,
+    needs: Needs,
+}
+
+/// Stops what the store does in the background when the world ends.
+struct Background(Tasks);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.stopping().cancel();
+    }
+}
+
+/// What a store needs to live.
+enum Needs {
+    Dir(TempDir),
+    /// Its data stays while it lives.
+    Server(#[expect(dead_code, reason = "it only has to live")] RedisServer),
 }
 
 impl World {
     /// A world with an embedded store in a scratch directory.
     pub(crate) async fn embedded() -> Result<World> {
-        let dir = scratch()?;
-        let time = Manual::at(START);
+        World::embedded_in(scratch()?, Manual::at(START))
+    }
+
+    fn embedded_in(dir: TempDir, time: Manual) -> Result<World> {
         let store = Embedded::open(dir.path(), Clock::Manual(time.clone()))?;
-        Ok(World::of(Arc::new(store), time, vec![Box::new(dir)]))
+        Ok(World::of(Arc::new(store), time, Needs::Dir(dir)))
     }
 
     /// A world with a redis-server of its own.
@@ -44,14 +63,57 @@ impl World {
         let time = Manual::at(START);
         let options = RedisOptions::new(server.url());
         let store = Redis::connect(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
-        Ok(World::of(Arc::new(store), time, vec![Box::new(server)]))
+        Ok(World::of(Arc::new(store), time, Needs::Server(server)))
     }
 
-    fn of(store: Arc<dyn Store>, time: Manual, needs: Vec<Box<dyn Send + Sync>>) -> World {
-        let background = Tasks::new();
-        let (run, stop) = (store.clone(), background.stopping());
-        background.start(async move { run.run(stop).await });
-        World { store, time, background, _needs: needs }
+    fn of(store: Arc<dyn Store>, time: Manual, needs: Needs) -> World {
+        let background = Background(Tasks::new());
+        let (run, stop) = (store.clone(), background.0.stopping());
+        background.0.start(async move { run.run(stop).await });
+        World { store, time, background, needs }
+    }
+
+    /// Closes the store and opens it again. Every owner, and every topic of the story, must be gone.
+    pub(crate) async fn reopened(self) -> Result<World> {
+        Ok(self.reopened_after(|_| Ok(())).await?.0)
+    }
+
+    /// Closes the store, looks into its directory, and opens it again.
+    pub(crate) async fn reopened_after<T>(self, look: impl FnOnce(&Path) -> Result<T>) -> Result<(World, T)> {
+        let World { store, time, background, needs } = self;
+        let Needs::Dir(dir) = needs else { return Err(Error::bug("only the embedded store is opened again")) };
+        background.0.stop().await;
+        store.close().await?;
+        drop(store);
+        released(dir.path()).await?;
+        let seen = look(dir.path())?;
+        Ok((World::embedded_in(dir, time)?, seen))
+    }
+
+    /// Lets everything run that can, until all of it waits for the clock or for someone else.
+    pub(crate) async fn settled(&self) {
+        // Real stores answer over real sockets and disks, so this is a bounded number of turns, not a proof.
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        let _ = self.store.ping().await;
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Asks until it is true.
+    pub(crate) async fn until(&self, what: &str, ask: impl AsyncFn() -> Result<bool>) -> Result<()> {
+        eventually(what, async || Ok(ask().await?.then_some(()))).await
+    }
+
+    /// Takes a pair from a member that is alive, as its lapsed lease would let someone do.
+    pub(crate) async fn steal(&self, pair: &Pair, from: &MemberId) -> Result<Box<dyn Owner>> {
+        let generation = self.store.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
+        match self.store.acquire(pair, from, LEASE, generation).await? {
+            Acquired::Owned(owner) => Ok(owner),
+            held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
+        }
     }
 
     /// Moves the clock.
@@ -74,15 +136,20 @@ impl World {
         let settings = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
         let mut wanted = Descriptor::new(TopicName::new(name)?, settings);
         wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
-        let descriptor = self.store.create(&wanted).await?;
-        Ok(TestTopic { store: self.store.clone(), time: self.time.clone(), descriptor })
+        Ok(self.existing(self.store.create(&wanted).await?))
+    }
+
+    /// A topic that exists.
+    pub(crate) fn existing(&self, descriptor: Descriptor) -> TestTopic {
+        TestTopic { store: self.store.clone(), time: self.time.clone(), descriptor }
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        self.background.stopping().cancel();
-    }
+/// Waits until nobody has the store's directory: sled's threads let go of it a moment after the store.
+async fn released(dir: &Path) -> Result<()> {
+    let file = std::fs::File::open(dir.join("db")).map_err(failed("the file of the store"))?;
+    let lock = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    eventually("the store is released", async || Ok(lock().ok())).await
 }
 
 /// A directory that is removed when dropped.

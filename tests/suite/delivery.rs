@@ -1,0 +1,455 @@
+//! Deliveries end to end below HTTP: a broker over a real store, with a clock that only the story moves.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::codec::DeadReason;
+use dwell::dispatch::{Decision, Delivery, Verdict};
+use dwell::error::{Error, Kind, Result};
+use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::retry::{Backoff, Step};
+use dwell::store::State;
+use dwell::topic::Settings;
+use futures_util::future::{join, try_join_all};
+
+use crate::support::{Running, World, kind_of};
+
+/// Makes a test of every story for every store.
+macro_rules! stories {
+    ($($story:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $story() -> dwell::error::Result<()> {
+                super::$story(crate::support::World::embedded().await?).await
+            })*
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $story() -> dwell::error::Result<()> {
+                super::$story(crate::support::World::redis().await?).await
+            })*
+        }
+    };
+}
+
+stories! {
+    a_message_comes_when_it_is_due_and_not_before, a_message_that_is_earlier_than_the_head_comes_first,
+    the_first_decision_stands, garbage_is_an_unknown_receipt, a_nack_comes_again_after_its_delay,
+    a_nack_without_delay_climbs_the_ladder, a_delivery_that_is_not_settled_comes_again,
+    an_extended_delivery_has_more_time, a_poison_message_dies_with_its_last_error,
+    a_buried_message_is_dead_at_once_and_can_be_redriven, what_nobody_took_goes_back_without_a_charge,
+    a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_consumer_that_waits_in_vain_gets_nothing,
+    fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
+    a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
+    a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
+}
+
+const ORDERS: &str = "orders";
+
+fn orders() -> Result<(TopicName, GroupName)> {
+    Ok((TopicName::new(ORDERS)?, GroupName::standard()))
+}
+
+fn message(id: &str, delay: Duration) -> Result<NewMessage> {
+    let mut message = NewMessage::new(id.to_owned());
+    message.id = Some(MessageId::new(id)?);
+    message.due = Due::In(delay);
+    Ok(message)
+}
+
+/// Short words for what a producer and a consumer of the topic `orders` do.
+struct Shop {
+    broker: Broker,
+    running: Running,
+}
+
+impl Shop {
+    async fn open(world: &World, settings: Settings) -> Result<Shop> {
+        let running = Running::start(world, Options { topic_defaults: settings, ..Options::default() })?;
+        Ok(Shop { broker: running.broker.clone(), running })
+    }
+
+    async fn push(&self, id: &str, delay_ms: u64) -> Result<()> {
+        self.broker.push(&orders()?.0, message(id, Duration::from_millis(delay_ms))?).await.map(drop)
+    }
+
+    async fn reserve(&self, max: usize) -> Result<Vec<Delivery>> {
+        let (topic, group) = orders()?;
+        let request = ReserveRequest { max, wait: Duration::from_secs(60), visibility_timeout: None };
+        self.broker.reserve(&topic, &group, request).await
+    }
+
+    /// The only message there is.
+    async fn one(&self) -> Result<Delivery> {
+        let mut deliveries = self.reserve(10).await?;
+        assert_eq!(deliveries.len(), 1, "{deliveries:?}");
+        deliveries.pop().ok_or_else(|| Error::bug("no delivery"))
+    }
+
+    async fn settle(&self, delivery: &Delivery, decision: Decision) -> Result<Verdict> {
+        let (topic, group) = orders()?;
+        let verdicts = self.broker.settle(&topic, &group, vec![(delivery.receipt.to_string(), decision)]).await?;
+        Ok(verdicts[0])
+    }
+
+    async fn state(&self, id: &str) -> Result<Option<(State, u32)>> {
+        let (topic, group) = orders()?;
+        match self.broker.peek(&topic, &group, &MessageId::new(id)?, None).await {
+            Ok((_, peeked)) => Ok(Some((peeked.state, peeked.attempts))),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn nack(delay_ms: u64, reason: &str) -> Decision {
+    Decision::Nack { delay: Some(Duration::from_millis(delay_ms)), reason: Some(reason.to_owned()) }
+}
+
+async fn a_message_comes_when_it_is_due_and_not_before(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("close", 1_800_000).await?;
+    let due_at = world.now().plus(Duration::from_millis(1_800_000));
+    // Time passes in steps while the consumer waits, the last of them to one millisecond before the due time.
+    let consumer = async {
+        loop {
+            if let Some(delivery) = shop.reserve(10).await?.pop() {
+                return Ok::<_, Error>((delivery, world.now()));
+            }
+        }
+    };
+    let time = async {
+        for step in [1_000_000, 799_999, 1] {
+            world.pass(step);
+            world.settled().await;
+        }
+    };
+    let (delivered, ()) = join(consumer, time).await;
+    let (delivery, at) = delivered?;
+    assert_eq!((delivery.message.due_at, at, delivery.lateness), (due_at, due_at, Duration::ZERO));
+    assert_eq!((delivery.attempt, delivery.message.envelope.payload.as_ref()), (1, b"close".as_slice()));
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
+    assert_eq!(shop.state("close").await?, None);
+    Ok(())
+}
+
+async fn a_message_that_is_earlier_than_the_head_comes_first(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("late", 3_600_000).await?;
+    let push = async {
+        world.settled().await;
+        shop.push("early", 0).await
+    };
+    let (delivery, pushed) = join(shop.one(), push).await;
+    pushed?;
+    assert_eq!(delivery?.message.id.as_str(), "early");
+    Ok(())
+}
+
+async fn the_first_decision_stands(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("a", 0).await?;
+    let delivery = shop.one().await?;
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&delivery, nack(0, "no")).await?, Verdict::Stale);
+    assert_eq!(shop.state("a").await?, None);
+    Ok(())
+}
+
+async fn garbage_is_an_unknown_receipt(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("a", 0).await?;
+    let (topic, group) = orders()?;
+    let acks = ["", "nonsense", "9999.1.abc.0"].map(|receipt| (receipt.to_owned(), Decision::Ack)).to_vec();
+    // Before and after this process consumes for the group.
+    assert_eq!(shop.broker.settle(&topic, &group, acks[..2].to_vec()).await?, [Verdict::Unknown; 2]);
+    shop.one().await?;
+    assert_eq!(shop.broker.settle(&topic, &group, acks).await?, [Verdict::Unknown; 3]);
+    Ok(())
+}
+
+async fn a_nack_comes_again_after_its_delay(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("a", 0).await?;
+    let first = shop.one().await?;
+    assert_eq!(shop.settle(&first, nack(5_000, "busy")).await?, Verdict::Nacked);
+    assert_eq!(shop.state("a").await?, Some((State::Scheduled, 1)));
+    world.pass(5_000);
+    let second = shop.one().await?;
+    assert_eq!((second.attempt, second.lateness), (2, Duration::ZERO));
+    assert_ne!(second.receipt, first.receipt);
+    assert_eq!(shop.settle(&first, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&second, Decision::Ack).await?, Verdict::Acked);
+    Ok(())
+}
+
+async fn a_nack_without_delay_climbs_the_ladder(world: World) -> Result<()> {
+    let steps = [1_000, 60_000].map(|ms| Step(Duration::from_millis(ms))).to_vec();
+    let settings = Settings { backoff: Backoff::Ladder { steps }, ..Settings::default() };
+    let shop = Shop::open(&world, settings).await?;
+    shop.push("a", 0).await?;
+    for (attempt, delay_ms) in [(1, 1_000), (2, 60_000), (3, 60_000)] {
+        let delivery = shop.one().await?;
+        assert_eq!(delivery.attempt, attempt);
+        shop.settle(&delivery, Decision::Nack { delay: None, reason: None }).await?;
+        let (_, peeked) = shop.broker.peek(&orders()?.0, &orders()?.1, &delivery.message.id, None).await?;
+        assert_eq!(peeked.next_at, Some(world.now().plus(Duration::from_millis(delay_ms))));
+        world.pass(delay_ms);
+    }
+    Ok(())
+}
+
+fn impatient() -> Settings {
+    let backoff = Backoff::Ladder { steps: vec![Step(Duration::ZERO)] };
+    Settings { visibility_timeout: Duration::from_secs(30), backoff, ..Settings::default() }
+}
+
+async fn a_delivery_that_is_not_settled_comes_again(world: World) -> Result<()> {
+    let shop = Shop::open(&world, impatient()).await?;
+    shop.push("a", 0).await?;
+    let first = shop.one().await?;
+    assert_eq!(first.deadline, world.now().plus(Duration::from_secs(30)));
+    world.pass(29_999);
+    assert_eq!(shop.state("a").await?, Some((State::InFlight, 0)));
+    world.pass(1);
+    let second = shop.one().await?;
+    assert_eq!(second.attempt, 2);
+    assert_eq!(shop.settle(&first, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&second, Decision::Ack).await?, Verdict::Acked);
+    Ok(())
+}
+
+async fn an_extended_delivery_has_more_time(world: World) -> Result<()> {
+    let shop = Shop::open(&world, impatient()).await?;
+    let (topic, group) = orders()?;
+    shop.push("a", 0).await?;
+    let delivery = shop.one().await?;
+    world.pass(20_000);
+    let receipts = [delivery.receipt.to_string()];
+    let extended = shop.broker.extend(&topic, &group, &receipts, Duration::from_secs(60)).await?;
+    assert_eq!(extended, [Verdict::Extended(world.now().plus(Duration::from_secs(60)))]);
+    world.pass(59_000);
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
+    let extended = shop.broker.extend(&topic, &group, &receipts, Duration::from_secs(60)).await?;
+    assert_eq!(extended, [Verdict::Stale]);
+    Ok(())
+}
+
+async fn a_poison_message_dies_with_its_last_error(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings { max_attempts: 3, ..impatient() }).await?;
+    let (topic, group) = orders()?;
+    shop.push("poison", 0).await?;
+    for attempt in 1..=2 {
+        let delivery = shop.one().await?;
+        assert_eq!(delivery.attempt, attempt);
+        assert_eq!(shop.settle(&delivery, nack(0, "cannot parse")).await?, Verdict::Nacked);
+    }
+    assert_eq!(shop.settle(&shop.one().await?, nack(0, "still cannot parse")).await?, Verdict::Buried);
+    let dead = shop.broker.dead(&topic, &group, None, 10).await?.dead;
+    assert_eq!(dead.len(), 1);
+    let record = &dead[0].1.record;
+    assert_eq!((record.reason, record.attempts), (DeadReason::MaxAttempts, 3));
+    assert_eq!(record.last_error.as_deref(), Some("still cannot parse"));
+    Ok(())
+}
+
+async fn a_buried_message_is_dead_at_once_and_can_be_redriven(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, group) = orders()?;
+    shop.push("a", 0).await?;
+    let decision = Decision::Bury { reason: Some("no such customer".to_owned()) };
+    assert_eq!(shop.settle(&shop.one().await?, decision).await?, Verdict::Buried);
+    assert_eq!(shop.broker.redrive(&topic, &group, None).await?, 1);
+    let again = shop.one().await?;
+    assert_eq!((again.message.id.as_str(), again.attempt), ("a", 1));
+    assert_eq!(shop.settle(&again, Decision::Bury { reason: None }).await?, Verdict::Buried);
+    assert_eq!(shop.broker.purge(&topic, &group, Some(&[MessageId::new("a")?])).await?, 1);
+    assert_eq!(shop.state("a").await?, None);
+    Ok(())
+}
+
+async fn what_nobody_took_goes_back_without_a_charge(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    for id in ["a", "b", "c"] {
+        shop.push(id, 0).await?;
+    }
+    let taken = shop.reserve(1).await?;
+    assert_eq!(shop.state("c").await?, Some((State::InFlight, 0)));
+    // More than a second without a consumer.
+    world.pass(1_500);
+    world.until("the prefetch is given back", async || Ok(shop.state("c").await? == Some((State::Ready, 0)))).await?;
+    assert_eq!(shop.state(taken[0].message.id.as_str()).await?, Some((State::InFlight, 0)));
+    assert!(shop.reserve(10).await?.iter().all(|delivery| delivery.attempt == 1));
+    Ok(())
+}
+
+async fn a_stop_gives_everything_back(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    for id in ["a", "b", "c"] {
+        shop.push(id, 0).await?;
+    }
+    let taken = shop.reserve(1).await?;
+    // The stop waits for the delivery that is out, and lets it be acked.
+    let ack = async {
+        world.settled().await;
+        shop.settle(&taken[0], Decision::Ack).await
+    };
+    let ((), verdict) = join(shop.running.stop(), ack).await;
+    assert_eq!(verdict?, Verdict::Acked);
+    assert_eq!(kind_of(shop.reserve(1).await), Some(Kind::Unavailable));
+    // Another process has them at once, each for the first time.
+    let next = Shop::open(&world, Settings::default()).await?;
+    let rest = next.reserve(10).await?;
+    assert_eq!(
+        rest.iter().map(|delivery| (delivery.message.id.as_str(), delivery.attempt)).collect::<Vec<_>>(),
+        [("b", 1), ("c", 1)]
+    );
+    Ok(())
+}
+
+async fn an_expired_message_is_not_delivered(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let mut short = message("short", Duration::from_secs(1))?;
+    short.ttl = Some(Duration::from_secs(5));
+    shop.broker.push(&orders()?.0, short).await?;
+    shop.push("long", 1_000).await?;
+    world.pass(6_000);
+    assert_eq!(shop.one().await?.message.id.as_str(), "long");
+    world.until("the expired message is gone", async || Ok(shop.state("short").await?.is_none())).await
+}
+
+async fn a_consumer_that_waits_in_vain_gets_nothing(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("later", 3_600_000).await?;
+    let time = async {
+        world.settled().await;
+        world.pass(60_000);
+    };
+    let (deliveries, ()) = join(shop.reserve(1), time).await;
+    assert_eq!(deliveries?, []);
+    Ok(())
+}
+
+async fn fifty_consumers_share_without_overlap(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let ids: Vec<String> = (0..1_000).map(|n| format!("m{n}")).collect();
+    let batch = ids.iter().map(|id| message(id, Duration::ZERO)).collect::<Result<_>>()?;
+    shop.broker.push_batch(&orders()?.0, batch).await?;
+    let consumer = async || {
+        let mut got = Vec::new();
+        for _ in 0..20 {
+            let delivery = shop.reserve(1).await?.pop().ok_or_else(|| Error::bug("a consumer got nothing"))?;
+            assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
+            got.push(delivery.message.id);
+        }
+        Ok::<_, Error>(got)
+    };
+    let got = try_join_all((0..50).map(|_| consumer())).await?;
+    let distinct: HashSet<_> = got.into_iter().flatten().collect();
+    assert_eq!(distinct.len(), ids.len());
+    Ok(())
+}
+
+async fn a_hundred_thousand_messages_arrive_once(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, group) = orders()?;
+    let count = 100_000;
+    for page in 0..count / 1_000 {
+        // Due at different times within ten minutes, in no order.
+        let delay = |n: u64| Duration::from_millis(n.wrapping_mul(7_919) % 600_000);
+        let batch = (page * 1_000..(page + 1) * 1_000).map(|n| message(&format!("m{n}"), delay(n)));
+        for outcome in shop.broker.push_batch(&topic, batch.collect::<Result<_>>()?).await? {
+            outcome?;
+        }
+    }
+    let mut seen = HashSet::new();
+    while (seen.len() as u64) < count {
+        let deliveries = shop.reserve(1_000).await?;
+        if deliveries.is_empty() {
+            continue;
+        }
+        let now = world.now();
+        assert!(deliveries.iter().all(|delivery| delivery.message.due_at <= now), "one came early");
+        let acks = deliveries.iter().map(|delivery| (delivery.receipt.to_string(), Decision::Ack)).collect();
+        assert!(shop.broker.settle(&topic, &group, acks).await?.iter().all(|verdict| *verdict == Verdict::Acked));
+        for delivery in deliveries {
+            assert!(seen.insert(delivery.message.id), "one came twice");
+        }
+        world.pass(60_000);
+    }
+    assert_eq!(shop.running.messages(&topic).await?, 0);
+    Ok(())
+}
+
+async fn a_stolen_pair_makes_receipts_stale(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    shop.push("a", 0).await?;
+    let delivery = shop.one().await?;
+    // The lease lapses, and someone else takes the pair and what is in flight with it.
+    let (topic, group) = orders()?;
+    let pair = shop.broker.topic(&topic).await?.pair(delivery.partition, &group);
+    world.steal(&pair, shop.broker.member()).await?.recover().await?;
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Stale);
+    let again = shop.one().await?;
+    assert_eq!((again.message.id.as_str(), again.attempt), ("a", 2));
+    Ok(())
+}
+
+async fn a_batch_is_all_checked_before_any_is_stored(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let mut wrong = message("b", Duration::ZERO)?;
+    wrong.max_attempts = Some(0);
+    let refused = shop.broker.push_batch(&orders()?.0, vec![message("a", Duration::ZERO)?, wrong]).await;
+    let error = refused.err().ok_or_else(|| Error::bug("a wrong batch was accepted"))?;
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.detail().starts_with("messages[1]: `max_attempts`"), "{error}");
+    assert_eq!(shop.broker.topics().await?, []);
+    Ok(())
+}
+
+async fn a_topic_is_not_made_when_that_is_off(world: World) -> Result<()> {
+    let running = Running::start(&world, Options { auto_create: false, ..Options::default() })?;
+    let pushed = running.broker.push(&orders()?.0, message("a", Duration::ZERO)?).await;
+    assert_eq!(kind_of(pushed), Some(Kind::NotFound));
+    assert_eq!(running.broker.topics().await?, []);
+    Ok(())
+}
+
+async fn a_topic_that_was_deleted_elsewhere_is_gone(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, _) = orders()?;
+    shop.push("a", 3_600_000).await?;
+    let elsewhere = Running::start(&world, Options::default())?;
+    elsewhere.broker.delete_topic(&topic).await?;
+    // The push finds out, and makes another topic of the same name.
+    shop.push("b", 0).await?;
+    assert_eq!(shop.one().await?.message.id.as_str(), "b");
+    assert_eq!(shop.state("a").await?, None);
+    Ok(())
+}
+
+async fn new_settings_take_effect(world: World) -> Result<()> {
+    let shop = Shop::open(&world, impatient()).await?;
+    let (topic, _) = orders()?;
+    shop.push("a", 0).await?;
+    let first = shop.one().await?;
+    shop.settle(&first, nack(0, "no")).await?;
+    shop.broker.declare(topic.clone(), Settings { max_attempts: 2, ..impatient() }).await?;
+    let more = Settings { partitions: std::num::NonZeroU16::MIN, ..impatient() };
+    assert_eq!(kind_of(shop.broker.declare(topic, more).await), Some(Kind::Conflict));
+    // A renewal brings the news.
+    for attempt in 2..10 {
+        world.pass(4_000);
+        let delivery = shop.one().await?;
+        assert_eq!(delivery.attempt, attempt);
+        if shop.settle(&delivery, nack(0, "no")).await? == Verdict::Buried {
+            return Ok(());
+        }
+    }
+    Err(Error::bug("the new limit of attempts never took effect"))
+}

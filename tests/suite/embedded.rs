@@ -1,0 +1,233 @@
+//! What only the embedded store promises: one process, one directory, and what a reopened one still knows.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::clock::Clock;
+use dwell::error::{Error, Kind, Result};
+use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::partition::Partition;
+use dwell::store::embedded::Embedded;
+use dwell::store::{PairStats, Pushed, Settlement, Store};
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+
+use crate::support::{LEASE, World, acks, buries, failed, ids, ids_of, kind_of, member, scratch, up_to};
+
+#[tokio::test]
+async fn a_directory_in_use_is_refused_with_a_clear_error() -> Result<()> {
+    let dir = scratch()?;
+    let _first = Embedded::open(dir.path(), Clock::System)?;
+    let second = Embedded::open(dir.path(), Clock::System).map(|_| ());
+    let error = second.err().ok_or_else(|| Error::bug("two stores in one directory"))?;
+    assert_eq!(error.kind(), Kind::Conflict);
+    assert!(error.detail().contains("another dwell uses") && error.detail().contains("--data-dir"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_closed_store_can_be_opened_again_at_once() -> Result<()> {
+    let mut world = World::embedded().await?;
+    for round in 0..50 {
+        world.topic("orders").await?.push(&round.to_string(), 0).await?;
+        world = world.reopened().await?;
+    }
+    assert_eq!(world.topic("orders").await?.stats().await?.ready, 50);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
+    let world = World::embedded().await?;
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    orders.push_many("m", 5).await?;
+    orders.push("later", 70).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(4)).await?;
+    let mut settlement = buries(taken.reservation, &["m000000"], &["m000002", "m000003"])?;
+    settlement.acked = ids(&["m000001"])?;
+    settlement.dedup_window = Duration::from_secs(60);
+    owner.settle(&settlement).await?;
+    let (before, epoch) = (orders.stats().await?, owner.epoch().number());
+    let descriptor = orders.descriptor.clone();
+    drop((owner, orders));
+
+    let world = world.reopened().await?;
+    assert_eq!(world.store.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
+    let orders = world.existing(descriptor);
+    assert_eq!(orders.stats().await?, PairStats { owner: None, ..before });
+    assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 5);
+    for id in ["m000000", "m000001", "m000002", "later"] {
+        assert_eq!(orders.push(id, 0).await?, Pushed::Duplicate, "{id}");
+    }
+    let mut owner = orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
+    assert!(owner.epoch().number() > epoch);
+    assert_eq!(orders.recover(&mut owner).await?, 2);
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["m000002", "m000003", "m000004"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_an_earlier_head_wakes() -> Result<()> {
+    let world = World::embedded().await?;
+    let orders = world.topic("orders").await?;
+    let notify = Arc::new(Notify::new());
+    let _wake = orders.store.wakes().subscribe(orders.descriptor.topic.clone(), Partition(0), notify.clone());
+    let woken = || notify.notified().now_or_never().is_some();
+    for (id, delay, wakes) in [("a", 100, true), ("a", 1, false), ("b", 100, false), ("c", 200, false), ("d", 99, true)]
+    {
+        orders.push(id, delay).await?;
+        assert_eq!(woken(), wakes, "{id}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
+    let world = World::embedded().await?;
+    let both = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    both.push("a", 0).await?;
+    let audit = both.pair_of("audit")?;
+    let mut auditor = both.acquire(&audit, &member("auditor"), LEASE).await?;
+    let mut wanted = both.descriptor.clone();
+    wanted.groups = vec![GroupName::standard()];
+    let mut wanted = world.store.update(&wanted).await?;
+    assert_eq!(kind_of(auditor.reserve(up_to(1)).await), Some(Kind::Stale));
+    wanted.groups = both.descriptor.groups.clone();
+    let again = world.existing(world.store.update(&wanted).await?);
+    assert_eq!(again.stats_of(&audit).await?, PairStats::default());
+    assert_eq!(again.stats().await?.ready, 1);
+    let descriptor = again.descriptor.clone();
+    drop((both, again, auditor));
+    let world = world.reopened().await?;
+    assert_eq!(world.existing(descriptor).stats_of(&audit).await?, PairStats::default());
+    Ok(())
+}
+
+/// sled never fsyncs the files that it makes for large leaves, so there must not be any.
+#[tokio::test]
+async fn nothing_large_leaves_the_file_that_is_synced() -> Result<()> {
+    let world = World::embedded().await?;
+    let orders = world.topic("orders").await?;
+    let long = |n: usize| format!("{n:0ID_BYTES_MAX$}");
+    let all = (0..CALL_IDS_MAX).map(|n| orders.message(&long(n), 0)).collect::<Result<Vec<_>>>()?;
+    orders.push_all(&all).await?;
+    for n in 0..20 {
+        let mut new = NewMessage::new(vec![n; PAYLOAD_BYTES_MAX]);
+        new.id = Some(MessageId::new(format!("large{n}"))?);
+        orders.push_all(&[new.accept(world.now())?]).await?;
+    }
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(CALL_IDS_MAX)).await?;
+    let taken = owner.reserve(up_to(CALL_IDS_MAX)).await?;
+    owner.settle(&buries(taken.reservation, &ids_of(&taken.messages)[..10], &ids_of(&taken.messages)[10..])?).await?;
+    owner = orders.owner().await?;
+    assert_eq!(orders.recover(&mut owner).await?, CALL_IDS_MAX + 10);
+    drop((orders, owner));
+    let blobs = |dir: &Path| Ok(std::fs::read_dir(dir.join("blobs")).map_err(failed("sled's blobs"))?.count());
+    assert_eq!(world.reopened_after(blobs).await?.1, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_settled_leaves_nothing_behind() -> Result<()> {
+    let world = World::embedded().await?;
+    world.topic("orders").await?.owner().await?;
+    let (mut world, empty) = world.reopened_after(entries).await?;
+    for _ in 0..3 {
+        let orders = world.topic("orders").await?;
+        let mut owner = orders.owner().await?;
+        orders.push_many("m", 100).await?;
+        let mut new = NewMessage::new(vec![7; PAYLOAD_BYTES_MAX]);
+        new.id = Some(MessageId::new("large")?);
+        orders.push_all(&[new.accept(world.now())?]).await?;
+        let taken = owner.reserve(up_to(101)).await?;
+        let all = ids_of(&taken.messages);
+        assert_eq!(all.len(), 101);
+        owner.settle(&buries(taken.reservation, &all[..50], &all[50..])?).await?;
+        owner.settle(&Settlement { remaining: vec![(taken.reservation, vec![])], ..acks(&all[50..])? }).await?;
+        orders.store.purge(&orders.pair(), &ids(&all[..50])?).await?;
+        drop((orders, owner));
+        let left;
+        (world, left) = world.reopened_after(entries).await?;
+        assert_eq!(left, empty);
+    }
+    Ok(())
+}
+
+/// Number of entries in sled's tree.
+fn entries(dir: &Path) -> Result<usize> {
+    let db = sled::open(dir).map_err(|error| Error::unavailable(error.to_string()))?;
+    Ok(db.len())
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_cut_short_is_finished_at_open() -> Result<()> {
+    let (world, empty) = World::embedded().await?.reopened_after(entries).await?;
+    let orders = world.topic("orders").await?;
+    orders.push_many("m", 5_000).await?;
+    // The caller goes away as soon as the topic is gone, while its messages are not.
+    let deletion = world.store.delete(&orders.descriptor).now_or_never();
+    assert!(deletion.is_none() && world.store.topics().await?.is_empty());
+    drop(orders);
+    let (world, left) = world.reopened_after(entries).await?;
+    assert!(left > 10_000, "{left}");
+    // What is left after the store was opened is the tombstone.
+    assert_eq!(world.reopened_after(entries).await?.1, empty + 1);
+    Ok(())
+}
+
+/// The files of a store that was closed with a thousand messages in it, by name.
+async fn files_of_a_store() -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let world = World::embedded().await?;
+    world.topic("orders").await?.push_many("m", 1_000).await?;
+    let read = |dir: &Path, name| Ok((name, std::fs::read(dir.join(name)).map_err(failed(name))?));
+    let read_all = |dir: &Path| ["db", "conf", "commits"].map(|name| read(dir, name)).into_iter().collect();
+    Ok(world.reopened_after(read_all).await?.1)
+}
+
+/// What comes of opening a store with such files: the number of its ready messages.
+async fn opened_with(files: &[(&str, Vec<u8>)]) -> Result<u64> {
+    let dir = scratch()?;
+    for (name, bytes) in files {
+        std::fs::write(dir.path().join(name), bytes).map_err(failed(name))?;
+    }
+    let store = Embedded::open(dir.path(), Clock::System)?;
+    let orders = store.topic(&TopicName::new("orders")?).await?.ok_or_else(|| Error::not_found("orders"))?;
+    Ok(store.stats(&[orders.pair(Partition(0), &GroupName::standard())]).await?[0].ready)
+}
+
+#[tokio::test]
+async fn a_damaged_store_never_opens_as_if_nothing_were_missing() -> Result<()> {
+    let whole = files_of_a_store().await?;
+    assert_eq!(opened_with(&whole).await?, 1_000);
+    let size = whole[0].1.len();
+    for part in 0..30 {
+        let mut damaged = whole.clone();
+        damaged[0].1[part * size / 30 + 100] ^= 1 << (part % 8);
+        match opened_with(&damaged).await {
+            Ok(messages) => assert_eq!(messages, 1_000, "flipped in part {part}"),
+            Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "flipped in part {part}: {error}"),
+        }
+    }
+    for end in [0, 1_000, size / 2] {
+        let mut cut = whole.clone();
+        cut[0].1.truncate(end);
+        assert_eq!(kind_of(opened_with(&cut).await), Some(Kind::Corrupt), "cut to {end} bytes");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
+    let mut files = files_of_a_store().await?;
+    let size = files[0].1.len();
+    files[0].1.truncate(size / 2);
+    let refused = opened_with(&files).await.err();
+    assert!(refused.is_some_and(|error| error.detail().contains("/commits accepts that")));
+    files.pop();
+    assert!(opened_with(&files).await? < 1_000);
+    Ok(())
+}

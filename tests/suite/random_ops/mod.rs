@@ -1,0 +1,276 @@
+//! Random operations against a real store and a model of it: every answer has to be the same.
+//!
+//! A failure prints its seed; `DWELL_SEED=<seed>` tells that story again.
+
+mod model;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dwell::codec::{DeadReason, DeadRecord};
+use dwell::error::{Error, Result};
+use dwell::message::MessageId;
+use dwell::store::{Buried, Charge, Owner, PairStats, Reservation, Retried, Returned, Settlement, State};
+use fastrand::Rng;
+
+use self::model::{Model, Place};
+use crate::support::{LEASE, TestTopic, World, member, up_to};
+
+const GROUPS: [&str; 2] = ["default", "audit"];
+const SEEDS: u64 = 25;
+const STEPS: usize = 200;
+
+#[tokio::test]
+async fn embedded() -> Result<()> {
+    for seed in seeds()? {
+        let told = Seed(seed);
+        play(World::embedded().await?, seed, true).await.map_err(|error| told.blame(error))?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn redis() -> Result<()> {
+    for seed in seeds()? {
+        let told = Seed(seed);
+        play(World::redis().await?, seed, false).await.map_err(|error| told.blame(error))?;
+    }
+    Ok(())
+}
+
+fn seeds() -> Result<Vec<u64>> {
+    match std::env::var("DWELL_SEED") {
+        Ok(seed) => Ok(vec![seed.parse().map_err(|error| Error::invalid("DWELL_SEED", error))?]),
+        Err(_) => Ok((0..SEEDS).map(|_| fastrand::u64(..)).collect()),
+    }
+}
+
+/// Names the seed when its story fails.
+struct Seed(u64);
+
+impl Seed {
+    fn blame(&self, error: Error) -> Error {
+        Error::new(error.kind(), format!("DWELL_SEED={}: {}", self.0, error.detail()))
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("DWELL_SEED={} tells this story again", self.0);
+        }
+    }
+}
+
+async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
+    let mut random = Rng::with_seed(seed);
+    let dedup_window = Duration::from_millis(random.u64(0..2) * 40);
+    let mut game = Game::new(world, random, dedup_window).await?;
+    for _ in 0..STEPS {
+        let group = game.random.usize(0..2);
+        match game.random.u8(0..100) {
+            0..22 => game.push().await?,
+            22..44 => game.reserve(group).await?,
+            44..62 => game.settle(group).await?,
+            62..67 => game.start(group).await?,
+            67..73 => game.take_over(group).await?,
+            73..75 if can_reopen => game = game.reopen().await?,
+            75..85 => game.one_millisecond_before_due(group).await?,
+            85..92 => game.pass(),
+            92..97 => game.take_dead(group, true).await?,
+            _ => game.take_dead(group, false).await?,
+        }
+        game.compare().await?;
+    }
+    Ok(())
+}
+
+/// The owner of one group, and what it holds unsettled: the reservation of each id and the time it was ready.
+struct Player {
+    owner: Box<dyn Owner>,
+    held: BTreeMap<MessageId, (Reservation, dwell::time::Timestamp, u32)>,
+}
+
+struct Game {
+    world: World,
+    topic: TestTopic,
+    players: Vec<Player>,
+    model: Model,
+    random: Rng,
+    dedup_window: Duration,
+}
+
+impl Game {
+    async fn new(world: World, random: Rng, dedup_window: Duration) -> Result<Game> {
+        let topic = world.topic_with_groups("orders", &GROUPS).await?;
+        let mut game = Game { world, topic, players: vec![], model: Model::default(), random, dedup_window };
+        game.acquire_all().await?;
+        Ok(game)
+    }
+
+    async fn acquire_all(&mut self) -> Result<()> {
+        for group in 0..GROUPS.len() {
+            self.acquire(group).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a group anew, and schedules again what was held. The last of the players if there is none yet.
+    async fn acquire(&mut self, group: usize) -> Result<()> {
+        let pair = self.topic.pair_of(GROUPS[group])?;
+        let mut owner = self.topic.acquire(&pair, &member("player"), LEASE).await?;
+        let recovered = self.topic.recover(&mut owner).await?;
+        assert_eq!(recovered, self.model.groups[group].recover(self.world.now()));
+        let player = Player { owner, held: BTreeMap::new() };
+        match self.players.get_mut(group) {
+            Some(old) => *old = player,
+            None => self.players.push(player),
+        }
+        Ok(())
+    }
+
+    async fn take_over(&mut self, group: usize) -> Result<()> {
+        self.acquire(group).await
+    }
+
+    async fn reopen(self) -> Result<Game> {
+        let Game { world, topic, players, model, random, dedup_window } = self;
+        let descriptor = topic.descriptor.clone();
+        drop((topic, players));
+        let world = world.reopened().await?;
+        let topic = world.existing(descriptor);
+        let mut game = Game { world, topic, players: vec![], model, random, dedup_window };
+        game.acquire_all().await?;
+        Ok(game)
+    }
+
+    fn id(&mut self) -> Result<MessageId> {
+        MessageId::new(format!("m{}", self.random.u8(0..40)))
+    }
+
+    async fn push(&mut self) -> Result<()> {
+        let mut messages = Vec::new();
+        for _ in 0..self.random.usize(1..6) {
+            let (id, delay) = (self.id()?, self.random.u64(0..60));
+            messages.push(self.topic.message(id.as_str(), delay)?);
+        }
+        assert_eq!(self.topic.push_all(&messages).await?, self.model.push(&messages, self.world.now()));
+        Ok(())
+    }
+
+    async fn reserve(&mut self, group: usize) -> Result<()> {
+        let most = self.random.usize(1..5);
+        let player = &mut self.players[group];
+        let reserved = player.owner.reserve(up_to(most)).await?;
+        let model = &mut self.model.groups[group];
+        let name = (player.owner.epoch().number(), reserved.reservation.0);
+        let expected = model.reserve(name, most, self.world.now());
+        let taken: Vec<_> = reserved.messages.iter().map(|m| (m.id.clone(), m.ready_at, m.attempts)).collect();
+        assert_eq!(taken, expected);
+        for message in reserved.messages {
+            assert_eq!(message.message.as_ref().ok(), model.messages.get(&message.id).map(|known| &known.message));
+            player.held.insert(message.id, (reserved.reservation, message.ready_at, message.attempts));
+        }
+        let stats = model.stats(self.world.now());
+        assert_eq!((reserved.head, reserved.unsettled, reserved.dropped), (stats.head, stats.in_flight, 0));
+        Ok(())
+    }
+
+    /// Decides about some of what a player holds, by chance.
+    async fn settle(&mut self, group: usize) -> Result<()> {
+        let (now, player) = (self.world.now(), &mut self.players[group]);
+        let mut settlement = Settlement { dedup_window: self.dedup_window, ..Settlement::default() };
+        let mut touched = BTreeMap::new();
+        for (id, (reservation, ready_at, attempts)) in player.held.clone() {
+            let decision = self.random.u8(0..8);
+            match decision {
+                0..3 => settlement.acked.push(id.clone()),
+                3 => {
+                    let next_at = now.plus(Duration::from_millis(self.random.u64(0..50)));
+                    settlement.retried.push(Retried { id: id.clone(), next_at, attempts: attempts + 1 });
+                }
+                4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
+                5 => {
+                    let record = DeadRecord::new(DeadReason::MaxAttempts, attempts + 1, None);
+                    settlement.buried.push(Buried { id: id.clone(), record });
+                }
+                _ => continue,
+            }
+            player.held.remove(&id);
+            *touched.entry(reservation).or_insert(false) |= decision >= 3;
+        }
+        for (reservation, must_rewrite) in touched {
+            let left = player.held.iter().filter(|(_, held)| held.0 == reservation);
+            let left: Vec<_> = left.map(|(id, _)| id.clone()).collect();
+            if must_rewrite || left.is_empty() {
+                settlement.remaining.push((reservation, left));
+            }
+        }
+        player.owner.settle(&settlement).await?;
+        self.model.settle(group, player.owner.epoch().number(), &settlement, now);
+        Ok(())
+    }
+
+    async fn start(&mut self, group: usize) -> Result<()> {
+        let player = &mut self.players[group];
+        let held = player.held.iter_mut().filter(|_| self.random.bool());
+        let charges: Vec<_> = held
+            .map(|(id, (_, _, attempts))| {
+                *attempts += 1;
+                Charge { id: id.clone(), attempts: *attempts }
+            })
+            .collect();
+        player.owner.start(&charges).await?;
+        charges.iter().for_each(|charge| self.model.groups[group].start(charge));
+        Ok(())
+    }
+
+    /// Never early: a millisecond before, what is due next is not there; at its time it is.
+    async fn one_millisecond_before_due(&mut self, group: usize) -> Result<()> {
+        let now = self.world.now();
+        if let Some(at) = self.model.groups[group].next_due(now) {
+            self.world.time.advance(at.since(now) - Duration::from_millis(1));
+            self.reserve(group).await?;
+            self.world.pass(1);
+            self.reserve(group).await?;
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self) {
+        let ms = self.random.u64(0..30);
+        self.world.pass(ms);
+    }
+
+    async fn take_dead(&mut self, group: usize, redrive: bool) -> Result<()> {
+        let pair = self.topic.pair_of(GROUPS[group])?;
+        let mut ids = vec![self.id()?, self.id()?];
+        ids.extend(self.topic.store.dead(&pair, None, 3).await?.dead.into_iter().map(|dead| dead.id));
+        let store = &self.topic.store;
+        let taken = if redrive { store.redrive(&pair, &ids).await? } else { store.purge(&pair, &ids).await? };
+        let now = self.world.now();
+        assert_eq!(taken, self.model.groups[group].take_dead(&ids, redrive.then_some(now)));
+        Ok(())
+    }
+
+    /// Counts, and one message looked at, have to be the same.
+    async fn compare(&mut self) -> Result<()> {
+        let (id, now) = (self.id()?, self.world.now());
+        for (name, model) in GROUPS.iter().zip(&self.model.groups) {
+            let pair = self.topic.pair_of(name)?;
+            let stats = self.topic.stats_of(&pair).await?;
+            assert_eq!(PairStats { owner: None, ..stats }, model.stats(now), "{name}");
+            let peeked = self.topic.store.peek(&pair, &id).await?;
+            let expected = model.messages.get(&id).map(|known| match known.place {
+                Place::Waiting(at) => {
+                    let state = if at > now { State::Scheduled } else { State::Ready };
+                    (state.name(), Some(at), known.attempts.unwrap_or(0))
+                }
+                Place::Held => (State::InFlight.name(), None, known.attempts.unwrap_or(0)),
+                Place::Dead(_, attempts) => ("dead", None, attempts),
+            });
+            assert_eq!(peeked.map(|peeked| (peeked.state.name(), peeked.next_at, peeked.attempts)), expected, "{name}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! A broker that runs on the store of a world.
+
+use std::sync::Arc;
+
+use dwell::broker::{Broker, Options};
+use dwell::error::Result;
+use dwell::message::TopicName;
+use dwell::metrics::Metrics;
+use dwell::tasks::Tasks;
+
+use super::World;
+
+/// A broker with its loops. What it reserved stays reserved when it is dropped without a stop.
+pub(crate) struct Running {
+    pub(crate) broker: Broker,
+    pairs: Tasks,
+    background: Tasks,
+}
+
+impl Running {
+    /// Starts one.
+    pub(crate) fn start(world: &World, options: Options) -> Result<Running> {
+        let (pairs, background) = (Tasks::new(), Tasks::new());
+        let broker = Broker::new(world.store.clone(), Arc::new(Metrics::new()?), pairs.clone(), options);
+        let (run, stop) = (broker.clone(), background.stopping());
+        background.start(async move { run.run(stop).await });
+        Ok(Running { broker, pairs, background })
+    }
+
+    /// Stops it in order: first the loops of the pairs, then what keeps their leases.
+    pub(crate) async fn stop(&self) {
+        self.pairs.stop().await;
+        self.background.stop().await;
+    }
+
+    /// Messages of a topic in any state.
+    pub(crate) async fn messages(&self, topic: &TopicName) -> Result<u64> {
+        let stats = self.broker.stats(topic).await?;
+        Ok(stats.iter().map(|(_, s)| s.scheduled + s.ready + s.in_flight + s.dead).sum())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.pairs.stopping().cancel();
+        self.background.stopping().cancel();
+    }
+}
