@@ -18,4 +18,6 @@ pub mod lease;
 pub mod dispatch;
 pub mod broker;
 pub mod http;
+pub mod config;
 pub mod server;
+pub mod cli;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The `dwell` command.
+
+fn main() -> std::process::ExitCode {
+    dwell::cli::main()
+}

@@ -10,4 +10,5 @@ mod crash_embedded;
 mod ownership_model;
 mod delivery;
 mod http;
+mod cli;
 mod tidy_protocol;

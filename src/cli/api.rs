@@ -1,0 +1,239 @@
+//! What goes over HTTP, as docs/protocol.md has it. Fields that are not known are passed over, so that an older client
+//! can read a newer broker.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use crate::retry::Backoff;
+use crate::time::{Timestamp, span};
+use crate::topic::Settings;
+
+/// The settings of a topic that a declaration names.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Declaration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) visibility_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) backoff: Option<Backoff>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) dedup_window: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Topics {
+    pub(super) topics: Vec<String>,
+}
+
+/// A topic, described.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Topic {
+    pub(super) topic: String,
+    pub(super) groups: Vec<String>,
+    pub(super) settings: Settings,
+    /// Absent in the answer to a declaration.
+    #[serde(default)]
+    pub(super) totals: Vec<Counts>,
+    #[serde(default)]
+    pub(super) partitions: Vec<Counts>,
+}
+
+/// The messages of a group, in one partition or in all.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Counts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partition: Option<u16>,
+    pub(super) group: String,
+    pub(super) scheduled: u64,
+    pub(super) ready: u64,
+    pub(super) in_flight: u64,
+    pub(super) dead: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) oldest_ready_age: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+}
+
+/// What became of one pushed message.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Pushed {
+    /// Absent only with some errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) partition: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    /// `stored`, `duplicate` or `error`.
+    pub(super) status: String,
+    #[serde(default, skip_serializing)]
+    pub(super) error: Option<Box<Problem>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PushResults {
+    pub(super) results: Vec<Pushed>,
+}
+
+/// What a consumer asks for.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reserve {
+    pub(super) max: usize,
+    #[serde(with = "span")]
+    pub(super) wait: Duration,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) visibility_timeout: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Deliveries {
+    pub(super) deliveries: Vec<Delivery>,
+}
+
+/// A message in the hands of a consumer.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Delivery {
+    pub(super) receipt: String,
+    pub(super) id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default)]
+    pub(super) meta: BTreeMap<String, String>,
+    pub(super) attempt: u32,
+    pub(super) partition: u16,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    pub(super) deadline: Timestamp,
+    pub(super) lateness_ms: u64,
+}
+
+/// A payload: text, or base64 when it is not UTF-8.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+pub(super) struct Payload {
+    #[serde(default, rename = "payload", skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+    #[serde(default, rename = "payload_base64", skip_serializing_if = "Option::is_none")]
+    pub(super) base64: Option<String>,
+}
+
+impl Payload {
+    /// The bytes; the error says why there are none.
+    pub(super) fn bytes(&self) -> Result<Bytes, String> {
+        match (&self.text, &self.base64) {
+            (Some(text), None) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            (None, Some(base64)) => {
+                STANDARD.decode(base64).map(Bytes::from).map_err(|error| format!("`payload_base64`: {error}"))
+            }
+            (Some(_), Some(_)) => Err("has both `payload` and `payload_base64`".to_owned()),
+            (None, None) => Err("has neither `payload` nor `payload_base64`".to_owned()),
+        }
+    }
+
+    /// The payload on one line: text as it is but for control characters, other bytes as their number.
+    pub(super) fn shown(&self) -> String {
+        match (&self.text, self.bytes()) {
+            (Some(text), _) => text.chars().map(|c| if c.is_control() { '·' } else { c }).collect(),
+            (None, Ok(bytes)) => format!("({} bytes)", bytes.len()),
+            (None, Err(_)) => String::new(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Receipts<'a> {
+    pub(super) receipts: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Extension<'a> {
+    pub(super) receipts: &'a [String],
+    #[serde(with = "span")]
+    pub(super) visibility_timeout: Duration,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Nacks<'a> {
+    pub(super) receipts: &'a [Nack],
+}
+
+/// A delivery that failed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Nack {
+    pub(super) receipt: String,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Verdicts {
+    pub(super) results: Vec<Verdict>,
+}
+
+/// What became of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) receipt: String,
+    pub(super) status: String,
+}
+
+/// A page of dead messages.
+#[derive(Debug, Deserialize)]
+pub(super) struct DeadPage {
+    pub(super) dead: Vec<Dead>,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A dead message.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Dead {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) died_at: Timestamp,
+    pub(super) reason: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unreadable: Option<String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+}
+
+/// Dead messages that are meant: these, or all.
+#[derive(Debug, Serialize)]
+pub(super) struct Ids<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ids: Option<&'a [String]>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Redriven {
+    pub(super) redriven: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Purged {
+    pub(super) purged: u64,
+}

@@ -1,0 +1,241 @@
+//! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::address::ServerAddress;
+use super::api::{
+    DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Nack, Nacks, Purged, PushResults, Pushed, Receipts,
+    Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
+};
+use super::failure::Failure;
+use super::problem::{CallError, Problem};
+use crate::message::{GroupName, NewMessage, TopicName};
+
+/// How long an answer may take beyond what the request itself waits for.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long opening a connection may take; the broker is on this machine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The broker closes a connection that was idle for 5 s; one that is about to be closed must not be used.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The result of a call.
+pub(super) type CallResult<T> = Result<T, CallError>;
+
+/// A broker to call. Clones share its connections.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    server: ServerAddress,
+}
+
+impl Client {
+    pub(super) fn new(server: &ServerAddress) -> Result<Client, Failure> {
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .timeout(CALL_TIMEOUT);
+        let builder = match server {
+            ServerAddress::Http(_) => builder,
+            ServerAddress::Unix(path) => builder.unix_socket(path.as_path()),
+        };
+        let http = builder.build().map_err(|error| Failure::new(format!("cannot make an HTTP client: {error}")))?;
+        Ok(Client { http, server: server.clone() })
+    }
+
+    /// The names of all topics.
+    pub(super) async fn topics(&self) -> CallResult<Vec<String>> {
+        self.call::<Topics>(self.request(Method::GET, "")).await.map(|(_, topics)| topics.topics)
+    }
+
+    /// Describes a topic.
+    pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<Topic> {
+        self.call(self.request(Method::GET, &format!("/{topic}"))).await.map(|(_, topic)| topic)
+    }
+
+    /// Declares a topic, and says whether that made it.
+    pub(super) async fn declare(&self, topic: &TopicName, settings: &Declaration) -> CallResult<(bool, Topic)> {
+        let request = self.request(Method::PUT, &format!("/{topic}")).json(settings);
+        self.call(request).await.map(|(status, topic)| (status == StatusCode::CREATED, topic))
+    }
+
+    /// Deletes a topic.
+    pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &format!("/{topic}"))).await.map(|_| ())
+    }
+
+    /// Pushes one message.
+    pub(super) async fn push(&self, topic: &TopicName, message: NewMessage, query: &Query) -> CallResult<Pushed> {
+        let mut request = self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0);
+        if let Some(content_type) = &message.content_type {
+            request = request.header("content-type", content_type);
+        }
+        for (name, value) in &message.meta {
+            request = request.header(format!("dwell-meta-{name}"), value.as_bytes());
+        }
+        self.call(request.body(message.payload)).await.map(|(_, pushed)| pushed)
+    }
+
+    /// Pushes a batch; each message is answered for itself, also when all of them failed.
+    pub(super) async fn push_batch<M: Serialize>(&self, topic: &TopicName, batch: &[M]) -> CallResult<Vec<Pushed>> {
+        #[derive(Serialize)]
+        struct Batch<'a, M> {
+            messages: &'a [M],
+        }
+        let request = self.request(Method::POST, &format!("/{topic}/messages/batch")).json(&Batch { messages: batch });
+        let results = match self.call::<PushResults>(request).await {
+            Ok((_, answer)) => answer.results,
+            Err(CallError::Problem(problem)) if !problem.results.is_empty() => problem.results,
+            Err(error) => return Err(error),
+        };
+        match results.len() == batch.len() {
+            true => Ok(results),
+            false => Err(self.garbled(&format!("{} results for {} messages", results.len(), batch.len()))),
+        }
+    }
+
+    /// Takes deliveries, or waits for the first one.
+    pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Delivery>> {
+        let request = self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait + CALL_TIMEOUT);
+        self.call::<Deliveries>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
+    }
+
+    /// Says that deliveries are done.
+    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String]) -> CallResult<Vec<Verdict>> {
+        let request = self.request(Method::POST, &group.path("ack")).json(&Receipts { receipts });
+        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Says that deliveries failed.
+    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Verdict>> {
+        let request = self.request(Method::POST, &group.path("nack")).json(&Nacks { receipts });
+        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Moves deadlines to `visibility_timeout` from now.
+    pub(super) async fn extend(
+        &self,
+        group: &GroupOf,
+        receipts: &[String],
+        visibility_timeout: Duration,
+    ) -> CallResult<Vec<Verdict>> {
+        let request = self.request(Method::POST, &group.path("extend"));
+        let request = request.json(&Extension { receipts, visibility_timeout });
+        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// A page of dead messages.
+    pub(super) async fn dead(&self, group: &GroupOf, limit: usize, cursor: Option<&str>) -> CallResult<DeadPage> {
+        let limit = limit.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        self.call(self.request(Method::GET, &group.path("dead")).query(&query)).await.map(|(_, page)| page)
+    }
+
+    /// Makes dead messages ready again: these, or all. Answers how many.
+    pub(super) async fn redrive(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
+        let request = self.request(Method::POST, &group.path("dead/redrive")).json(&Ids { ids });
+        self.call::<Redriven>(request).await.map(|(_, answer)| answer.redriven)
+    }
+
+    /// Deletes dead messages: these, or all. Answers how many.
+    pub(super) async fn purge(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
+        let request = self.request(Method::DELETE, &group.path("dead")).json(&Ids { ids });
+        self.call::<Purged>(request).await.map(|(_, answer)| answer.purged)
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let base = match &self.server {
+            ServerAddress::Http(url) => url.as_str(),
+            ServerAddress::Unix(_) => "http://localhost",
+        };
+        self.http.request(method, format!("{base}/v1/topics{path}"))
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> CallResult<(StatusCode, T)> {
+        let response = self.send(request).await?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+        let answer = serde_json::from_slice(&body).map_err(|error| self.garbled(&error.to_string()))?;
+        Ok((status, answer))
+    }
+
+    /// Sends a request and turns a refusal into an error.
+    async fn send(&self, request: RequestBuilder) -> CallResult<Response> {
+        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(CallError::Problem(Box::new(problem))),
+            Err(_) => Err(self.garbled(&format!("status {status}"))),
+        }
+    }
+
+    fn unreachable(&self, error: reqwest::Error) -> CallError {
+        if error.is_builder() {
+            return CallError::Garbled(format!("the request cannot be made: {}", causes(&error)));
+        }
+        let (connect, why) = (error.is_connect(), causes(&error.without_url()));
+        match connect {
+            true => {
+                CallError::Unreachable(format!("cannot reach {}: {why}; is `dwell serve` running there?", self.server))
+            }
+            false => CallError::NoAnswer(format!("no answer from {}: {why}", self.server)),
+        }
+    }
+
+    fn garbled(&self, why: &str) -> CallError {
+        CallError::Garbled(format!("{} answers, but not as dwell does: {why}", self.server))
+    }
+}
+
+/// Parameters of a push.
+#[derive(Debug, Default)]
+pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
+
+/// A group of a topic.
+#[derive(Debug, Clone)]
+pub(super) struct GroupOf {
+    pub(super) topic: TopicName,
+    pub(super) group: GroupName,
+}
+
+impl GroupOf {
+    fn path(&self, verb: &str) -> String {
+        format!("/{}/groups/{}/{verb}", self.topic, self.group)
+    }
+}
+
+/// The innermost cause of an error, which is what people can act on.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {
+        let client = Client::new(&ServerAddress::parse("unix:/does/not/exist.sock").map_err(Failure::new)?)?;
+        let failure = client.topics().await.map_err(Failure::from).err().unwrap_or_else(Failure::said);
+        assert_eq!(failure.code, crate::cli::failure::UNAVAILABLE);
+        assert!(failure.message.contains("unix:/does/not/exist.sock: No such file"), "{}", failure.message);
+        assert!(failure.message.ends_with("is `dwell serve` running there?"), "{}", failure.message);
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! `dwell config`, and the flags of the configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::failure::Failure;
+use super::output;
+use crate::config::{Config, ConfigErrors, Flag, Sources, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell config check --config dwell.toml   say everything that is wrong, with exit code 64
+  dwell config show                        what is in force, and where each value comes from
+  DWELL_LEASE_TTL=5s dwell config show
+
+Every key is a key of the file, an environment variable (`redis.url` is DWELL_REDIS_URL), and the common ones are flags.
+A flag wins over the environment, the environment over the file, the file over the default.";
+
+/// Check or show the configuration
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ConfigCommandArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Say everything that is wrong with the configuration
+    Check(ConfigArgs),
+    /// Print the configuration in force, with the origin of every value; passwords are masked
+    Show(ConfigArgs),
+}
+
+/// The configuration on the command line.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ConfigArgs {
+    /// A TOML file [env: DWELL_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen: 127.0.0.1:PORT or unix:/path [key: listen]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where to keep what has to survive a restart [key: data_dir]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Keep messages in this Redis, not in the embedded store [key: redis.url]
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// off, error, warn, info, debug or trace [key: log.level]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// text or json [key: log.format]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+impl ConfigArgs {
+    /// Everything the configuration is made of.
+    pub(super) fn sources(&self) -> Sources {
+        let given = [
+            ("listen", "--listen", &self.listen),
+            ("data_dir", "--data-dir", &self.data_dir),
+            ("redis.url", "--redis", &self.redis),
+            ("log.level", "--log-level", &self.log_level),
+            ("log.format", "--log-format", &self.log_format),
+        ];
+        let flag = |(key, flag, value): (_, _, &Option<String>)| Some(Flag { key, flag, value: value.clone()? });
+        let file = std::env::var_os("DWELL_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+        Sources {
+            file: self.config.clone().or(file),
+            env: std::env::vars_os().collect(),
+            flags: given.into_iter().filter_map(flag).collect(),
+        }
+    }
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Failure {
+        Failure::usage(errors.to_string())
+    }
+}
+
+pub(super) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
+    match &args.command {
+        ConfigCommand::Check(args) => {
+            Config::load(&args.sources())?;
+            output::line("the configuration is correct")
+        }
+        ConfigCommand::Show(args) => output::line(show(&args.sources())?.trim_end()),
+    }
+}

@@ -1,0 +1,273 @@
+//! Runs a command for a delivery, and moves the deadline on while it runs.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
+
+use super::tail::Tail;
+use crate::cli::api::Delivery;
+use crate::cli::client::{Client, GroupOf};
+use crate::cli::output;
+use crate::clock::Clock;
+use crate::limits::REASON_BYTES_MAX;
+
+/// Bytes of the end of stderr that go into the reason of a nack; beside them there is the exit code.
+const STDERR_BYTES: usize = REASON_BYTES_MAX - 64;
+
+/// How long to read on after the command ended: what it left running in the background may hold its stderr for ever.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// What to say of a delivery after its command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Ack,
+    Nack(String),
+}
+
+/// A command for every delivery of a group.
+pub(super) struct Exec {
+    command: String,
+    client: Client,
+    of: GroupOf,
+    visibility_timeout: Duration,
+    clock: Clock,
+}
+
+impl Exec {
+    pub(super) fn new(command: &str, client: Client, of: GroupOf, visibility_timeout: Duration) -> Exec {
+        Exec { command: command.to_owned(), client, of, visibility_timeout, clock: Clock::System }
+    }
+
+    /// Runs the command. Dropping the future kills it with everything it started.
+    pub(super) async fn run(&self, delivery: &Delivery) -> Outcome {
+        let payload = match delivery.payload.bytes() {
+            Ok(payload) => payload,
+            Err(why) => return Outcome::Nack(why),
+        };
+        let mut child = match self.command(delivery).spawn() {
+            Ok(child) => child,
+            Err(error) => return Outcome::Nack(format!("the command cannot be started: {error}")),
+        };
+        let group = ProcessGroup::of(&child);
+        let tail = RefCell::new(Tail::new(STDERR_BYTES));
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let pipes = future::join(feed(stdin, payload), follow(stderr, &tail));
+        let status = self.wait(&mut child, delivery, pipes).await;
+        group.ended();
+        let end = tail.borrow().text();
+        match status {
+            Ok(status) if status.success() => Outcome::Ack,
+            Ok(status) if end.is_empty() => Outcome::Nack(ended(status)),
+            Ok(status) => Outcome::Nack(format!("{}: {end}", ended(status))),
+            Err(error) => Outcome::Nack(format!("the command cannot be waited for: {error}")),
+        }
+    }
+
+    /// Waits for the end of the command while its pipes are served and its deadline is kept ahead.
+    async fn wait(
+        &self,
+        child: &mut Child,
+        delivery: &Delivery,
+        pipes: impl Future<Output = ((), ())>,
+    ) -> std::io::Result<ExitStatus> {
+        tokio::pin!(pipes);
+        let mut served = false;
+        let mut extend_at = self.clock.instant().plus(self.visibility_timeout / 2);
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                ((), ()) = &mut pipes, if !served => served = true,
+                () = self.clock.sleep_until(extend_at) => {
+                    self.extend(delivery).await;
+                    extend_at = self.clock.instant().plus(self.visibility_timeout / 2);
+                }
+            }
+        };
+        if !served {
+            tokio::select! {
+                _ = &mut pipes => {}
+                () = self.clock.sleep(DRAIN) => {}
+            }
+        }
+        status
+    }
+
+    async fn extend(&self, delivery: &Delivery) {
+        let receipts = std::slice::from_ref(&delivery.receipt);
+        let id = &delivery.id;
+        match self.client.extend(&self.of, receipts, self.visibility_timeout).await {
+            Ok(verdicts) if verdicts.iter().all(|verdict| verdict.status == "extended") => {}
+            Ok(_) => output::note(format_args!("{id}: its deadline has passed; it may come again while this one runs")),
+            Err(error) => output::note(format_args!("{id}: its deadline could not be moved: {error}")),
+        }
+    }
+
+    fn command(&self, delivery: &Delivery) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command);
+        command.stdin(Stdio::piped()).stdout(Stdio::inherit()).stderr(Stdio::piped()).kill_on_drop(true);
+        // Ctrl-C on the terminal is for dwell, which lets the command finish.
+        command.process_group(0);
+        command.env("DWELL_TOPIC", self.of.topic.as_str()).env("DWELL_GROUP", self.of.group.as_str());
+        command.env("DWELL_ID", &delivery.id).env("DWELL_KEY", delivery.key.as_deref().unwrap_or_default());
+        command.env("DWELL_ATTEMPT", delivery.attempt.to_string());
+        command.env("DWELL_PARTITION", delivery.partition.to_string());
+        command.env("DWELL_DUE_AT", delivery.due_at.to_string());
+        command.env("DWELL_PUSHED_AT", delivery.pushed_at.to_string());
+        command.env("DWELL_LATENESS_MS", delivery.lateness_ms.to_string());
+        command.env("DWELL_CONTENT_TYPE", delivery.content_type.as_deref().unwrap_or_default());
+        for (name, value) in &delivery.meta {
+            let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+            command.env(format!("DWELL_META_{}", name.to_ascii_uppercase()), value);
+        }
+        command
+    }
+}
+
+/// A command with everything it started. It is killed when it is not waited for to its end.
+struct ProcessGroup(Option<Pid>);
+
+impl ProcessGroup {
+    fn of(child: &Child) -> ProcessGroup {
+        ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    }
+
+    /// What it left running in the background is its own business.
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if let Some(id) = self.0 {
+            // It fails when the group ended meanwhile.
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+    }
+}
+
+/// Writes the payload. A command need not read it.
+async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(&payload).await;
+    }
+}
+
+/// Passes stderr on and keeps its end.
+async fn follow(stderr: Option<ChildStderr>, tail: &RefCell<Tail>) {
+    let Some(mut stderr) = stderr else { return };
+    let mut chunk = [0; 4_096];
+    while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
+        let bytes = chunk.get(..count).unwrap_or_default();
+        tail.borrow_mut().write(bytes);
+        let _ = std::io::stderr().lock().write_all(bytes);
+    }
+}
+
+fn ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::address::ServerAddress;
+    use crate::cli::failure::Failure;
+    use crate::message::{GroupName, TopicName};
+
+    async fn run(command: &str, payload: &str) -> Result<Outcome, Failure> {
+        let address = ServerAddress::parse("unix:/does/not/exist").map_err(Failure::new)?;
+        let of = GroupOf { topic: TopicName::new("orders")?, group: GroupName::standard() };
+        let delivery = serde_json::json!({
+            "receipt": "3.17.k.1", "id": "a-1", "key": "k", "payload": payload, "meta": {"trace-id": "t"}, "attempt": 2,
+            "partition": 3, "due_at": 0, "pushed_at": 0, "deadline": 0, "lateness_ms": 1
+        });
+        let delivery = serde_json::from_value(delivery).map_err(|error| Failure::new(error.to_string()))?;
+        let exec = Exec::new(command, Client::new(&address)?, of, Duration::from_secs(30));
+        Ok(exec.run(&delivery).await)
+    }
+
+    #[tokio::test]
+    async fn exit_code_0_acks_and_everything_else_nacks_with_a_reason() -> Result<(), Failure> {
+        let nack = |reason: &str| Outcome::Nack(reason.to_owned());
+        let cases = [
+            ("true", Outcome::Ack),
+            ("exit 3", nack("exit code 3")),
+            ("echo no paper >&2; exit 4", nack("exit code 4: no paper")),
+            ("kill -9 $$", nack("killed by signal 9")),
+            ("test \"$(cat)\" = payload", Outcome::Ack),
+            (
+                "test $DWELL_TOPIC/$DWELL_GROUP/$DWELL_ID/$DWELL_KEY/$DWELL_ATTEMPT = orders/default/a-1/k/2",
+                Outcome::Ack,
+            ),
+            ("test $DWELL_META_TRACE_ID = t", Outcome::Ack),
+        ];
+        for (command, expected) in cases {
+            assert_eq!(run(command, "payload").await?, expected, "{command}");
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_command_that_reads_nothing_or_leaves_something_running_is_not_waited_for() -> Result<(), Failure> {
+        let large = "x".repeat(1024 * 1024);
+        assert_eq!(run("exec true", &large).await?, Outcome::Ack);
+        assert_eq!(run("sleep 30 >&2 & exit 0", "").await?, Outcome::Ack);
+        Ok(())
+    }
+
+    /// Whether a process runs; one that nobody has waited for yet does not.
+    #[cfg(target_os = "linux")]
+    fn runs(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_command_that_is_given_up_is_killed_with_what_it_started() -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::new(error.to_string());
+        let dir = tempfile::tempdir().map_err(failed)?;
+        let file = dir.path().join("pid");
+        let command = format!("sleep 300 & echo $! > {}; wait", file.display());
+        let mut running = Box::pin(run(&command, ""));
+        let pid = loop {
+            tokio::select! {
+                outcome = &mut running => return Err(Failure::new(format!("{outcome:?}"))),
+                () = tokio::task::yield_now() => {}
+            }
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            if text.ends_with('\n') {
+                break text.trim().to_owned();
+            }
+        };
+        assert!(runs(&pid));
+        drop(running);
+        while runs(&pid) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn only_the_end_of_a_long_stderr_is_kept() -> Result<(), Failure> {
+        let outcome = run("seq 10000 >&2; exit 1", "").await?;
+        let Outcome::Nack(reason) = outcome else { return Err(Failure::new("acked")) };
+        assert!(reason.starts_with("exit code 1: …") && reason.ends_with("9999\n10000"), "{reason}");
+        assert!(reason.len() <= REASON_BYTES_MAX, "{}", reason.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! `dwell consume`: prints deliveries, or runs a command for each, and settles them.
+
+mod exec;
+mod tail;
+
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::api::{Delivery, Nack, Reserve, Verdict};
+use super::client::{CallResult, Client, GroupOf};
+use super::failure::Failure;
+use super::signals::Signals;
+use super::{ServerArgs, output, parse};
+use crate::clock::Clock;
+use crate::limits::BATCH_MESSAGES_MAX;
+use crate::message::{GroupName, TopicName};
+use exec::{Exec, Outcome};
+
+/// How long one request waits for a delivery.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// How long to wait after the first, second, … failure in a row. After the last one it is over.
+const RETRY_AFTER_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 3_000, 5_000, 5_000, 5_000, 5_000];
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell consume orders                               print and ack until Ctrl-C
+  dwell consume orders --count 1 --json              one delivery with everything that is known about it
+  dwell consume orders --exec './close-order.sh' --max 4
+
+A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID, DWELL_KEY,
+DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS, DWELL_CONTENT_TYPE and a
+DWELL_META_<NAME> for every meta. Exit code 0 acks. Any other nacks, with the exit code and the end of stderr as the
+reason. While a command runs, its deadline is moved on. Ctrl-C waits for the commands that run; a second one does not,
+and their messages come again.";
+
+/// Consume messages: print them, or run a command for each
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ConsumeArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The group to consume for
+    #[arg(long, default_value = "default", value_parser = parse::group)]
+    group: GroupName,
+    /// Deliveries to take at a time; with --exec as many commands run beside each other [default: 10, with --exec 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
+    max: Option<u16>,
+    /// End after so many deliveries
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Run this command, with sh, for each delivery
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+    /// How long a delivery may take before it comes again [default: the topic's]
+    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
+    visibility_timeout: Option<Duration>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What became of the deliveries so far.
+#[derive(Debug, Default)]
+struct Tally {
+    delivered: u64,
+    acked: u64,
+    nacked: u64,
+    unsettled: u64,
+}
+
+pub(super) async fn run(args: &ConsumeArgs) -> Result<(), Failure> {
+    let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
+    let mut consumer = Consumer { client: args.server.client()?, of, args, clock: Clock::System, exec: None };
+    let mut tally = Tally::default();
+    let result = consumer.run(&mut Signals::listen()?, &mut tally).await;
+    let Tally { delivered, acked, nacked, unsettled } = tally;
+    let rest = if unsettled > 0 { format!(", {unsettled} not settled: they come again") } else { String::new() };
+    output::note(format_args!("{delivered} delivered, {acked} acked, {nacked} nacked{rest}"));
+    result
+}
+
+struct Consumer<'a> {
+    client: Client,
+    of: GroupOf,
+    args: &'a ConsumeArgs,
+    clock: Clock,
+    /// Made with the first delivery: only then the topic's visibility timeout is known.
+    exec: Option<Exec>,
+}
+
+impl Consumer<'_> {
+    async fn run(&mut self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
+        let max = self.args.max.map_or(if self.args.exec.is_some() { 1 } else { 10 }, usize::from);
+        while self.args.count.is_none_or(|count| tally.delivered < count) {
+            let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);
+            let max = max.min(usize::try_from(left).unwrap_or(max));
+            let deliveries = tokio::select! {
+                deliveries = self.reserve(max) => deliveries?,
+                _ = signals.next() => return Ok(()),
+            };
+            tally.delivered += deliveries.len() as u64;
+            tally.unsettled += deliveries.len() as u64;
+            let mut stop = false;
+            let handled = self.handle(deliveries, tally);
+            tokio::pin!(handled);
+            loop {
+                tokio::select! {
+                    result = &mut handled => break result?,
+                    signal = signals.next() => {
+                        if stop {
+                            return Err(Failure::interrupted(format!("{signal}: ended at once")));
+                        }
+                        stop = true;
+                        output::note(format_args!("{signal}: finishing what is in hand; once more ends at once"));
+                    }
+                }
+            }
+            if stop {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for deliveries; a broker that is away for a while is waited for.
+    async fn reserve(&self, max: usize) -> Result<Vec<Delivery>, Failure> {
+        let request = Reserve { max, wait: WAIT, visibility_timeout: self.args.visibility_timeout };
+        let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
+        let mut first = true;
+        loop {
+            let error = match self.client.reserve(&self.of, &request).await {
+                Ok(deliveries) if deliveries.is_empty() => continue,
+                Ok(deliveries) => return Ok(deliveries),
+                Err(error) => error,
+            };
+            match waits.next().filter(|_| error.is_passing()) {
+                Some(wait) => {
+                    if std::mem::take(&mut first) {
+                        output::note(format_args!("{error}; trying again"));
+                    }
+                    self.clock.sleep(wait).await;
+                }
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn handle(&mut self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {
+        let Some(command) = &self.args.exec else {
+            for delivery in &deliveries {
+                if self.args.json { output::json(delivery)? } else { output::line(shown(delivery))? }
+            }
+            let receipts: Vec<String> = deliveries.into_iter().map(|delivery| delivery.receipt).collect();
+            let verdicts = self.settled(|| self.client.ack(&self.of, &receipts)).await?;
+            tally.count(&verdicts);
+            return Ok(());
+        };
+        if self.exec.is_none() {
+            let timeout = match self.args.visibility_timeout {
+                Some(timeout) => timeout,
+                None => self.client.topic(&self.args.topic).await?.settings.visibility_timeout,
+            };
+            self.exec = Some(Exec::new(command, self.client.clone(), self.of.clone(), timeout));
+        }
+        let Some(exec) = &self.exec else { return Ok(()) };
+        let mut running: FuturesUnordered<_> = deliveries.iter().map(|one| self.run_one(exec, one)).collect();
+        while let Some(verdicts) = running.next().await {
+            tally.count(&verdicts?);
+        }
+        Ok(())
+    }
+
+    /// Runs the command for one delivery and settles it.
+    async fn run_one(&self, exec: &Exec, delivery: &Delivery) -> Result<Vec<Verdict>, Failure> {
+        if self.args.json {
+            output::json(delivery)?
+        } else {
+            output::note(shown(delivery))
+        }
+        let receipt = delivery.receipt.clone();
+        match exec.run(delivery).await {
+            Outcome::Ack => {
+                let receipts = [receipt];
+                self.settled(|| self.client.ack(&self.of, &receipts)).await
+            }
+            Outcome::Nack(reason) => {
+                output::note(format_args!("{} failed: {reason}", delivery.id));
+                let nacks = [Nack { receipt, delay: None, reason: Some(reason) }];
+                self.settled(|| self.client.nack(&self.of, &nacks)).await
+            }
+        }
+    }
+
+    /// Settles, for a while again and again: repeating a settlement is harmless.
+    async fn settled<F>(&self, settle: impl Fn() -> F) -> Result<Vec<Verdict>, Failure>
+    where
+        F: Future<Output = CallResult<Vec<Verdict>>>,
+    {
+        let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
+        loop {
+            match settle().await {
+                Ok(verdicts) => return Ok(verdicts),
+                Err(error) => match waits.next().filter(|_| error.is_passing()) {
+                    Some(wait) => self.clock.sleep(wait).await,
+                    None => return Err(error.into()),
+                },
+            }
+        }
+    }
+}
+
+impl Tally {
+    fn count(&mut self, verdicts: &[Verdict]) {
+        for verdict in verdicts {
+            match verdict.status.as_str() {
+                // Pending: the decision stands and the broker repeats it.
+                "acked" | "pending" => self.acked += 1,
+                // Buried: that was its last attempt.
+                "nacked" | "buried" => self.nacked += 1,
+                status => {
+                    output::note(format_args!("{} is {status}: the message may come again", verdict.receipt));
+                    continue;
+                }
+            }
+            self.unsettled = self.unsettled.saturating_sub(1);
+        }
+    }
+}
+
+/// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2 ms late, key customer-7: close order 4711`.
+fn shown(delivery: &Delivery) -> String {
+    let Delivery { due_at, id, attempt, lateness_ms, key, .. } = delivery;
+    let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
+    format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", delivery.payload.shown())
+}

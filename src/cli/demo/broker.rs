@@ -1,0 +1,92 @@
+//! The broker of the demo: in this process, on a free port, with nothing that outlives it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::broker;
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::config::{Config, RedisUrl, Sources};
+use crate::http::Listen;
+use crate::server::{Server, ServerOptions, StoreOptions};
+
+/// How long one call to Redis may take.
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a demo that is interrupted waits for deliveries that nobody will settle any more.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A running broker, and the directory that goes when it ends.
+pub(super) struct DemoBroker {
+    server: Server,
+    redis_prefix: Option<String>,
+    _dir: Option<ScratchDir>,
+}
+
+/// Starts a broker on the embedded store, or on Redis under a prefix of its own.
+pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failure> {
+    let name = format!("dwell-demo-{}", ulid::Ulid::new().to_string().to_lowercase());
+    let (store, dir, redis_prefix) = match redis {
+        Some(url) => {
+            let (url, prefix) = (url.secret().to_owned(), name);
+            (
+                StoreOptions::Redis { url, prefix: prefix.clone(), timeout: REDIS_TIMEOUT, allow_eviction: true },
+                None,
+                Some(prefix),
+            )
+        }
+        None => {
+            let dir = ScratchDir::new(&name)?;
+            (StoreOptions::Embedded { dir: dir.0.join("store") }, Some(dir), None)
+        }
+    };
+    // The defaults, and nothing from the environment: every demo is the same.
+    let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];
+    let config = Config::load(&Sources { env, ..Sources::default() })?;
+    let how = broker::Options { drain_timeout: DRAIN_TIMEOUT, ..config.broker_options() };
+    let options = ServerOptions::new(Listen::ephemeral(), store, how);
+    Ok(DemoBroker { server: Server::start(options).await?, redis_prefix, _dir: dir })
+}
+
+impl DemoBroker {
+    pub(super) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    pub(super) fn is_redis(&self) -> bool {
+        self.redis_prefix.is_some()
+    }
+
+    /// Which store it is, where, and what it survives.
+    pub(super) fn introduction(&self) -> String {
+        let store = self.server.describe();
+        let under = self.redis_prefix.as_ref().map_or(String::new(), |prefix| format!(", keys under {prefix}"));
+        let (kind, location, durability) = (store.kind, store.location, store.durability);
+        format!("a broker at {} on the {kind} store ({location}{under})\n{durability}\n", self.server.url())
+    }
+
+    /// Stops it in order, then removes what it kept.
+    pub(super) async fn stop(self) -> Result<(), Failure> {
+        Ok(self.server.stop().await?)
+    }
+}
+
+/// A directory that is removed with what is in it.
+struct ScratchDir(PathBuf);
+
+impl ScratchDir {
+    fn new(name: &str) -> Result<ScratchDir, Failure> {
+        let dir = std::env::temp_dir().join(name);
+        let made = std::fs::create_dir(&dir);
+        made.map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", dir.display())))?;
+        Ok(ScratchDir(dir))
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            output::note(format_args!("the directory {} could not be removed: {error}", self.0.display()));
+        }
+    }
+}

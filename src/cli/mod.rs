@@ -1,0 +1,127 @@
+//! The command line. Every subcommand but `serve`, `demo` and `config` is a client of a running broker over HTTP.
+
+mod address;
+mod api;
+mod client;
+mod config;
+mod consume;
+mod dead;
+mod demo;
+mod failure;
+mod logging;
+mod output;
+mod parse;
+mod problem;
+mod push;
+mod serve;
+mod signals;
+mod topic;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use address::ServerAddress;
+use client::Client;
+use failure::Failure;
+
+/// What `--help` says below the subcommands.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    something failed: the broker refused, a line could not be pushed, a promise was broken
+  64   the command line or the configuration is wrong
+  69   the broker cannot be reached, or its store cannot
+  130  ended at once by a second signal
+
+Two commands to start with:
+  dwell demo         what dwell does, in 20 seconds, with nothing installed
+  dwell serve        a broker on http://127.0.0.1:7373";
+
+/// A delay broker: push a message with a due time, and a consumer gets it then, at least once and never early.
+#[derive(Debug, Parser)]
+#[command(name = "dwell", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Push(push::PushArgs),
+    Consume(consume::ConsumeArgs),
+    Topic(topic::TopicArgs),
+    Dead(dead::DeadArgs),
+    Config(config::ConfigCommandArgs),
+    Demo(demo::DemoArgs),
+}
+
+/// Which broker a client speaks to.
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// The broker: http://HOST:PORT or unix:/path
+    #[arg(long, env = "DWELL_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7373")]
+    #[arg(value_parser = ServerAddress::parse)]
+    server: ServerAddress,
+}
+
+impl ServerArgs {
+    fn client(&self) -> Result<Client, Failure> {
+        Client::new(&self.server)
+    }
+}
+
+/// Reads the command line, runs it, and says how it ended.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; where they cannot be printed there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() { failure::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::new(format!("cannot start the runtime: {error}")).report(),
+    };
+    let result = runtime.block_on(run(cli.command));
+    // What still runs was left behind on purpose, by a second signal; nothing waits for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(&args).await,
+        Command::Push(args) => push::run(&args).await,
+        Command::Consume(args) => consume::run(&args).await,
+        Command::Topic(args) => topic::run(&args).await,
+        Command::Dead(args) => dead::run(&args).await,
+        Command::Config(args) => config::run(&args),
+        Command::Demo(args) => demo::run(&args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_says_how_it_is_used() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+}

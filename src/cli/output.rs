@@ -1,0 +1,79 @@
+//! Printing that survives a closed pipe: `println!` would panic under `dwell … | head`.
+
+use std::fmt;
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use super::failure::Failure;
+
+/// Writes a line to stdout, at once.
+///
+/// # Errors
+/// Ends the command quietly when nobody reads any more.
+pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::output_closed(),
+        _ => Failure::new(format!("cannot write to stdout: {error}")),
+    })
+}
+
+/// Writes a value as one line of JSON to stdout.
+///
+/// # Errors
+/// As [`line`].
+pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
+    line(text)
+}
+
+/// Writes a line to stderr, for people. Where that is closed, there is nobody to tell.
+pub(super) fn note(text: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Lays out rows as columns as wide as their widest cell; `right` are the columns of numbers.
+pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
+    let cell = |(column, text): (usize, &String)| {
+        let width = widths.get(column).copied().unwrap_or(0);
+        if right.contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
+    };
+    let row = |row: &Vec<String>| row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned();
+    rows.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// A number with a comma at every thousand.
+pub(super) fn thousands(number: impl Into<u64>) -> String {
+    let digits = number.into().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "1"], ["long", "200"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(columns(&rows, &[1]), "a       1\nlong  200");
+    }
+
+    #[test]
+    fn large_numbers_have_commas() {
+        let cases = [(0_u64, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")];
+        for (number, text) in cases {
+            assert_eq!(thousands(number), text);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Values of the command line, checked with the same limits as everywhere.
+
+use std::time::Duration;
+
+use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
+use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::retry::{Backoff, Step};
+use crate::time::{parse_span, show_span};
+
+/// The detail of an error, for clap, which names the argument itself.
+fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
+    result.map_err(|error| error.detail().to_owned())
+}
+
+pub(super) fn topic(text: &str) -> Result<TopicName, String> {
+    detail(TopicName::new(text))
+}
+
+pub(super) fn group(text: &str) -> Result<GroupName, String> {
+    detail(GroupName::new(text))
+}
+
+pub(super) fn id(text: &str) -> Result<MessageId, String> {
+    detail(MessageId::new(text))
+}
+
+pub(super) fn key(text: &str) -> Result<Key, String> {
+    detail(Key::new(text))
+}
+
+pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_span(text)?;
+    if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
+        return Ok(timeout);
+    }
+    Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
+}
+
+/// `name=value`, the name in lower case as it will be.
+pub(super) fn meta(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_ascii_lowercase(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+/// `1s,10s,1m` is a ladder, `exponential:initial=1s,max=10m,factor=2,jitter=0.2` is exponential; what is left out of
+/// the latter has its default.
+pub(super) fn backoff(text: &str) -> Result<Backoff, String> {
+    let backoff = match text.split_once(':').map_or((text, ""), |(kind, rest)| (kind, rest)) {
+        ("exponential", rest) => exponential(rest)?,
+        ("ladder", rest) => ladder(rest)?,
+        _ => ladder(text)?,
+    };
+    detail(backoff.check()).map(|()| backoff)
+}
+
+fn ladder(text: &str) -> Result<Backoff, String> {
+    let steps = text.split(',').map(|step| parse_span(step.trim()).map(Step)).collect::<Result<_, _>>()?;
+    Ok(Backoff::Ladder { steps })
+}
+
+fn exponential(text: &str) -> Result<Backoff, String> {
+    let mut backoff = Backoff::default();
+    let Backoff::Exponential { initial, max, factor, jitter } = &mut backoff else { return Ok(backoff) };
+    let number = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"));
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        match part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+            Some(("initial", value)) => *initial = parse_span(value)?,
+            Some(("max", value)) => *max = parse_span(value)?,
+            Some(("factor", value)) => *factor = number(value)?,
+            Some(("jitter", value)) => *jitter = number(value)?,
+            _ => return Err(format!("{part:?} is none of initial=, max=, factor=, jitter=")),
+        }
+    }
+    Ok(backoff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_backoff_are_read() {
+        let secs = Duration::from_secs;
+        assert_eq!(backoff("1s, 1m"), Ok(Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] }));
+        assert_eq!(backoff("ladder:5s"), Ok(Backoff::Ladder { steps: vec![Step(secs(5))] }));
+        assert_eq!(backoff("exponential"), Ok(Backoff::default()));
+        let half = Backoff::Exponential { initial: secs(2), max: secs(600), factor: 1.5, jitter: 0.2 };
+        assert_eq!(backoff("exponential:initial=2s,factor=1.5"), Ok(half));
+        for bad in ["", "x", "exponential:min=1s", "exponential:factor=0", "exponential:initial=1h,max=1s"] {
+            assert!(backoff(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn meta_has_a_name_in_lower_case_and_any_value() {
+        assert_eq!(meta("Trace=a=b"), Ok(("trace".to_owned(), "a=b".to_owned())));
+        assert!(meta("trace").is_err() && meta("=x").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! Errors of a broker as its clients see them.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::api::Pushed;
+use super::failure::{FAILED, Failure, UNAVAILABLE};
+
+/// An `application/problem+json` answer.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Problem {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) title: String,
+    pub(super) status: u16,
+    #[serde(default)]
+    pub(super) detail: String,
+    /// The id to repeat a push with whose outcome is unknown.
+    #[serde(default)]
+    pub(super) id: Option<String>,
+    /// The results of a batch in which every message failed.
+    #[serde(default)]
+    pub(super) results: Vec<Pushed>,
+}
+
+impl Problem {
+    /// The name of the kind, without the common beginning.
+    pub(super) fn name(&self) -> &str {
+        self.kind.rsplit(':').next().unwrap_or(&self.kind)
+    }
+
+    /// Whether the same request may succeed later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail.as_str() {
+            "" => write!(f, "{} ({})", self.title, self.name()),
+            detail => write!(f, "{detail} ({})", self.name()),
+        }
+    }
+}
+
+/// Why a call to a broker failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CallError {
+    /// Nothing listens there: nothing was applied.
+    Unreachable(String),
+    /// The request was sent and no answer came: perhaps it was applied.
+    NoAnswer(String),
+    /// The broker refused.
+    Problem(Box<Problem>),
+    /// The answer is not dwell's.
+    Garbled(String),
+}
+
+impl CallError {
+    /// Whether the same request may succeed later.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            CallError::Unreachable(_) | CallError::NoAnswer(_) => true,
+            CallError::Problem(problem) => problem.is_passing(),
+            CallError::Garbled(_) => false,
+        }
+    }
+
+    /// Whether the request was perhaps applied.
+    pub(super) fn is_unknown(&self) -> bool {
+        match self {
+            CallError::NoAnswer(_) => true,
+            CallError::Problem(problem) => problem.name() == "outcome-unknown",
+            CallError::Unreachable(_) | CallError::Garbled(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Unreachable(text) | CallError::NoAnswer(text) | CallError::Garbled(text) => f.write_str(text),
+            CallError::Problem(problem) => problem.fmt(f),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        Failure { code: if error.is_passing() { UNAVAILABLE } else { FAILED }, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(name: &str, detail: &str) -> serde_json::Result<CallError> {
+        let text =
+            format!(r#"{{"type":"urn:dwell:error:{name}","title":"T","status":503,"detail":{detail:?},"new":1}}"#);
+        serde_json::from_str(&text).map(|problem| CallError::Problem(Box::new(problem)))
+    }
+
+    #[test]
+    fn a_problem_becomes_a_sentence_and_an_exit_code() -> serde_json::Result<()> {
+        let failure = Failure::from(problem("invalid", "`delay`: is negative")?);
+        assert_eq!(failure, Failure { code: FAILED, message: "`delay`: is negative (invalid)".to_owned() });
+        assert_eq!(Failure::from(problem("unavailable", "")?).message, "T (unavailable)");
+        for passing in ["unavailable", "full", "outcome-unknown"] {
+            assert_eq!(Failure::from(problem(passing, "")?).code, UNAVAILABLE, "{passing}");
+        }
+        Ok(())
+    }
+}

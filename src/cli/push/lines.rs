@@ -1,0 +1,259 @@
+//! The lines of an NDJSON file, each checked as the broker would: it refuses a whole batch for one bad message.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read};
+use std::time::Duration;
+
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::api::Payload;
+use crate::limits::BATCH_BODY_BYTES_MAX;
+use crate::message::{Due, Key, MessageId, NewMessage};
+use crate::time::{Timestamp, span};
+
+/// Bytes of one line. A message of the largest payload fits, also in base64.
+const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
+
+/// One message of a batch, as docs/protocol.md has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Item {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    key: Option<Key>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    id: Option<MessageId>,
+    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
+    delay: Option<Duration>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    due_at: Option<Timestamp>,
+    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
+    ttl: Option<Duration>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
+    meta: BTreeMap<String, String>,
+}
+
+/// A field that is there has a value: `null` does not stand for an absent one.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Names and values; a name that comes twice is an error.
+fn unique<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Visitor;
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of names and values")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((name, value)) = entries.next_entry::<String, String>()? {
+                if let Some(_before) = map.insert(name.clone(), value) {
+                    return Err(de::Error::custom(format!("`meta`: {name:?} is given twice")));
+                }
+            }
+            Ok(map)
+        }
+    }
+    deserializer.deserialize_map(Visitor)
+}
+
+/// A line that can be pushed.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Counted from 1 on, blank lines too.
+    pub(super) number: u64,
+    /// What it says, with an id.
+    pub(super) item: Item,
+    /// Whether the id was made here. Then a duplicate is this very message, from a push that was repeated.
+    pub(super) id_is_ours: bool,
+    /// Bytes of it.
+    pub(super) bytes: usize,
+}
+
+/// What the next line of a file is.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A message.
+    Line(Box<Line>),
+    /// Nothing: skipped, as NDJSON has it.
+    Blank,
+    /// Not a message; why.
+    Bad { number: u64, why: String },
+    /// The end.
+    End,
+}
+
+/// A file, line by line.
+pub(super) struct Lines<R> {
+    reader: R,
+    number: u64,
+    buffer: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(reader: R) -> Lines<R> {
+        Lines { reader, number: 0, buffer: Vec::new() }
+    }
+
+    /// Reads and checks the next line. # Errors: the file cannot be read on.
+    pub(super) fn next(&mut self, now: Timestamp) -> std::io::Result<Next> {
+        self.buffer.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        if self.reader.by_ref().take(limit).read_until(b'\n', &mut self.buffer)? == 0 {
+            return Ok(Next::End);
+        }
+        self.number += 1;
+        let number = self.number;
+        if self.buffer.len() > LINE_BYTES_MAX && !self.buffer.ends_with(b"\n") {
+            self.skip_rest()?;
+            return Ok(Next::Bad { number, why: format!("is longer than {LINE_BYTES_MAX} bytes") });
+        }
+        if self.buffer.trim_ascii().is_empty() {
+            return Ok(Next::Blank);
+        }
+        Ok(match read(&self.buffer, now) {
+            Ok((item, id_is_ours)) => Next::Line(Box::new(Line { number, item, id_is_ours, bytes: self.buffer.len() })),
+            Err(why) => Next::Bad { number, why },
+        })
+    }
+
+    /// Reads to the end of a line that is too long, without keeping it.
+    fn skip_rest(&mut self) -> std::io::Result<()> {
+        loop {
+            let chunk = self.reader.fill_buf()?;
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let (used, done) = (end.map_or(chunk.len(), |end| end + 1), end.is_some() || chunk.is_empty());
+            self.reader.consume(used);
+            if done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads and checks one line, and gives it an id if it has none; says whether it did.
+fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
+    // Without this an array would be read as the fields in their order.
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("is not a JSON object".to_owned());
+    }
+    let mut item: Item =
+        serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
+    let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
+    let message = NewMessage {
+        id: item.id.clone(),
+        key: item.key.clone(),
+        due: match (item.delay, item.due_at) {
+            (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
+            (_, Some(at)) => Due::At(at),
+            (delay, None) => Due::In(delay.unwrap_or_default()),
+        },
+        ttl: item.ttl,
+        max_attempts: item.max_attempts,
+        content_type: item.content_type.clone(),
+        meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        payload: payload.bytes()?,
+    };
+    if item.ttl.is_some_and(|ttl| ttl.is_zero()) {
+        return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());
+    }
+    message.accept(now).map_err(|error| error.detail().to_owned())?;
+    (item.payload, item.payload_base64) = (payload.text, payload.base64);
+    let id_is_ours = item.id.is_none();
+    item.id.get_or_insert_with(MessageId::fresh);
+    Ok((item, id_is_ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PAYLOAD_BYTES_MAX;
+
+    fn all(text: &str) -> std::io::Result<Vec<String>> {
+        let mut lines = Lines::new(text.as_bytes());
+        let mut seen = Vec::new();
+        loop {
+            seen.push(match lines.next(Timestamp::from_ms(1))? {
+                Next::Line(line) => format!("{} {:?} {}", line.number, line.item.payload, line.id_is_ours),
+                Next::Blank => "blank".to_owned(),
+                Next::Bad { number, why } => format!("{number} bad: {why}"),
+                Next::End => return Ok(seen),
+            });
+        }
+    }
+
+    #[test]
+    fn every_line_is_a_message_or_says_why_not() -> std::io::Result<()> {
+        let text =
+            "{\"payload\": \"a\"}\r\n\n  \n{\"payload\": \"b\", \"id\": \"b-1\"}\nnonsense\n{\"payload\": \"c\"}";
+        let seen = all(text)?;
+        assert_eq!(seen[..4], ["1 Some(\"a\") true", "blank", "blank", "4 Some(\"b\") false"]);
+        assert!(seen[4].starts_with("5 bad: is not"), "{}", seen[4]);
+        assert_eq!(seen[5..], ["6 Some(\"c\") true"]);
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_broker_would_refuse_is_refused_here() -> std::io::Result<()> {
+        let cases = [
+            (r#"{}"#, "has neither `payload` nor `payload_base64`"),
+            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "has both"),
+            (r#"{"payload_base64": "a"}"#, "`payload_base64`"),
+            (r#"{"payload": null}"#, "invalid type: null"),
+            (r#"{"payload": "a", "dealy": "1s"}"#, "unknown field `dealy`"),
+            (r#"{"payload": "a", "delay": "1s", "delay": "2s"}"#, "duplicate field `delay`"),
+            (r#"{"payload": "a", "delay": "-1s"}"#, "is negative"),
+            (r#"{"payload": "a", "delay": "1s", "due_at": 5}"#, "together with"),
+            (r#"{"payload": "a", "delay": "3651d"}"#, "at most 3650 days"),
+            (r#"{"payload": "a", "ttl": 0}"#, "`ttl`"),
+            (r#"{"payload": "a", "key": ""}"#, "`key`"),
+            (r#"{"payload": "a", "id": "a b"}"#, "`id`"),
+            (r#"{"payload": "a", "max_attempts": 0}"#, "`max_attempts`"),
+            (r#"{"payload": "a", "meta": {"a": "1", "a": "2"}}"#, "\"a\" is given twice"),
+            (r#"{"payload": "a", "meta": {"A": "1"}}"#, "`meta`"),
+            (r#"["a"]"#, "is not a JSON object"),
+        ];
+        for (line, expected) in cases {
+            let seen = all(line)?;
+            assert!(seen.first().is_some_and(|seen| seen.starts_with("1 bad") && seen.contains(expected)), "{seen:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_payload_at_its_limit_passes_and_a_line_over_its_limit_does_not_stop_the_next() -> std::io::Result<()> {
+        let line = |bytes: usize| format!("{{\"payload\": \"{}\"}}\n", "a".repeat(bytes));
+        let text = [line(PAYLOAD_BYTES_MAX), line(PAYLOAD_BYTES_MAX + 1), line(LINE_BYTES_MAX), line(1)].concat();
+        let seen = all(&text)?;
+        assert!(seen[0].starts_with("1 Some"));
+        assert!(seen[1].contains("`payload`: 1048577 bytes"), "{}", seen[1]);
+        assert!(seen[2].contains("3 bad: is longer than"), "{}", seen[2]);
+        assert_eq!(seen[3], "4 Some(\"a\") true");
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_sent_is_what_was_read() -> Result<(), String> {
+        let line =
+            r#"{"payload":"a","key":"k","id":"i","delay":"1h 30m","ttl":1500,"max_attempts":3,"meta":{"a":"1"}}"#;
+        let (item, ours) = read(line.as_bytes(), Timestamp::ZERO)?;
+        let sent = serde_json::to_string(&item).map_err(|error| error.to_string())?;
+        let (again, _) = read(sent.as_bytes(), Timestamp::ZERO)?;
+        assert!(!ours);
+        assert_eq!((again.delay, again.ttl), (Some(Duration::from_secs(5_400)), Some(Duration::from_millis(1_500))));
+        assert_eq!(serde_json::to_string(&again).map_err(|error| error.to_string())?, sent);
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! `dwell serve`: runs a broker until it is told to stop.
+
+use clap::Args;
+
+use super::config::ConfigArgs;
+use super::failure::Failure;
+use super::signals::Signals;
+use super::{logging, output};
+use crate::config::Config;
+use crate::http::Listen;
+use crate::server::{Server, ServerOptions, StoreOptions};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell serve                                          the embedded store, http://127.0.0.1:7373
+  dwell serve --redis redis://127.0.0.1:6379           messages in Redis
+  dwell serve --listen unix:/run/dwell/dwell.sock
+  dwell serve --config dwell.toml --log-format json
+
+SIGTERM or SIGINT stops it in order: nothing more is handed out, deliveries that are out may still be settled until
+group.drain_timeout, then it ends with exit code 0. A second signal ends it at once; nothing is lost by that, but what
+was out is delivered again.";
+
+/// Run a broker
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let config = Config::load(&args.config.sources())?;
+    logging::start(config.log);
+    let mut signals = Signals::listen()?;
+    let options = options(&config)?;
+    let server = tokio::select! {
+        server = Server::start(options) => server?,
+        signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
+    };
+    if output::line(banner(&server, &config)).is_err() {
+        tracing::warn!("stdout is closed; the banner could not be printed");
+    }
+    let signal = signals.next().await;
+    tracing::info!(signal, "stopping");
+    tokio::select! {
+        stopped = server.stop() => Ok(stopped?),
+        signal = signals.next() => Err(Failure::interrupted(format!("{signal} while stopping: ended at once"))),
+    }
+}
+
+fn options(config: &Config) -> Result<ServerOptions, Failure> {
+    let store = match (&config.redis.url, &config.data_dir) {
+        (Some(url), _) => StoreOptions::Redis {
+            url: url.secret().to_owned(),
+            prefix: config.redis.prefix.clone(),
+            timeout: config.redis.timeout,
+            allow_eviction: config.redis.allow_eviction,
+        },
+        (None, Some(dir)) => StoreOptions::Embedded { dir: dir.join("store") },
+        (None, None) => return Err(Failure::usage("data_dir: the embedded store needs a directory")),
+    };
+    Ok(ServerOptions::new(config.listen.clone(), store, config.broker_options()))
+}
+
+/// What is printed once the broker serves.
+fn banner(server: &Server, config: &Config) -> String {
+    let store = server.describe();
+    let (curl, url) = match &config.listen {
+        Listen::Tcp(_) => ("curl".to_owned(), server.url()),
+        Listen::Unix(path) => (format!("curl --unix-socket {}", path.display()), "http://localhost".to_owned()),
+    };
+    format!(
+        "dwell {version}
+  store    {kind}: {location}
+           {durability}
+  address  {address}
+  try      {curl} -i '{url}/v1/topics/hello/messages?delay=2s' -d 'hello, later'
+           {curl} --json '{{\"wait\": \"10s\"}}' {url}/v1/topics/hello/groups/default/reserve",
+        version = env!("CARGO_PKG_VERSION"),
+        kind = store.kind,
+        location = store.location,
+        durability = store.durability,
+        address = server.url(),
+    )
+}

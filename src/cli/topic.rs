@@ -1,0 +1,173 @@
+//! `dwell topic`: makes, lists, shows and deletes topics.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::api::{Counts, Declaration, Topic};
+use super::failure::Failure;
+use super::{ServerArgs, output, parse};
+use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
+use crate::message::TopicName;
+use crate::retry::Backoff;
+use crate::time::{parse_span, show_span};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell topic create orders --partitions 16 --max-attempts 5 --backoff 1s,10s,1m
+  dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
+  dwell topic list
+  dwell topic show orders
+  dwell topic delete orders";
+
+/// Make, list, show and delete topics
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TopicArgs {
+    #[command(subcommand)]
+    command: TopicCommand,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum TopicCommand {
+    /// Make a topic, or change the settings that are named
+    Create(CreateArgs),
+    /// Print the names of all topics
+    List,
+    /// Print settings and counts of a topic
+    Show {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a topic with all its messages
+    Delete {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
+    },
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// Number of partitions; cannot be changed later
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
+    partitions: Option<u16>,
+    /// How long a consumer has before its delivery is nacked
+    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
+    visibility_timeout: Option<Duration>,
+    /// Attempts before a message is dead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    max_attempts: Option<u32>,
+    /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
+    #[arg(long, value_parser = parse::backoff)]
+    backoff: Option<Backoff>,
+    /// How long after a message was acked a push with its id is still a duplicate
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    dedup_window: Option<Duration>,
+}
+
+pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
+    let client = args.server.client()?;
+    match &args.command {
+        TopicCommand::Create(args) => {
+            let declaration = Declaration {
+                partitions: args.partitions,
+                visibility_timeout: args.visibility_timeout,
+                max_attempts: args.max_attempts,
+                backoff: args.backoff.clone(),
+                dedup_window: args.dedup_window,
+            };
+            let (created, topic) = client.declare(&args.topic, &declaration).await?;
+            let what = if created { "made" } else { "was there; its settings are now as follows" };
+            output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
+        }
+        TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
+        TopicCommand::Show { topic, json: true } => output::json(&client.topic(topic).await?),
+        TopicCommand::Show { topic, json: false } => output::line(described(&client.topic(topic).await?)),
+        TopicCommand::Delete { topic } => {
+            client.delete_topic(topic).await?;
+            output::line(format_args!("{topic} deleted"))
+        }
+    }
+}
+
+fn settings(topic: &Topic) -> String {
+    let settings = &topic.settings;
+    let backoff = match &settings.backoff {
+        Backoff::Exponential { initial, max, factor, jitter } => {
+            let (initial, max) = (show_span(*initial), show_span(*max));
+            format!("exponential: from {initial}, times {factor}, to {max}, shortened by up to {}%", jitter * 100.0)
+        }
+        Backoff::Ladder { steps } => {
+            format!("ladder: {}", steps.iter().map(|step| show_span(step.0)).collect::<Vec<_>>().join(", "))
+        }
+    };
+    let rows = [
+        ("  groups", topic.groups.join(", ")),
+        ("  partitions", settings.partitions.to_string()),
+        ("  visibility timeout", show_span(settings.visibility_timeout)),
+        ("  max attempts", settings.max_attempts.to_string()),
+        ("  backoff", backoff),
+        ("  dedup window", show_span(settings.dedup_window)),
+    ];
+    output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
+}
+
+/// Settings, and a table with a line for every partition and group and one for all of a group.
+fn described(topic: &Topic) -> String {
+    let header = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
+    let row = |counts: &Counts| {
+        vec![
+            counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
+            counts.group.clone(),
+            counts.scheduled.to_string(),
+            counts.ready.to_string(),
+            counts.in_flight.to_string(),
+            counts.dead.to_string(),
+            counts.next_due_at.map_or("-".to_owned(), |at| at.to_string()),
+            counts.oldest_ready_age.clone().unwrap_or_else(|| "-".to_owned()),
+            counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(topic.partitions.iter().chain(&topic.totals).map(row));
+    format!("{}\n{}\n\n{}", topic.topic, settings(topic), output::columns(&rows, &[0, 2, 3, 4, 5]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_described_topic_is_a_table() -> serde_json::Result<()> {
+        let topic: Topic = serde_json::from_str(
+            r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
+                "totals": [{"group": "default", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
+                "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "in_flight": 2,
+                                "dead": 1, "next_due_at": "2026-01-02T03:04:05Z", "oldest_ready_age": "12ms", "owner": "a"}]}"#,
+        )?;
+        let expected = "\
+orders
+  groups              default
+  partitions          1
+  visibility timeout  30s
+  max attempts        16
+  backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
+  dedup window        0s
+
+partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
+        0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a
+      all  default         12      3          2     1  -                         -             -";
+        assert_eq!(described(&topic), expected);
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! The whole configuration: one TOML file, the environment and flags, checked at once.
+//!
+//! A flag wins over the environment, the environment over the file, the file over the defaults. `redis.url` in the file
+//! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. This module starts nothing.
+
+mod errors;
+mod keys;
+mod log;
+mod reader;
+mod redis_url;
+mod show;
+mod sources;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use errors::{ConfigError, ConfigErrors};
+pub use keys::{KEYS, env_name};
+pub use log::{LogFormat, LogLevel};
+pub use redis_url::RedisUrl;
+pub use show::show;
+pub use sources::{Flag, Origin, Sources};
+
+use crate::broker;
+use crate::http::{LISTEN_ACCEPTED, Listen};
+use crate::topic::Settings;
+use reader::Reader;
+use sources::Layers;
+
+/// The configuration of one broker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where to listen. Loopback or a Unix socket.
+    pub listen: Listen,
+    /// Where everything is kept that has to survive a restart. Absent when there is no home directory to put it in;
+    /// then the store is Redis, since the embedded one is refused.
+    pub data_dir: Option<PathBuf>,
+    /// The Redis store.
+    pub redis: RedisConfig,
+    /// How long a lease runs without a renewal.
+    pub lease_ttl: Duration,
+    /// How long a stop waits for deliveries that are out.
+    pub drain_timeout: Duration,
+    /// The settings of topics that are made without any.
+    pub topic_defaults: Settings,
+    /// Whether a push to a topic that does not exist makes it.
+    pub auto_create: bool,
+    /// What is logged.
+    pub log: LogConfig,
+}
+
+/// The configuration of the Redis store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RedisConfig {
+    /// Where Redis is. Without it the store is the embedded one.
+    pub url: Option<RedisUrl>,
+    /// What every Redis key begins with.
+    pub prefix: String,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// Whether to start although Redis may evict keys, which loses messages.
+    pub allow_eviction: bool,
+}
+
+/// The configuration of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The least important events that are logged.
+    pub level: LogLevel,
+    /// How they are written.
+    pub format: LogFormat,
+}
+
+impl Config {
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
+        let (layers, errors) = Layers::read(sources);
+        let mut reader = Reader::new(&layers, errors);
+        let config = Config::from_reader(&mut reader, sources);
+        reader.finish().map(|()| config)
+    }
+
+    fn from_reader(read: &mut Reader<'_>, sources: &Sources) -> Config {
+        let listen = read.parsed("listen", LISTEN_ACCEPTED, Listen::standard(), Listen::parse);
+        let data_dir = read.parsed("data_dir", "a directory", sources.state_dir(), |text| match text {
+            "" => Err("is empty".to_owned()),
+            path => Ok(Some(PathBuf::from(path))),
+        });
+        let default = broker::Options::default();
+        let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
+        let config = Config {
+            listen,
+            redis: read.redis(lease_ttl),
+            data_dir,
+            lease_ttl,
+            drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
+            topic_defaults: read.topic_defaults(default.topic_defaults),
+            auto_create: read.switch("topic.auto_create", default.auto_create),
+            log: LogConfig {
+                level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
+                format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
+            },
+        };
+        if config.data_dir.is_none() && config.redis.url.is_none() {
+            let why = "has no default here, because neither XDG_STATE_HOME nor HOME is set to an absolute path";
+            read.refuse("data_dir", "a directory for the embedded store", why);
+        }
+        config
+    }
+
+    /// How the broker has to behave.
+    pub fn broker_options(&self) -> broker::Options {
+        broker::Options {
+            lease_ttl: self.lease_ttl,
+            drain_timeout: self.drain_timeout,
+            topic_defaults: self.topic_defaults.clone(),
+            auto_create: self.auto_create,
+            ..broker::Options::default()
+        }
+    }
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[cfg(test)]
+mod tests;

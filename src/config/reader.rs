@@ -1,0 +1,213 @@
+//! Turns what was given into typed values, and collects everything that is wrong on the way.
+
+use std::num::NonZeroU16;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use super::errors::{ConfigError, ConfigErrors};
+use super::sources::{Layers, Raw, read_text};
+use super::{Origin, RedisConfig, RedisUrl, redis_url};
+use crate::limits::{
+    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+};
+use crate::retry::{Backoff, Step};
+use crate::time::{parse_span, show_span};
+use crate::topic::Settings;
+
+/// Reads keys one by one. A key that is wrong is noted and reads as its default, so that the next one is looked at too.
+pub(super) struct Reader<'a> {
+    layers: &'a Layers,
+    errors: Vec<ConfigError>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(layers: &'a Layers, errors: Vec<ConfigError>) -> Reader<'a> {
+        Reader { layers, errors }
+    }
+
+    /// Nothing, or everything that is wrong.
+    pub(super) fn finish(self) -> Result<(), ConfigErrors> {
+        if self.errors.is_empty() { Ok(()) } else { Err(ConfigErrors(self.errors)) }
+    }
+
+    /// Notes that the value of a key cannot be taken.
+    pub(super) fn refuse(&mut self, key: &str, accepted: &str, problem: impl Into<String>) {
+        let given = self.layers.get(key);
+        let value = given.map(|(raw, _)| match raw {
+            Raw::Text(text) if key == "redis.url" => format!("{:?}", redis_url::mask(text)),
+            Raw::Text(text) => cut(format!("{text:?}")),
+            Raw::List(items) => cut(format!("{items:?}")),
+            Raw::Other(what) => (*what).to_owned(),
+        });
+        let (key, problem, accepted) = (key.to_owned(), problem.into(), Some(accepted.to_owned()));
+        let origin = given.map_or(Origin::Default, |(_, origin)| origin.clone());
+        self.errors.push(ConfigError { key, origin, value, problem, accepted });
+    }
+
+    /// A key whose text `parse` understands.
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        accepted: &str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> T {
+        let result = match self.layers.get(key) {
+            None => return default,
+            Some((Raw::Text(text), _)) => parse(text),
+            Some((Raw::List(_), _)) => Err("is a list".to_owned()),
+            Some((Raw::Other(what), _)) => Err(format!("is {what}")),
+        };
+        result.unwrap_or_else(|problem| {
+            self.refuse(key, accepted, problem);
+            default
+        })
+    }
+
+    /// A duration in a range.
+    pub(super) fn span(&mut self, key: &'static str, range: RangeInclusive<Duration>, default: Duration) -> Duration {
+        let accepted = format!("{} to {}", show_span(*range.start()), show_span(*range.end()));
+        self.parsed(key, &accepted, default, |text| {
+            let span = parse_span(text).map_err(|_| "is not a duration like 30s, 1h30m or milliseconds".to_owned())?;
+            in_range(span, &range)
+        })
+    }
+
+    /// A number in a range.
+    pub(super) fn number<N>(&mut self, key: &'static str, range: RangeInclusive<N>, default: N) -> N
+    where
+        N: std::str::FromStr + std::fmt::Display + PartialOrd + Copy,
+    {
+        let accepted = format!("{} to {}", range.start(), range.end());
+        self.parsed(key, &accepted, default, |text| {
+            let number = text.trim().parse().map_err(|_| "is not such a number".to_owned())?;
+            in_range(number, &range)
+        })
+    }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&mut self, key: &'static str, default: bool) -> bool {
+        self.word(key, &[true, false], default, |on| if on { "true" } else { "false" })
+    }
+
+    /// One of some words.
+    pub(super) fn word<T: Copy>(&mut self, key: &'static str, all: &[T], default: T, name: fn(T) -> &'static str) -> T {
+        let accepted = all.iter().map(|word| name(*word)).collect::<Vec<_>>().join(", ");
+        self.parsed(key, &accepted, default, |text| {
+            let found = all.iter().find(|word| name(**word) == text);
+            found.copied().ok_or_else(|| "is none of the words".to_owned())
+        })
+    }
+
+    /// The Redis store. One call has to end before a lease does, or nothing could be renewed.
+    pub(super) fn redis(&mut self, lease_ttl: Duration) -> RedisConfig {
+        let url = self.redis_url();
+        let default = Duration::from_secs(1);
+        let timeout = self.span("redis.timeout", Duration::from_millis(50)..=Duration::from_secs(60), default);
+        if url.is_some() && timeout >= lease_ttl {
+            let accepted = format!("less than lease.ttl, which is {}", show_span(lease_ttl));
+            self.refuse("redis.timeout", &accepted, format!("{} is too long", show_span(timeout)));
+        }
+        let accepted = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
+        let prefix = self.parsed("redis.prefix", &accepted, "dwell".to_owned(), |text| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            match text {
+                "" => Err("is empty".to_owned()),
+                _ if text.len() > NAME_BYTES_MAX => Err("is too long".to_owned()),
+                _ if !text.chars().all(allowed) => Err("has another character".to_owned()),
+                _ => Ok(text.to_owned()),
+            }
+        });
+        RedisConfig { url, prefix, timeout, allow_eviction: self.switch("redis.allow_eviction", false) }
+    }
+
+    /// The URL itself, or from the file that `redis.url_file` names; the stronger source wins.
+    fn redis_url(&mut self) -> Option<RedisUrl> {
+        let (url, file) = (self.layers.origin("redis.url").rank(), self.layers.origin("redis.url_file").rank());
+        if url == file && url > Origin::Default.rank() {
+            self.refuse("redis.url_file", "one of redis.url and redis.url_file", "is given beside redis.url");
+            return None;
+        }
+        if url >= file {
+            return self.parsed("redis.url", redis_url::ACCEPTED, None, |text| RedisUrl::parse(text).map(Some));
+        }
+        self.parsed("redis.url_file", "a file that holds the URL and nothing else", None, |path| {
+            let text = read_text(Path::new(path))?;
+            RedisUrl::parse(text.trim()).map(Some).map_err(|why| format!("what it holds {why}"))
+        })
+    }
+
+    /// The settings of topics that are made without any.
+    pub(super) fn topic_defaults(&mut self, default: Settings) -> Settings {
+        let partitions = self.number("topic.partitions", 1..=PARTITIONS_MAX, default.partitions.get());
+        Settings {
+            partitions: NonZeroU16::new(partitions).unwrap_or(default.partitions),
+            visibility_timeout: self.span(
+                "topic.visibility_timeout",
+                VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX,
+                default.visibility_timeout,
+            ),
+            max_attempts: self.number("topic.max_attempts", 1..=ATTEMPTS_MAX, default.max_attempts),
+            backoff: self.backoff(default.backoff),
+            dedup_window: self.span("topic.dedup_window", Duration::ZERO..=DEDUP_WINDOW_MAX, default.dedup_window),
+        }
+    }
+
+    fn backoff(&mut self, default: Backoff) -> Backoff {
+        let kinds = ["exponential", "ladder"];
+        let kind = self.word("topic.backoff.kind", &kinds, kinds[0], |kind| kind);
+        let others: &[&str] = match kind {
+            "ladder" => &["topic.backoff.initial", "topic.backoff.max", "topic.backoff.factor", "topic.backoff.jitter"],
+            _ => &["topic.backoff.steps"],
+        };
+        for other in others.iter().filter(|key| self.layers.get(key).is_some()).collect::<Vec<_>>() {
+            let accepted = format!("nothing, while topic.backoff.kind is {kind}");
+            self.refuse(other, &accepted, "belongs to the other kind of backoff");
+        }
+        if kind == "ladder" {
+            return Backoff::Ladder { steps: self.steps() };
+        }
+        let Backoff::Exponential { initial, max, factor, jitter } = default else { return default };
+        let initial = self.span("topic.backoff.initial", Duration::ZERO..=DELAY_MAX, initial);
+        let max = self.span("topic.backoff.max", Duration::ZERO..=DELAY_MAX, max);
+        if max < initial {
+            let accepted = format!("at least topic.backoff.initial, which is {}", show_span(initial));
+            self.refuse("topic.backoff.max", &accepted, format!("{} is too short", show_span(max)));
+        }
+        let factor = self.number("topic.backoff.factor", 1.0..=100.0, factor);
+        let jitter = self.number("topic.backoff.jitter", 0.0..=1.0, jitter);
+        Backoff::Exponential { initial, max, factor, jitter }
+    }
+
+    /// The steps of a ladder: a list in the file, a text with commas in the environment.
+    fn steps(&mut self) -> Vec<Step> {
+        let key = "topic.backoff.steps";
+        let texts: Vec<String> = match self.layers.get(key) {
+            Some((Raw::List(items), _)) => items.clone(),
+            Some((Raw::Text(text), _)) => text.split(',').map(|step| step.trim().to_owned()).collect(),
+            Some((Raw::Other(_), _)) | None => Vec::new(),
+        };
+        let accepted =
+            format!("1 to {LADDER_STEPS_MAX} durations up to {}, as in [\"1s\", \"1m\"]", show_span(DELAY_MAX));
+        if texts.is_empty() || texts.len() > LADDER_STEPS_MAX {
+            self.refuse(key, &accepted, format!("has {} steps", texts.len()));
+            return Vec::new();
+        }
+        let step = |text: &String| in_range(parse_span(text)?, &(Duration::ZERO..=DELAY_MAX)).map(Step);
+        texts.iter().map(step).collect::<Result<_, _>>().unwrap_or_else(|problem: String| {
+            self.refuse(key, &accepted, problem);
+            Vec::new()
+        })
+    }
+}
+
+fn in_range<T: PartialOrd>(value: T, range: &RangeInclusive<T>) -> Result<T, String> {
+    if range.contains(&value) { Ok(value) } else { Err("is out of range".to_owned()) }
+}
+
+/// A value cut to what a person still reads.
+fn cut(text: String) -> String {
+    if text.chars().count() <= 100 { text } else { text.chars().take(100).chain("…".chars()).collect() }
+}

@@ -1,0 +1,104 @@
+//! Where Redis is, without ever showing its password.
+
+use std::fmt;
+
+/// What a Redis URL looks like, for errors.
+pub(super) const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], or redis+unix:///path[?db=0]";
+
+/// A Redis URL. Printing it, also for debugging, masks the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    /// Reads a URL; the error says why it is refused, without quoting it.
+    pub fn parse(text: &str) -> Result<RedisUrl, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err("is not a URL".to_owned());
+        };
+        match scheme {
+            "redis" if rest.is_empty() || rest.starts_with('/') => Err("has no host".to_owned()),
+            "redis+unix" | "unix" if !rest.starts_with('/') => Err("has no absolute socket path".to_owned()),
+            "redis" | "redis+unix" | "unix" => Ok(RedisUrl(text.to_owned())),
+            "rediss" => Err("asks for TLS, which this version does not speak yet".to_owned()),
+            _ => Err("is not a redis:// URL".to_owned()),
+        }
+    }
+
+    /// The URL with its password, for connecting and for nothing else.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&mask(&self.0))
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisUrl({self})")
+    }
+}
+
+/// The text with everything hidden that may be a password; all of it when it is no URL.
+pub(super) fn mask(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return "***".to_owned();
+    };
+    let (address, query) = match rest.split_once('?') {
+        // A `?` before the `@` belongs to a password that should have been escaped.
+        Some((address, query)) if !query.contains('@') => (address, Some(query)),
+        _ => (rest, None),
+    };
+    // A password may hold an unescaped `@` or `/`, so it ends at the last `@`.
+    let address = match address.rsplit_once('@') {
+        Some((user, host)) if user.contains(':') => {
+            format!("{}:***@{host}", user.split(':').next().unwrap_or_default())
+        }
+        Some((_, host)) => format!("***@{host}"),
+        None => address.to_owned(),
+    };
+    let query = query.map_or(String::new(), |query| {
+        let hide = |pair: &str| match pair.split_once('=') {
+            Some((name, _)) if !matches!(name, "db" | "protocol" | "user") => format!("{name}=***"),
+            _ => pair.to_owned(),
+        };
+        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{address}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_ever_shown() {
+        let cases = [
+            ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("redis://:s3cret@host/2", "redis://:***@host/2"),
+            ("redis://app:s3cret@host:6380/0", "redis://app:***@host:6380/0"),
+            ("redis://app:s3/c@r?et@host", "redis://app:***@host"),
+            ("redis://s3cret@host", "redis://***@host"),
+            ("redis+unix:///run/redis.sock?db=1&pass=s3cret", "redis+unix:///run/redis.sock?db=1&pass=***"),
+            ("s3cret", "***"),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(mask(url), shown);
+            if let Ok(parsed) = RedisUrl::parse(url) {
+                assert_eq!(parsed.secret(), url);
+                assert!(!format!("{parsed} {parsed:?}").contains("s3"), "{parsed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_redis_url_is_refused() {
+        for bad in ["", "host:6379", "http://host", "redis://", "redis:///0", "unix://run/redis.sock", "rediss://host"]
+        {
+            assert!(RedisUrl::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

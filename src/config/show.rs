@@ -1,0 +1,87 @@
+//! The configuration in force, as a TOML file that says where each value came from.
+
+use std::fmt::Write as _;
+
+use super::sources::Layers;
+use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
+use crate::retry::Backoff;
+use crate::time::show_span;
+
+/// The configuration in force as TOML, with the origin of each value and its environment variable; passwords are masked.
+///
+/// # Errors
+/// Everything that is wrong with the configuration.
+pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
+    let config = Config::load(sources)?;
+    let (layers, _) = Layers::read(sources);
+    let (mut text, mut section) = (String::new(), "");
+    for key in KEYS {
+        let (in_section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        if in_section != section {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n[{in_section}]\n");
+            section = in_section;
+        }
+        let (line, origin) = match value(&config, key) {
+            Some(value) if key == "redis.url" && layers.get(key).is_none() => {
+                (format!("{name} = {value}"), layers.origin("redis.url_file"))
+            }
+            Some(value) => (format!("{name} = {value}"), layers.origin(key)),
+            None => (format!("# {name} ="), Origin::Default),
+        };
+        let _ = writeln!(text, "{line:<44} # {}", described(key, &origin));
+    }
+    Ok(text)
+}
+
+fn described(key: &str, origin: &Origin) -> String {
+    match origin {
+        Origin::Default => format!("default; {}", env_name(key)),
+        origin => origin.to_string(),
+    }
+}
+
+/// The value of a key as TOML; nothing when it has none.
+fn value(config: &Config, key: &str) -> Option<String> {
+    let span = |span| quoted(&show_span(span));
+    let topic = &config.topic_defaults;
+    Some(match key {
+        "listen" => quoted(&config.listen.to_string()),
+        "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),
+        "redis.url" => quoted(&config.redis.url.as_ref()?.to_string()),
+        "redis.prefix" => quoted(&config.redis.prefix),
+        "redis.timeout" => span(config.redis.timeout),
+        "redis.allow_eviction" => config.redis.allow_eviction.to_string(),
+        "lease.ttl" => span(config.lease_ttl),
+        "group.drain_timeout" => span(config.drain_timeout),
+        "topic.partitions" => topic.partitions.to_string(),
+        "topic.visibility_timeout" => span(topic.visibility_timeout),
+        "topic.max_attempts" => topic.max_attempts.to_string(),
+        "topic.dedup_window" => span(topic.dedup_window),
+        "topic.auto_create" => config.auto_create.to_string(),
+        "log.level" => quoted(config.log.level.name()),
+        "log.format" => quoted(config.log.format.name()),
+        _ => return backoff_value(&topic.backoff, key.strip_prefix("topic.backoff.")?),
+    })
+}
+
+fn backoff_value(backoff: &Backoff, name: &str) -> Option<String> {
+    Some(match (backoff, name) {
+        (Backoff::Exponential { .. }, "kind") => quoted("exponential"),
+        (Backoff::Exponential { initial, .. }, "initial") => quoted(&show_span(*initial)),
+        (Backoff::Exponential { max, .. }, "max") => quoted(&show_span(*max)),
+        (Backoff::Exponential { factor, .. }, "factor") => format!("{factor:?}"),
+        (Backoff::Exponential { jitter, .. }, "jitter") => format!("{jitter:?}"),
+        (Backoff::Ladder { .. }, "kind") => quoted("ladder"),
+        (Backoff::Ladder { steps }, "steps") => {
+            let steps: Vec<String> = steps.iter().map(|step| quoted(&show_span(step.0))).collect();
+            format!("[{}]", steps.join(", "))
+        }
+        _ => return None,
+    })
+}
+
+/// A TOML basic string; JSON escapes the same way.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

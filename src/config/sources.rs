@@ -1,0 +1,213 @@
+//! Where the values of a configuration come from, and which of them wins.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use config::{FileFormat, Map, Source, Value, ValueKind};
+
+use super::errors::ConfigError;
+use super::keys::{KEYS, env_name, is_foreign, nearest};
+
+/// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Everything a configuration is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// The environment; `DWELL_*`, `XDG_STATE_HOME` and `HOME` are looked at.
+    pub env: Vec<(OsString, OsString)>,
+    /// Flags of the command line.
+    pub flags: Vec<Flag>,
+}
+
+/// A key given as a flag.
+#[derive(Debug, Clone)]
+pub struct Flag {
+    /// The key.
+    pub key: &'static str,
+    /// The flag, as in `--listen`.
+    pub flag: &'static str,
+    /// The value.
+    pub value: String,
+}
+
+impl Sources {
+    /// The directory for what has to survive a restart: `$XDG_STATE_HOME/dwell` or `~/.local/state/dwell`.
+    pub(super) fn state_dir(&self) -> Option<PathBuf> {
+        let absolute = |name: &str| {
+            let path = self.env.iter().find(|(variable, _)| variable == name).map(|(_, value)| PathBuf::from(value))?;
+            path.is_absolute().then_some(path)
+        };
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+        Some(state.join("dwell"))
+    }
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody gave it.
+    Default,
+    /// The configuration file.
+    File(PathBuf),
+    /// An environment variable.
+    Env(String),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl Origin {
+    /// How strong it is: the stronger wins.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Origin::Default => 0,
+            Origin::File(_) => 1,
+            Origin::Env(_) => 2,
+            Origin::Flag(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path) => write!(f, "file {}", path.display()),
+            Origin::Env(name) => write!(f, "environment variable {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Raw {
+    /// A text, a number or a truth value.
+    Text(String),
+    /// A list of those.
+    List(Vec<String>),
+    /// Something else.
+    Other(&'static str),
+}
+
+/// The winning value of every key that was given.
+#[derive(Debug, Default)]
+pub(super) struct Layers(BTreeMap<&'static str, (Raw, Origin)>);
+
+impl Layers {
+    /// Reads all sources, the weakest first, and says what is wrong with them so far.
+    pub(super) fn read(sources: &Sources) -> (Layers, Vec<ConfigError>) {
+        let (mut layers, mut errors) = (Layers::default(), Vec::new());
+        if let Some(path) = &sources.file {
+            layers.read_file(path, &mut errors);
+        }
+        layers.read_env(&sources.env, &mut errors);
+        for flag in &sources.flags {
+            layers.0.insert(flag.key, (Raw::Text(flag.value.clone()), Origin::Flag(flag.flag)));
+        }
+        (layers, errors)
+    }
+
+    /// The winning value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&(Raw, Origin)> {
+        self.0.get(key)
+    }
+
+    /// Where the value of a key came from.
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        self.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    fn read_file(&mut self, path: &Path, errors: &mut Vec<ConfigError>) {
+        let origin = Origin::File(path.to_owned());
+        let read = read_text(path).and_then(|text| {
+            let file = config::File::from_str(&text, FileFormat::Toml);
+            file.collect().map_err(|error| error.to_string().trim_end().to_owned())
+        });
+        match read {
+            Ok(table) => self.read_table("", table, &origin, errors),
+            Err(problem) => errors.push(whole("the file", origin, problem)),
+        }
+    }
+
+    fn read_table(&mut self, above: &str, table: Map<String, Value>, origin: &Origin, errors: &mut Vec<ConfigError>) {
+        let mut entries: Vec<_> = table.into_iter().collect();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, value) in entries {
+            let path = if above.is_empty() { name } else { format!("{above}.{name}") };
+            let section = KEYS.iter().any(|key| key.starts_with(&format!("{path}.")));
+            match (KEYS.iter().find(|key| **key == path), value.kind) {
+                (Some(key), kind) => {
+                    self.0.insert(key, (raw(kind), origin.clone()));
+                }
+                (None, ValueKind::Table(inner)) if section => self.read_table(&path, inner, origin, errors),
+                (None, _) if section => errors.push(whole(&path, origin.clone(), "is a section, not a key".into())),
+                (None, _) => errors.push(unknown(&path, origin.clone(), nearest(&path, KEYS.into_iter()))),
+            }
+        }
+    }
+
+    fn read_env(&mut self, env: &[(OsString, OsString)], errors: &mut Vec<ConfigError>) {
+        let keys: BTreeMap<String, &'static str> = KEYS.into_iter().map(|key| (env_name(key), key)).collect();
+        let mut ours: Vec<_> = env.iter().filter_map(|(name, value)| Some((name.to_str()?, value))).collect();
+        ours.retain(|(name, _)| name.starts_with("DWELL_"));
+        ours.sort();
+        for (name, value) in ours {
+            let origin = Origin::Env(name.to_owned());
+            match (keys.get(name), value.to_str()) {
+                // An empty variable is how compose files and shells say "not set".
+                (Some(_), Some("")) => {}
+                (Some(key), Some(text)) => {
+                    self.0.insert(key, (Raw::Text(text.to_owned()), origin));
+                }
+                (Some(key), None) => errors.push(whole(key, origin, "is not UTF-8".to_owned())),
+                (None, _) if is_foreign(name) => {}
+                (None, _) => errors.push(unknown(name, origin, nearest(name, keys.keys().map(String::as_str)))),
+            }
+        }
+    }
+}
+
+/// The text of a file, which may not be large.
+pub(super) fn read_text(path: &Path) -> Result<String, String> {
+    let why = |error: std::io::Error| format!("cannot be read: {error}");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(why)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(why)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("is larger than {FILE_BYTES_MAX} bytes"));
+    }
+    Ok(text)
+}
+
+fn raw(kind: ValueKind) -> Raw {
+    match kind {
+        ValueKind::Nil => Raw::Other("nothing"),
+        ValueKind::Table(_) => Raw::Other("a table"),
+        ValueKind::Array(items) => {
+            let text = |item: Value| match raw(item.kind) {
+                Raw::Text(text) => Some(text),
+                Raw::List(_) | Raw::Other(_) => None,
+            };
+            items.into_iter().map(text).collect::<Option<_>>().map_or(Raw::Other("a nested list"), Raw::List)
+        }
+        scalar => Raw::Text(scalar.to_string()),
+    }
+}
+
+fn whole(key: &str, origin: Origin, problem: String) -> ConfigError {
+    ConfigError { key: key.to_owned(), origin, value: None, problem, accepted: None }
+}
+
+fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
+    let problem = match meant {
+        Some(meant) => format!("is not known; did you mean {meant}?"),
+        None => "is not known; `dwell config show` lists every key".to_owned(),
+    };
+    whole(key, origin, problem)
+}

@@ -1,0 +1,262 @@
+//! What a whole configuration does with its sources.
+
+use std::io::Result as IoResult;
+use std::time::Duration;
+
+use super::*;
+use crate::retry::{Backoff, Step};
+
+/// A configuration of `file` below `env` below `flags`, in a directory of its own.
+fn sources(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoResult<(tempfile::TempDir, Sources)> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("dwell.toml");
+    std::fs::write(&path, file)?;
+    let env = env.iter().chain([&("HOME", "/home/ada")]).map(|(name, value)| (name.into(), value.into())).collect();
+    let flag = |(key, value): &(&'static str, &str)| Flag { key, flag: "--flag", value: (*value).to_owned() };
+    Ok((dir, Sources { file: Some(path), env, flags: flags.iter().map(flag).collect() }))
+}
+
+fn load(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoResult<Result<Config, String>> {
+    let (dir, sources) = sources(file, env, flags)?;
+    let errors = |errors: ConfigErrors| errors.to_string().replace(&*dir.path().to_string_lossy(), "");
+    Ok(Config::load(&sources).map_err(errors))
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<()> {
+    let prefix = |file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]| {
+        load(file, env, flags).map(|loaded| loaded.map(|config| config.redis.prefix))
+    };
+    let file = "redis.prefix = 'file'";
+    let (env, flag) = (("DWELL_REDIS_PREFIX", "env"), ("redis.prefix", "flag"));
+    assert_eq!(prefix("", &[], &[])?, Ok("dwell".to_owned()));
+    assert_eq!(prefix(file, &[], &[])?, Ok("file".to_owned()));
+    assert_eq!(prefix(file, &[("DWELL_REDIS_PREFIX", "")], &[])?, Ok("file".to_owned()));
+    assert_eq!(prefix(file, &[env], &[])?, Ok("env".to_owned()));
+    assert_eq!(prefix(file, &[env], &[flag])?, Ok("flag".to_owned()));
+    Ok(())
+}
+
+/// Files with one thing wrong, and what is said of it.
+const WRONG: [(&str, &str); 33] = [
+    ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
+    ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
+    ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
+    ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file /dwell.toml): is not a redis:// URL"),
+    ("redis.url_file = '/does/not/exist'", "redis.url_file = \"/does/not/exist\" (file /dwell.toml): cannot be read"),
+    ("redis.prefix = 'a:b'", "redis.prefix = \"a:b\" (file /dwell.toml): has another character; accepted: 1 to 100 of"),
+    ("redis.timeout = '49ms'", "redis.timeout = \"49ms\" (file /dwell.toml): is out of range; accepted: 50ms to 1m"),
+    ("redis.timeout = 60_001", "redis.timeout = \"60001\" (file /dwell.toml): is out of range; accepted: 50ms to 1m"),
+    (
+        "redis.allow_eviction = 'yes'",
+        "redis.allow_eviction = \"yes\" (file /dwell.toml): is none of the words; accepted",
+    ),
+    ("redis = 'redis://host'", "redis (file /dwell.toml): is a section, not a key"),
+    ("lease.ttl = '999ms'", "lease.ttl = \"999ms\" (file /dwell.toml): is out of range; accepted: 1s to 10m"),
+    ("lease.ttl = '10m1s'", "accepted: 1s to 10m"),
+    ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file /dwell.toml): is not a duration"),
+    ("topic.partitions = 0", "topic.partitions = \"0\" (file /dwell.toml): is out of range; accepted: 1 to 1024"),
+    ("topic.partitions = 1025", "accepted: 1 to 1024"),
+    ("topic.partitions = [8]", "topic.partitions = [\"8\"] (file /dwell.toml): is a list; accepted: 1 to 1024"),
+    ("topic.visibility_timeout = 99", "accepted: 100ms to 12h"),
+    ("topic.max_attempts = 1001", "accepted: 1 to 1000"),
+    ("topic.max_attempts = 1.5", "topic.max_attempts = \"1.5\" (file /dwell.toml): is not such a number"),
+    ("topic.dedup_window = '8d'", "accepted: 0s to 168h"),
+    ("topic.auto_create = 1", "accepted: true, false"),
+    ("topic.backoff.kind = 'linear'", "accepted: exponential, ladder"),
+    (
+        "topic.backoff.steps = ['1s']",
+        "belongs to the other kind of backoff; accepted: nothing, while topic.backoff.kind",
+    ),
+    (
+        "topic.backoff.max = '10ms'",
+        "\"10ms\" (file /dwell.toml): 10ms is too short; accepted: at least topic.backoff.ini",
+    ),
+    ("topic.backoff.factor = 0.9", "accepted: 1 to 100"),
+    ("topic.backoff.jitter = nan", "accepted: 0 to 1"),
+    ("topic.backoff = { kind = 'ladder', steps = [] }", "topic.backoff.steps = [] (file /dwell.toml): has 0 steps"),
+    ("topic.backoff = { kind = 'ladder', steps = ['x'] }", "\"x\" is not a duration"),
+    ("topic.backoff = { kind = 'ladder', max = '1s', steps = [1] }", "topic.backoff.max = \"1s\" (file"),
+    ("log.level = 'loud'", "log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn"),
+    ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
+    ("redis.timout = '1s'", "redis.timout (file /dwell.toml): is not known; did you mean redis.timeout?"),
+    ("listen = ", "the file (file /dwell.toml): TOML parse error at line 1"),
+];
+
+#[test]
+fn every_value_is_checked_and_the_error_names_what_is_accepted() -> IoResult<()> {
+    for (file, expected) in WRONG {
+        let errors = load(file, &[], &[])?.err().unwrap_or_default();
+        assert!(
+            errors.starts_with("1 error in the configuration:\n  ") && errors.contains(expected),
+            "{file}: {errors}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
+    let env = [("DWELL_LEASE_TTL", "1ms"), ("DWELL_TOPIC_PARTITONS", "3"), ("DWELL_PORT", "tcp://10.0.0.1:7373")];
+    let errors = load("log.level = 'loud'\ntypo = 1", &env, &[("listen", "nowhere")])?.err().unwrap_or_default();
+    let expected = "5 errors in the configuration:
+  typo (file /dwell.toml): is not known; `dwell config show` lists every key
+  DWELL_TOPIC_PARTITONS (environment variable DWELL_TOPIC_PARTITONS): is not known; did you mean DWELL_TOPIC_PARTITIONS?
+  listen = \"nowhere\" (flag --flag): is not an address with a port; accepted: 127.0.0.1:PORT, [::1]:PORT, \
+        localhost:PORT or unix:/absolute/path
+  lease.ttl = \"1ms\" (environment variable DWELL_LEASE_TTL): is out of range; accepted: 1s to 10m
+  log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn, info, debug, trace";
+    assert_eq!(errors, expected);
+    Ok(())
+}
+
+#[test]
+fn every_key_can_come_from_the_environment() -> IoResult<()> {
+    let common = [
+        ("DWELL_LISTEN", "unix:/run/dwell.sock"),
+        ("DWELL_DATA_DIR", "/var/lib/dwell"),
+        ("DWELL_REDIS_URL", "redis://:s3cret@host"),
+        ("DWELL_REDIS_PREFIX", "shop"),
+        ("DWELL_REDIS_TIMEOUT", "250"),
+        ("DWELL_REDIS_ALLOW_EVICTION", "true"),
+        ("DWELL_LEASE_TTL", "5s"),
+        ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
+        ("DWELL_TOPIC_PARTITIONS", "16"),
+        ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
+        ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
+        ("DWELL_TOPIC_DEDUP_WINDOW", "1h"),
+        ("DWELL_TOPIC_AUTO_CREATE", "false"),
+        ("DWELL_LOG_LEVEL", "debug"),
+        ("DWELL_LOG_FORMAT", "json"),
+    ];
+    let ladder = [("DWELL_TOPIC_BACKOFF_KIND", "ladder"), ("DWELL_TOPIC_BACKOFF_STEPS", "1s, 1m")];
+    let exponential = [
+        ("DWELL_TOPIC_BACKOFF_KIND", "exponential"),
+        ("DWELL_TOPIC_BACKOFF_INITIAL", "2s"),
+        ("DWELL_TOPIC_BACKOFF_MAX", "4s"),
+        ("DWELL_TOPIC_BACKOFF_FACTOR", "3"),
+        ("DWELL_TOPIC_BACKOFF_JITTER", "0"),
+    ];
+    let given: Vec<_> = common.iter().chain(&ladder).chain(&exponential).map(|(name, _)| (*name).to_owned()).collect();
+    for key in KEYS.into_iter().filter(|key| *key != "redis.url_file") {
+        assert!(given.contains(&env_name(key)), "{key} is not tested");
+    }
+    let config = load("", &[&common[..], &ladder[..]].concat(), &[])?;
+    let expected = Config {
+        listen: Listen::Unix("/run/dwell.sock".into()),
+        data_dir: Some("/var/lib/dwell".into()),
+        redis: RedisConfig {
+            url: RedisUrl::parse("redis://:s3cret@host").ok(),
+            prefix: "shop".to_owned(),
+            timeout: Duration::from_millis(250),
+            allow_eviction: true,
+        },
+        lease_ttl: secs(5),
+        drain_timeout: Duration::ZERO,
+        topic_defaults: Settings {
+            partitions: std::num::NonZeroU16::MIN.saturating_add(15),
+            visibility_timeout: secs(60),
+            max_attempts: 3,
+            backoff: Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] },
+            dedup_window: secs(3_600),
+        },
+        auto_create: false,
+        log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
+    };
+    assert_eq!(config, Ok(expected));
+    let backoff = load("", &exponential, &[])?.map(|config| config.topic_defaults.backoff);
+    assert_eq!(backoff, Ok(Backoff::Exponential { initial: secs(2), max: secs(4), factor: 3.0, jitter: 0.0 }));
+    Ok(())
+}
+
+#[test]
+fn the_url_may_come_from_a_file_and_the_stronger_source_wins() -> IoResult<()> {
+    let (dir, _) = sources("", &[], &[])?;
+    let secret = dir.path().join("url");
+    std::fs::write(&secret, "redis://:s3cret@from-file\n")?;
+    let file = format!("redis.url_file = {:?}", secret.display().to_string());
+    let url = |file: &str, env: &[(&str, &str)]| {
+        load(file, env, &[]).map(|config| config.map(|c| c.redis.url.map(|url| url.secret().to_owned())))
+    };
+    assert_eq!(url(&file, &[])?, Ok(Some("redis://:s3cret@from-file".to_owned())));
+    assert_eq!(url(&file, &[("DWELL_REDIS_URL", "redis://env")])?, Ok(Some("redis://env".to_owned())));
+    let both = url(&format!("{file}\nredis.url = 'redis://:hidden@host'"), &[])?.err().unwrap_or_default();
+    assert!(both.contains("is given beside redis.url") && !both.contains("hidden"), "{both}");
+    std::fs::write(&secret, "s3cret")?;
+    let wrong = url(&file, &[])?.err().unwrap_or_default();
+    assert!(wrong.contains("what it holds is not a URL") && !wrong.contains("s3cret"), "{wrong}");
+    Ok(())
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused() -> IoResult<()> {
+    let file = "lease.ttl = '2s'\nredis.timeout = '2s'\n";
+    assert!(load(file, &[], &[])?.is_ok(), "without Redis its timeout does not matter");
+    let errors = load(&format!("{file}redis.url = 'redis://host'"), &[], &[])?.err().unwrap_or_default();
+    assert!(
+        errors.contains("redis.timeout = \"2s\" (file /dwell.toml): 2s is too long; accepted: less than lease.ttl")
+    );
+    Ok(())
+}
+
+#[test]
+fn the_data_directory_follows_xdg() {
+    let data_dir = |env: &[(&str, &str)]| {
+        let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Config::load(&Sources { env, ..Sources::default() }).map(|config| config.data_dir)
+    };
+    let home = ("HOME", "/home/ada");
+    assert_eq!(data_dir(&[home, ("XDG_STATE_HOME", "/state")]), Ok(Some("/state/dwell".into())));
+    assert_eq!(data_dir(&[home, ("XDG_STATE_HOME", "relative")]), Ok(Some("/home/ada/.local/state/dwell".into())));
+    assert_eq!(data_dir(&[("DWELL_REDIS_URL", "redis://host")]), Ok(None));
+    assert!(data_dir(&[]).is_err_and(|errors| errors.to_string().contains("neither XDG_STATE_HOME nor HOME")));
+}
+
+#[test]
+fn what_is_shown_masks_passwords_names_every_origin_and_is_read_back() -> IoResult<()> {
+    let env = [("DWELL_REDIS_URL", "redis://app:s3cret@host")];
+    let (_dir, given) = sources("[redis]\nprefix = 'shop'", &env, &[("log.level", "warn")])?;
+    let shown = show(&given).unwrap_or_default();
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in [
+        "url = \"redis://app:***@host\" # environment variable DWELL_REDIS_URL",
+        "level = \"warn\" # flag --flag",
+        "timeout = \"1s\" # default; DWELL_REDIS_TIMEOUT",
+        "# url_file =",
+    ] {
+        assert!(words.contains(line), "{line}\n{shown}");
+    }
+    let (again, first) = (load(&shown, &[], &[])?, Config::load(&given));
+    let without_url = |mut config: Config| {
+        config.redis.url = None;
+        config
+    };
+    assert_eq!(again.map(without_url).ok(), first.map(without_url).ok());
+    Ok(())
+}
+
+#[test]
+fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
+    let example = include_str!("../../deploy/dwell.toml");
+    assert_eq!(load(example, &[], &[])?, load("", &[], &[])?);
+    // The same with every comment that is a key switched on, but for the secret that is given twice then.
+    let is_key = |line: &str| line.starts_with("# ") && line.contains(" = ") && !line.contains("kind =");
+    let on = |line: &str| if is_key(line) { line[2..].to_owned() } else { line.to_owned() };
+    let all: Vec<String> = example.lines().map(on).filter(|line| !line.starts_with("url_file")).collect();
+    let errors = load(&all.join("\n"), &[], &[])?.err().unwrap_or_default();
+    assert!(errors.starts_with("1 error") && errors.contains("topic.backoff.steps"), "{errors}");
+    let mut section = String::new();
+    let mut named = vec!["redis.url_file".to_owned()];
+    for line in &all {
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
+            named.push(format!("{section}{name}"));
+        }
+    }
+    named.sort();
+    let mut keys = KEYS.map(str::to_owned);
+    keys.sort();
+    assert_eq!(named, keys);
+    Ok(())
+}

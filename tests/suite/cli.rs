@@ -1,0 +1,182 @@
+//! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
+
+use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
+
+use dwell::error::{Error, Result};
+use tempfile::TempDir;
+
+use crate::support::{eventually, failed};
+
+/// A broker in a process and a directory of its own, and the command line as its client.
+struct Shell {
+    dir: TempDir,
+    broker: Option<Child>,
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Shell {
+    fn without_broker() -> Result<Shell> {
+        Ok(Shell { dir: tempfile::tempdir().map_err(failed("a scratch directory"))?, broker: None })
+    }
+
+    async fn start() -> Result<Shell> {
+        let mut shell = Shell::without_broker()?;
+        let mut serve = shell.command(&["serve", "--listen", &shell.address()]);
+        serve.stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell.broker = Some(serve.spawn().map_err(failed("dwell serve"))?);
+        eventually("dwell serve answers", async || Ok(shell.dwell(&["topic", "list"])?.ok().map(drop))).await?;
+        Ok(shell)
+    }
+
+    fn address(&self) -> String {
+        format!("unix:{}", self.dir.path().join("dwell.sock").display())
+    }
+
+    /// The binary, with nothing from the environment that could change what it does.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        command.args(args).env_clear().env("HOME", self.dir.path()).env("DWELL_SERVER", self.address());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+        command
+    }
+
+    fn dwell(&self, args: &[&str]) -> Result<Said> {
+        self.command(args).output().map(Said::from).map_err(failed("dwell"))
+    }
+
+    /// Runs dwell with something on stdin.
+    fn pipe(&self, input: &str, args: &[&str]) -> Result<Said> {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed("dwell"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).map_err(failed("stdin"))?;
+        }
+        child.wait_with_output().map(Said::from).map_err(failed("dwell"))
+    }
+
+    /// Sends SIGTERM to the broker and waits for its end.
+    fn stop(mut self) -> Result<Said> {
+        let broker = self.broker.take().ok_or_else(|| Error::bug("no broker"))?;
+        let kill = Command::new("kill").args(["-TERM", &broker.id().to_string()]).status();
+        kill.map_err(failed("kill"))?;
+        broker.wait_with_output().map(Said::from).map_err(failed("the end of dwell serve"))
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if let Some(mut broker) = self.broker.take() {
+            // It may have ended by itself.
+            let _ = broker.kill();
+            let _ = broker.wait();
+        }
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Said {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+impl Said {
+    fn ok(self) -> Option<String> {
+        (self.code == Some(0)).then_some(self.out)
+    }
+}
+
+#[tokio::test]
+async fn a_message_is_pushed_consumed_and_acked_and_the_broker_stops_in_order() -> Result<()> {
+    let shell = Shell::start().await?;
+    let pushed = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é"])?;
+    assert!(pushed.out.starts_with("stored a in partition "), "{pushed:?}");
+    let again = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k"])?;
+    assert_eq!(again.ok().as_deref(), Some("duplicate a: it is there already, nothing changed\n"));
+    let consumed = shell.dwell(&["consume", "orders", "--count", "1", "--json"])?;
+    let delivery: serde_json::Value = serde_json::from_str(&consumed.out).unwrap_or_default();
+    assert_eq!([&delivery["payload"], &delivery["meta"]["trace"]], ["close 4711", "é"], "{consumed:?}");
+    assert_eq!(consumed.err, "1 delivered, 1 acked, 0 nacked\n");
+    let stopped = shell.stop()?;
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    for said in ["embedded: ", "fsynced", "unix:/", "curl --unix-socket"] {
+        assert!(stopped.out.contains(said), "{said}: {}", stopped.out);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_line_of_a_file_is_pushed_or_named() -> Result<()> {
+    let shell = Shell::start().await?;
+    let good: String = (0..1_200).map(|n| format!("{{\"payload\": \"m{n}\", \"id\": \"m{n}\"}}\n")).collect();
+    let input = format!(
+        "{good}nonsense\n\n{{\"payload\": \"x\", \"dealy\": \"1s\"}}\n{{\"payload\": \"m0\", \"id\": \"m0\"}}\n"
+    );
+    let said = shell.pipe(&input, &["push", "orders", "--file", "-"])?;
+    assert_eq!(said.out, "1,204 lines: 1,200 stored, 1 duplicate, 2 failed, 1 blank\n");
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("line 1201: is not a JSON object\nline 1203: unknown field `dealy`"), "{}", said.err);
+    let consumed = shell.dwell(&["consume", "orders", "--count", "1200", "--max", "500"])?;
+    assert_eq!(consumed.out.lines().count(), 1_200, "{}", consumed.err);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--max-attempts", "1"])?;
+    let failing = ["consume", "orders", "--count", "1", "--exec", "cat; echo no paper >&2; exit 3"];
+    let said = shell.dwell(&failing)?;
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "close 4711"), "{said:?}");
+    assert!(said.err.ends_with("1 delivered, 0 acked, 1 nacked\n"), "{said:?}");
+    let dead = shell.dwell(&["dead", "list", "orders"])?.out;
+    assert!(dead.contains(" a max_attempts after 1 attempt: \"exit code 3: no paper\"  close 4711"), "{dead}");
+    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "b"])?.out, "1 redriven, 1 not dead\n");
+    let working = ["consume", "orders", "--count", "1", "--exec", "test $DWELL_ID/$DWELL_ATTEMPT = a/1"];
+    let said = shell.dwell(&working)?;
+    assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
+    assert_eq!(shell.dwell(&["topic", "delete", "orders"])?.out, "orders deleted\n");
+    assert_eq!(shell.dwell(&["topic", "show", "orders"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "slow"])?;
+    let exec = ["consume", "orders", "--count", "1", "--visibility-timeout", "200ms", "--exec", "sleep 0.7; cat"];
+    let said = shell.dwell(&exec)?;
+    assert_eq!(said.out, "slow");
+    assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
+    Ok(())
+}
+
+#[test]
+fn exit_codes_say_whose_fault_it_is() -> Result<()> {
+    let shell = Shell::without_broker()?;
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["--version"], 0, ""),
+        (&[], 64, "Usage: dwell"),
+        (&["push", "a b", "x"], 64, "a name has only letters"),
+        (&["push", "orders", "x", "--delay", "-1s"], 64, "unexpected argument"),
+        (&["push", "orders", "x", "--delay=-1s"], 64, "is negative"),
+        (&["config", "check", "--listen", "0.0.0.0:7373"], 64, "is reachable from other machines"),
+        (&["config", "check", "--config", "/does/not/exist"], 64, "cannot be read"),
+        (&["topic", "list"], 69, "is `dwell serve` running there?"),
+    ];
+    for (args, code, expected) in cases {
+        let said = shell.dwell(args)?;
+        assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
+        assert!(said.err.contains(expected), "{args:?}: {said:?}");
+    }
+    Ok(())
+}
