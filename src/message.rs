@@ -102,6 +102,9 @@ fn check_name(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX {
         return Err(format!("a name has 1 to {NAME_BYTES_MAX} characters, this one has {}", text.len()));
     }
+    if text.bytes().all(|b| b == b'.') {
+        return Err("a name is not only dots: URLs would lose it".to_owned());
+    }
     match text.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-')) {
         Some(c) => Err(format!("a name has only letters, digits, '.', '_' and '-', not {c:?}")),
         None => Ok(()),
@@ -302,7 +305,7 @@ mod tests {
     #[test]
     fn names_ids_and_keys_have_their_limits() {
         assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
-        for bad in ["", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
+        for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
         }
         assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());

@@ -87,9 +87,9 @@ pub enum Decision {
 pub enum Verdict {
     /// The message is gone for good.
     Acked,
-    /// The message is scheduled again (or dead, when that was its last attempt).
+    /// The message is scheduled again.
     Nacked,
-    /// The message is dead.
+    /// The message is dead: buried, or nacked on its last attempt.
     Buried,
     /// The deadline is later now.
     Extended(Timestamp),

@@ -81,6 +81,15 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Decisions about deliveries of one pair that the store has not answered.
+struct Unanswered {
+    owned: Arc<Owned>,
+    /// The last ticket among them.
+    last: u64,
+    /// Which verdict waits for which ticket.
+    tickets: Vec<(usize, u64)>,
+}
+
 impl Dispatch {
     /// Nothing owned yet: the [`PairLoop`]s of its partitions bring pairs in.
     pub fn new(
@@ -204,30 +213,32 @@ impl Dispatch {
     /// Settles deliveries, each answered for itself; after `timeout` what the store has not answered is `Pending`.
     pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());
-        // The last ticket of each pair, and which verdicts wait for tickets of it.
-        let mut tickets: BTreeMap<Partition, (Arc<Owned>, u64, Vec<(usize, u64)>)> = BTreeMap::new();
+        let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
         let now = now(self.store.clock());
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
-            let (verdict, waits_for) = self.decide(receipt, decision, now);
+            let (verdict, decided) = self.decide(receipt, decision, now);
             verdicts.push(verdict);
-            if let Some((partition, owned, ticket)) = waits_for {
-                let entry = tickets.entry(partition).or_insert_with(|| (owned, 0, Vec::new()));
-                entry.1 = entry.1.max(ticket);
-                entry.2.push((index, ticket));
+            if let Some((partition, owned, ticket)) = decided {
+                let unanswered = unanswered_by_pair.entry(partition).or_insert_with(|| Unanswered {
+                    owned,
+                    last: 0,
+                    tickets: Vec::new(),
+                });
+                unanswered.last = unanswered.last.max(ticket);
+                unanswered.tickets.push((index, ticket));
             }
         }
-        let waits = tickets.values().map(|(owned, last, _)| {
-            owned.kick.notify_one();
-            owned.settled(*last)
+        let waits = unanswered_by_pair.values().map(|unanswered| {
+            unanswered.owned.kick.notify_one();
+            unanswered.owned.settled(unanswered.last)
         });
         let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
         let in_time = matches!(select(join_all(waits), deadline).await, Either::Left(_));
-        for (owned, _, waiting) in tickets.values() {
-            let progress = *owned.progress.borrow();
-            for (index, ticket) in waiting {
-                if *ticket > progress.settled {
-                    verdicts[*index] = if in_time || progress.over { Verdict::Stale } else { Verdict::Pending };
-                }
+        for unanswered in unanswered_by_pair.values() {
+            let progress = *unanswered.owned.progress.borrow();
+            let verdict = if in_time || progress.over { Verdict::Stale } else { Verdict::Pending };
+            for (index, _) in unanswered.tickets.iter().filter(|(_, ticket)| *ticket > progress.settled) {
+                verdicts[*index] = verdict;
             }
         }
         self.count(&verdicts);

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::owned::now;
 use super::{Dispatch, Owned};
 use crate::clock::Instant;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
 use crate::time::Timestamp;
 
@@ -77,11 +77,11 @@ impl Serving {
             let step = tokio::select! {
                 step = self.step() => step?,
                 () = lost.cancelled() => return Err(Error::stale("a renewal found another epoch")),
-                () = clock.sleep_until(drain_until) => return self.owner.release().await,
+                () = clock.sleep_until(drain_until) => return self.release().await,
             };
             let Some(until) = step else { continue };
             if self.draining && self.owned.table().in_flight() == 0 {
-                return self.owner.release().await;
+                return self.release().await;
             }
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
@@ -91,6 +91,14 @@ impl Serving {
                 () = lost.cancelled() => {}
                 () = stop.cancelled(), if !self.draining => {}
             }
+        }
+    }
+
+    /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.
+    async fn release(self) -> Result<()> {
+        match self.owner.release().await {
+            Err(error) if error.kind() == Kind::Stale => Ok(()),
+            released => released,
         }
     }
 

@@ -80,7 +80,7 @@ pub(super) struct Call {
 
 impl Call {
     /// A call with these keys.
-    pub(super) fn new<'a>(script: &'static Script, keys: &[&'a str]) -> Call {
+    pub(super) fn new(script: &'static Script, keys: &[&str]) -> Call {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.digest).arg(keys.len());
         for key in keys {
