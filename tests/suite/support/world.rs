@@ -75,7 +75,11 @@ impl World {
 
     /// Closes the store, looks into its directory, and opens it again.
     pub(crate) async fn reopened_after<T>(self, look: impl FnOnce(&Path) -> Result<T>) -> Result<(World, T)> {
-        let World { store, time, background, needs: Needs::Dir(dir) } = self;
+        let World { store, time, background, needs } = self;
+        let dir = match needs {
+            Needs::Dir(dir) => dir,
+            // Needs::Server(_) => return Err(Error::bug("only an embedded store is reopened")),
+        };
         background.0.stop().await;
         store.close().await?;
         drop(store);
