@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use dwell::clock::Clock;
 use dwell::error::{Error, Kind, Result};
-use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX, TOPICS_MAX};
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
 use dwell::store::embedded::Embedded;
 use dwell::store::{PairStats, Pushed, Settlement, Store};
+use dwell::topic::{Descriptor, Settings};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use crate::support::{LEASE, World, acks, buries, failed, ids, ids_of, kind_of, member, scratch, up_to};
@@ -229,5 +231,38 @@ async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
     assert!(refused.is_some_and(|error| error.detail().contains("/commits accepts that")));
     files.pop();
     assert!(opened_with(&files).await? < 1_000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_store_takes_so_many_topics_and_not_one_more() -> Result<()> {
+    let world = World::embedded().await?;
+    let name = |n: usize| TopicName::new(format!("topic-{n}"));
+    let wanted = |n| Ok(Descriptor::new(name(n)?, Settings::default()));
+    let all = (0..TOPICS_MAX).map(wanted).collect::<Result<Vec<_>>>()?;
+    let made = join_all(all.iter().map(|wanted| world.store.create(wanted))).await;
+    let made = made.into_iter().collect::<Result<Vec<_>>>()?;
+    let more = wanted(TOPICS_MAX)?;
+    assert_eq!(kind_of(world.store.create(&more).await), Some(Kind::Full));
+    assert_eq!(world.store.create(&all[7]).await?, made[7]);
+    world.store.delete(&made[7]).await?;
+    world.store.create(&more).await?;
+    assert_eq!(kind_of(world.store.create(&all[7]).await), Some(Kind::Full));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_generation_of_a_deleted_topic_does_not_come_again() -> Result<()> {
+    let mut world = World::embedded().await?;
+    let mut last = 0;
+    for _ in 0..5 {
+        // The clock stands still, so that only the tombstone knows what comes next.
+        let orders = world.topic("orders").await?.descriptor;
+        assert!(orders.generation > last);
+        last = world.store.update(&orders).await?.generation;
+        assert!(last > orders.generation);
+        world.store.delete(&orders).await?;
+        world = world.reopened().await?;
+    }
     Ok(())
 }

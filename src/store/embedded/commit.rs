@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use sled::Db;
 use tokio::sync::oneshot;
 
+use super::open::REMEDY;
 use super::tail::Tail;
 use crate::error::{Error, Result};
 
@@ -25,8 +26,7 @@ pub(super) struct Committer {
     /// Unbounded, but each caller has at most one waiter in it. `None` only while it is dropped.
     waiters: Option<Sender<Waiter>>,
     thread: Option<JoinHandle<()>>,
-    /// Why nothing can be written any more. sled keeps its first error until it is opened anew, even if the disk has
-    /// space again, so dwell does not pretend otherwise.
+    /// Why nothing can be written any more.
     failed: Arc<OnceLock<Error>>,
 }
 
@@ -50,7 +50,6 @@ impl Committer {
     /// # Errors
     /// `Unavailable` when the disk failed; from then on always.
     pub(super) async fn commit(&self) -> Result<()> {
-        self.check()?;
         let (answer, answered) = oneshot::channel();
         let gone = || Error::unavailable("the store is closed");
         self.waiters.as_ref().ok_or_else(gone)?.send(answer).map_err(|_| gone())?;
@@ -117,8 +116,5 @@ impl Disk {
 }
 
 fn failure(place: &str, why: &str) -> Error {
-    Error::unavailable(format!(
-        "the store in {place} cannot be written ({why}); it takes nothing more until the disk is repaired or has \
-         space again AND dwell is restarted"
-    ))
+    Error::unavailable(format!("the store in {place} cannot be written ({why}); {REMEDY}"))
 }

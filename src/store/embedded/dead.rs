@@ -13,7 +13,7 @@ use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
 use crate::error::{Error, Kind, Result};
-use crate::limits::RECOVER_IDS_MAX;
+use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::store::{Dead, DeadCursor, DeadPage};
 use crate::time::Timestamp;
@@ -37,7 +37,7 @@ impl Inner {
         };
         for entry in entries {
             let (died_at, id) = entry?;
-            if page.dead.len() >= limit.max(1) {
+            if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) {
                 page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
                 break;
             }

@@ -111,7 +111,8 @@ impl Inner {
 
     /// Deletes every entry whose key begins so, a page at a time. Nothing may write there any more.
     async fn remove_all(&self, prefix: &[u8]) -> Result<()> {
-        while scan::remove_page(&self.tree, prefix)? {
+        while let Some(page) = scan::page_to_remove(&self.tree, prefix)? {
+            self.apply(page)?;
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -158,7 +159,7 @@ impl Store for Embedded {
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
         wanted.check()?;
         let now = self.inner.clock.now();
-        let made = self.inner.topics_mut().create(&self.inner.tree, wanted, now)?;
+        let made = self.inner.topics_mut().create(&self.inner, wanted, now)?;
         self.inner.commit().await?;
         Ok(made)
     }
@@ -166,7 +167,7 @@ impl Store for Embedded {
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         wanted.check()?;
         let now = self.inner.clock.now();
-        let (updated, gone) = self.inner.topics_mut().update(&self.inner.tree, wanted, now)?;
+        let (updated, gone) = self.inner.topics_mut().update(&self.inner, wanted, now)?;
         self.inner.commit().await?;
         for place in gone {
             self.inner.remove_all(&place.prefix()).await?;
@@ -176,7 +177,7 @@ impl Store for Embedded {
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let now = self.inner.clock.now();
-        let number = self.inner.topics_mut().delete(&self.inner.tree, descriptor, now)?;
+        let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
         self.inner.commit().await?;
         if let Some(number) = number {
             self.inner.remove_all(&keys::topic_data(number)).await?;

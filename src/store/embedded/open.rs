@@ -20,6 +20,10 @@ const LOCK_ATTEMPTS: u32 = 50;
 /// How long to wait between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
+/// What helps once sled failed: it keeps its first error until it is opened anew, even if the disk has space again, so
+/// dwell does not pretend otherwise.
+pub(super) const REMEDY: &str = "it works again once the disk is repaired or has space again AND dwell is restarted";
+
 /// Version of the layout of keys and values. Another one needs another decoder.
 const VERSION: &[u8] = b"1";
 
@@ -106,7 +110,7 @@ fn unreadable(dir: &Path, why: &str) -> Error {
 /// What an error of sled means once the store is open.
 pub(super) fn broken(error: sled::Error) -> Error {
     match error {
-        sled::Error::Io(error) => Error::unavailable(format!("the embedded store cannot read its disk: {error}")),
+        sled::Error::Io(error) => Error::unavailable(format!("the embedded store failed ({error}); {REMEDY}")),
         sled::Error::Corruption { .. } => Error::corrupt(format!("the embedded store is damaged: {error}")),
         error => Error::bug(format!("the embedded store: {error}")),
     }

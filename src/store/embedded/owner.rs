@@ -12,7 +12,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::hash::Value;
-use super::keys::{Place, read_id};
+use super::keys::read_id;
 use super::lease::Lease;
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
@@ -30,7 +30,6 @@ use crate::topic::Pair;
 struct Handle {
     inner: Arc<Inner>,
     pair: Pair,
-    place: Place,
     epoch: Epoch,
     /// Reservations made so far.
     reservations: u64,
@@ -69,7 +68,7 @@ pub(super) fn acquire(
     stored.set_last_epoch(&mut batch, epoch.number());
     inner.apply(batch)?;
     state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
-    Ok(Acquired::Owned(Box::new(Handle { inner: inner.clone(), pair: pair.clone(), place, epoch, reservations: 0 })))
+    Ok(Acquired::Owned(Box::new(Handle { inner: inner.clone(), pair: pair.clone(), epoch, reservations: 0 })))
 }
 
 impl Inner {
@@ -99,7 +98,7 @@ impl Handle {
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
         let PartitionState { pairs, seen } = &mut *state;
-        let pair = pairs.get_mut(&place.group).filter(|_| place == self.place).ok_or_else(stale)?;
+        let pair = pairs.get_mut(&place.group).ok_or_else(stale)?;
         if !pair.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
             return Err(stale());
         }

@@ -1,6 +1,7 @@
 //! Pushing messages into the pairs of all groups of a partition.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use sled::Batch;
 
@@ -30,6 +31,7 @@ impl Inner {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
+        self.committer.check()?;
         self.check_room()?;
         let values = messages.iter().map(|message| Value::new(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
@@ -121,19 +123,36 @@ impl Inner {
     }
 
     /// # Errors
-    /// `Full` when the disk is nearly full: a failed write would stop the store for good, and what is there still needs
-    /// room to be drained.
+    /// `Full` when the disk is nearly full.
     fn check_room(&self) -> Result<()> {
-        // A file system that cannot say how much is free is not a reason to refuse.
-        let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free >= DISK_RESERVE_BYTES {
-            return Ok(());
+        match rustix::fs::statvfs(&self.dir) {
+            Ok(disk) => check_free(&self.dir, disk.f_bavail.saturating_mul(disk.f_frsize)),
+            // A file system that cannot say how much is free is not a reason to refuse.
+            Err(_) => Ok(()),
         }
-        let detail = format!(
-            "the disk of {} has {free} bytes left, and {DISK_RESERVE_BYTES} are kept for draining: free some space",
-            self.dir.display()
-        );
-        Err(Error::new(Kind::Full, detail))
+    }
+}
+
+/// A failed write would stop the store for good, and what is there needs room to be drained.
+fn check_free(dir: &Path, free: u64) -> Result<()> {
+    if free >= DISK_RESERVE_BYTES {
+        return Ok(());
+    }
+    let detail = format!(
+        "the disk of {} has {free} bytes left, and {DISK_RESERVE_BYTES} are kept for draining: free some space",
+        dir.display()
+    );
+    Err(Error::new(Kind::Full, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_of_the_disk_is_not_touched() {
+        let kind = |free| check_free(Path::new("/data"), free).map_err(|error| error.kind());
+        assert_eq!(kind(DISK_RESERVE_BYTES), Ok(()));
+        assert_eq!(kind(DISK_RESERVE_BYTES - 1), Err(Kind::Full));
     }
 }

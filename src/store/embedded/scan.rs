@@ -20,7 +20,9 @@ pub(super) fn count(tree: &Tree, topics: &Topics) -> Result<()> {
     let mut from = keys::topic_data(keys::FIRST_TOPIC);
     while let Some(place) = next_place(tree, &from)? {
         let Some(topic) = owner(place) else {
-            while remove_page(tree, &place.prefix())? {}
+            while let Some(page) = page_to_remove(tree, &place.prefix())? {
+                tree.apply_batch(page).map_err(broken)?;
+            }
             continue;
         };
         let state = topic.partition(place.partition);
@@ -61,13 +63,11 @@ fn count_kind(tree: &Tree, place: Place, kind: Kind) -> Result<u64> {
     Ok(count)
 }
 
-/// Removes a page of the entries whose keys begin so, and answers whether there may be more.
-pub(super) fn remove_page(tree: &Tree, prefix: &[u8]) -> Result<bool> {
-    let (mut batch, mut removed) = (Batch::default(), 0);
+/// A batch that removes a page of the entries whose keys begin so; none if there are no such entries.
+pub(super) fn page_to_remove(tree: &Tree, prefix: &[u8]) -> Result<Option<Batch>> {
+    let mut page = None;
     for key in tree.scan_prefix(prefix).keys().take(PAGE) {
-        batch.remove(key.map_err(broken)?);
-        removed += 1;
+        page.get_or_insert_with(Batch::default).remove(key.map_err(broken)?);
     }
-    tree.apply_batch(batch).map_err(broken)?;
-    Ok(removed == PAGE)
+    Ok(page)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sled::{Batch, Tree};
 
+use super::Inner;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
 use super::open::broken;
 use super::pair::PairState;
@@ -33,6 +34,14 @@ struct Record {
 }
 
 impl Record {
+    /// The batch that writes it.
+    fn write(&self) -> Result<Batch> {
+        let json = serde_json::to_vec(self).map_err(|error| Error::bug(format!("a topic did not encode: {error}")))?;
+        let mut batch = Batch::default();
+        batch.insert(keys::topic(self.descriptor.topic.as_str()), json);
+        Ok(batch)
+    }
+
     /// Gives every group of the descriptor its number, and forgets the numbers of groups that left.
     fn number_groups(&mut self) -> Result<()> {
         let known = std::mem::take(&mut self.groups);
@@ -61,7 +70,7 @@ pub(super) struct PartitionState {
     pub(super) seen: u64,
 }
 
-/// A topic, or the tombstone of one.
+/// A topic that was not deleted.
 #[derive(Debug)]
 pub(super) struct Topic {
     record: Record,
@@ -69,10 +78,6 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    fn new(record: Record) -> Topic {
-        Topic { record, partitions: Mutex::default() }
-    }
-
     /// Its descriptor.
     pub(super) fn descriptor(&self) -> &Descriptor {
         &self.record.descriptor
@@ -101,6 +106,18 @@ impl Topic {
         self.record.groups.iter().any(|(_, group)| *group == number)
     }
 
+    /// Forgets what memory holds of groups that an older record has and this one has not, and returns their places.
+    fn forget_groups(&self, old: &Record) -> Vec<Place> {
+        let numbers = old.groups.iter().map(|(_, number)| *number);
+        let gone: Vec<u16> = numbers.filter(|number| !self.has_group(*number)).collect();
+        for state in locked(&self.partitions).values() {
+            locked(state).pairs.retain(|group, _| !gone.contains(group));
+        }
+        let topic = self.number();
+        let in_all = |group| self.descriptor().partitions().map(move |partition| Place { topic, partition, group });
+        gone.into_iter().flat_map(in_all).collect()
+    }
+
     /// What memory holds of a partition.
     pub(super) fn partition(&self, partition: Partition) -> Arc<Mutex<PartitionState>> {
         locked(&self.partitions).entry(partition).or_default().clone()
@@ -112,30 +129,31 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All topics and tombstones.
+/// All topics, and the records of deleted ones.
 #[derive(Debug)]
 pub(super) struct Topics {
-    by_name: BTreeMap<TopicName, Topic>,
+    live: BTreeMap<TopicName, Topic>,
+    tombstones: BTreeMap<TopicName, Record>,
     next_number: u32,
 }
 
 impl Topics {
     /// Reads all records.
     pub(super) fn load(tree: &Tree) -> Result<Topics> {
-        let mut topics = Topics { by_name: BTreeMap::new(), next_number: FIRST_TOPIC };
+        let mut topics = Topics { live: BTreeMap::new(), tombstones: BTreeMap::new(), next_number: FIRST_TOPIC };
         for entry in tree.scan_prefix(keys::topic("")) {
             let (_, json) = entry.map_err(broken)?;
             let unreadable = |error| Error::corrupt(format!("the store holds an unreadable topic: {error}"));
             let record: Record = serde_json::from_slice(&json).map_err(unreadable)?;
             topics.next_number = topics.next_number.max(record.number.saturating_add(1));
-            topics.by_name.insert(record.descriptor.topic.clone(), Topic::new(record));
+            topics.keep(record);
         }
         Ok(topics)
     }
 
     /// A topic that was not deleted.
     pub(super) fn live(&self, name: &TopicName) -> Option<&Topic> {
-        self.by_name.get(name).filter(|topic| !topic.descriptor().deleted)
+        self.live.get(name)
     }
 
     /// The topic of a pair, and the pair's place in it, if both exist.
@@ -146,15 +164,15 @@ impl Topics {
 
     /// The topics that were not deleted, sorted by name.
     pub(super) fn all(&self) -> impl Iterator<Item = &Topic> {
-        self.by_name.values().filter(|topic| !topic.descriptor().deleted)
+        self.live.values()
     }
 
     /// Makes a topic, or returns the one that exists.
-    pub(super) fn create(&mut self, tree: &Tree, wanted: &Descriptor, now: Timestamp) -> Result<Descriptor> {
+    pub(super) fn create(&mut self, inner: &Inner, wanted: &Descriptor, now: Timestamp) -> Result<Descriptor> {
         if let Some(topic) = self.live(&wanted.topic) {
             return Ok(topic.descriptor().clone());
         }
-        if self.all().count() >= TOPICS_MAX {
+        if self.live.len() >= TOPICS_MAX {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics, which is the limit")));
         }
         let generation = self.next_generation(&wanted.topic, now);
@@ -163,26 +181,25 @@ impl Topics {
         let mut record = Record { descriptor, number, groups: Vec::new(), next_group, changed_at: now };
         record.number_groups()?;
         self.next_number = number.checked_add(1).ok_or_else(|| Error::new(Kind::Full, "no topic number is left"))?;
-        write(tree, &record)?;
+        inner.apply(record.write()?)?;
         let descriptor = record.descriptor.clone();
-        self.by_name.insert(descriptor.topic.clone(), Topic::new(record));
+        self.keep(record);
         Ok(descriptor)
     }
 
     /// Replaces a descriptor, and returns the new one with the places of groups that are no more.
     pub(super) fn update(
         &mut self,
-        tree: &Tree,
+        inner: &Inner,
         wanted: &Descriptor,
         now: Timestamp,
     ) -> Result<(Descriptor, Vec<Place>)> {
         let generation = self.next_generation(&wanted.topic, now);
-        let topic = self.by_name.get_mut(&wanted.topic).filter(|topic| !topic.descriptor().deleted);
-        let topic = topic.ok_or_else(|| Error::not_found(format!("topic {} does not exist", wanted.topic)))?;
+        let missing = || Error::not_found(format!("topic {} does not exist", wanted.topic));
+        let topic = self.live.get_mut(&wanted.topic).ok_or_else(missing)?;
         let old = &topic.record.descriptor;
         if old.generation != wanted.generation {
-            let detail = format!("topic {} changed meanwhile: read it again", wanted.topic);
-            return Err(Error::stale(detail));
+            return Err(Error::stale(format!("topic {} changed meanwhile: read it again", wanted.topic)));
         }
         if old.settings.partitions != wanted.settings.partitions {
             return Err(Error::invalid("partitions", "is fixed when a topic is made"));
@@ -190,57 +207,57 @@ impl Topics {
         let descriptor = Descriptor { generation, incarnation: old.incarnation, deleted: false, ..wanted.clone() };
         let mut record = Record { descriptor, changed_at: now, ..topic.record.clone() };
         record.number_groups()?;
-        write(tree, &record)?;
-        let before: Vec<u16> = topic.record.groups.iter().map(|(_, group)| *group).collect();
-        topic.record = record;
-        let gone: Vec<u16> = before.into_iter().filter(|group| !topic.has_group(*group)).collect();
-        for partition in locked(&topic.partitions).values() {
-            locked(partition).pairs.retain(|group, _| !gone.contains(group));
-        }
-        let number = topic.number();
-        let place = |partition, group: &u16| Place { topic: number, partition, group: *group };
-        let places = topic.descriptor().partitions().flat_map(|p| gone.iter().map(move |group| place(p, group)));
-        Ok((topic.descriptor().clone(), places.collect()))
+        inner.apply(record.write()?)?;
+        let old = std::mem::replace(&mut topic.record, record);
+        Ok((topic.descriptor().clone(), topic.forget_groups(&old)))
     }
 
     /// Replaces a topic by its tombstone, and returns its number, unless it is gone already.
-    pub(super) fn delete(&mut self, tree: &Tree, wanted: &Descriptor, now: Timestamp) -> Result<Option<u32>> {
-        self.forget_old_tombstones(tree, now)?;
+    pub(super) fn delete(&mut self, inner: &Inner, wanted: &Descriptor, now: Timestamp) -> Result<Option<u32>> {
+        self.forget_old_tombstones(inner, now)?;
         let same = |topic: &&Topic| topic.descriptor().incarnation == wanted.incarnation;
         let Some(topic) = self.live(&wanted.topic).filter(same) else { return Ok(None) };
         let generation = self.next_generation(&wanted.topic, now);
         let descriptor = Descriptor { generation, deleted: true, ..topic.descriptor().clone() };
         let record = Record { descriptor, groups: Vec::new(), changed_at: now, ..topic.record.clone() };
         let number = topic.number();
-        write(tree, &record)?;
-        self.by_name.insert(wanted.topic.clone(), Topic::new(record));
+        inner.apply(record.write()?)?;
+        self.keep(record);
         Ok(Some(number))
+    }
+
+    /// Keeps a record where it belongs, in place of the one of the same name.
+    fn keep(&mut self, record: Record) {
+        let name = record.descriptor.topic.clone();
+        self.live.remove(&name);
+        self.tombstones.remove(&name);
+        if record.descriptor.deleted {
+            self.tombstones.insert(name, record);
+        } else {
+            self.live.insert(name, Topic { record, partitions: Mutex::default() });
+        }
     }
 
     /// A generation that this name never had, as long as its tombstone is kept or the clock goes forward.
     fn next_generation(&self, name: &TopicName, now: Timestamp) -> u64 {
-        let last = self.by_name.get(name).map_or(0, |topic| topic.descriptor().generation);
+        let live = self.live.get(name).map(|topic| &topic.record);
+        let last = live.or_else(|| self.tombstones.get(name)).map_or(0, |record| record.descriptor.generation);
         now.as_ms().max(last.saturating_add(1))
     }
 
     /// Forgets tombstones that were kept long enough, and the oldest ones past the number of topics that may live.
-    fn forget_old_tombstones(&mut self, tree: &Tree, now: Timestamp) -> Result<()> {
-        let dead = self.by_name.values().filter(|topic| topic.descriptor().deleted);
-        let mut dead: Vec<_> = dead.map(|topic| (topic.record.changed_at, topic.descriptor().topic.clone())).collect();
-        dead.sort();
-        let excess = dead.len().saturating_sub(TOPICS_MAX);
+    fn forget_old_tombstones(&mut self, inner: &Inner, now: Timestamp) -> Result<()> {
+        let mut oldest: Vec<_> =
+            self.tombstones.iter().map(|(name, record)| (record.changed_at, name.clone())).collect();
+        oldest.sort();
+        let excess = oldest.len().saturating_sub(TOPICS_MAX);
         let mut batch = Batch::default();
-        for (number, (changed_at, name)) in dead.into_iter().enumerate() {
+        for (number, (changed_at, name)) in oldest.into_iter().enumerate() {
             if number < excess || now.since(changed_at) > TOMBSTONE_KEPT {
                 batch.remove(keys::topic(name.as_str()));
-                self.by_name.remove(&name);
+                self.tombstones.remove(&name);
             }
         }
-        tree.apply_batch(batch).map_err(broken)
+        inner.apply(batch)
     }
-}
-
-fn write(tree: &Tree, record: &Record) -> Result<()> {
-    let json = serde_json::to_vec(record).map_err(|error| Error::bug(format!("a topic did not encode: {error}")))?;
-    tree.insert(keys::topic(record.descriptor.topic.as_str()), json).map_err(broken).map(|_| ())
 }
