@@ -232,10 +232,11 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
                 stored.uncharge(&mut batch, id);
                 continue;
             }
-            if stored.attempts(id)?.is_none() {
-                stored.charge(&mut batch, id, 1);
-            }
+            // An id in the zset was acked and then pushed again: it stays where it is.
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
+                if stored.attempts(id)?.is_none() {
+                    stored.charge(&mut batch, id, 1);
+                }
                 stored.zset().add(&mut batch, id, now);
                 counts.scheduled(now);
             }

@@ -120,9 +120,9 @@ impl Group {
         for id in std::mem::take(&mut self.reservations).into_values().flatten() {
             let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.place, Place::Dead(..)));
             let Some(known) = alive else { continue };
-            known.attempts.get_or_insert(1);
             if known.place == Place::Held {
                 known.place = Place::Waiting(now);
+                known.attempts.get_or_insert(1);
                 recovered += 1;
             }
         }
