@@ -15,7 +15,7 @@ use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
-use crate::store::{Dead, DeadCursor, DeadPage};
+use crate::store::{Channel, Dead, DeadCursor, DeadPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -61,7 +61,7 @@ impl Inner {
             Ok(())
         })?;
         if wake {
-            self.wakes.wake(&pair.topic, pair.partition);
+            self.wakes.wake(&Channel::of(pair));
         }
         self.commit().await?;
         Ok(answers)
