@@ -8,7 +8,8 @@ use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
 use crate::http::Listen;
-use crate::server::{Server, ServerOptions, StoreOptions};
+use crate::engine::StoreOptions;
+use crate::server::{Server, ServerOptions};
 
 const EXAMPLES: &str = "\
 Examples:
