@@ -7,8 +7,8 @@ use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::config::{Config, RedisUrl, Sources};
-use crate::http::Listen;
 use crate::engine::StoreOptions;
+use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
 
 /// How long one call to Redis may take.
