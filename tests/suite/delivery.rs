@@ -43,6 +43,7 @@ stories! {
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
+    a_topic_made_anew_while_its_deletion_ends_is_served,
 }
 
 const ORDERS: &str = "orders";
@@ -455,4 +456,32 @@ async fn new_settings_take_effect(world: World) -> Result<()> {
         }
     }
     Err(Error::bug("the new limit of attempts never took effect"))
+}
+
+async fn a_topic_made_anew_while_its_deletion_ends_is_served(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, _) = orders()?;
+    let batch = async |from: u64| {
+        let later = Duration::from_secs(3_600);
+        let batch = (from..from + 1_000).map(|n| message(&format!("old{n}"), later)).collect::<Result<_>>()?;
+        shop.broker.push_batch(&topic, batch).await
+    };
+    for page in 0..5 {
+        batch(page * 1_000).await?;
+    }
+    // A producer and a consumer go on while the old messages are being removed.
+    let goes_on = async {
+        while shop.broker.topic(&topic).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        shop.push("new", 0).await?;
+        shop.one().await
+    };
+    let (deleted, delivery) = join(shop.broker.delete_topic(&topic), goes_on).await;
+    deleted?;
+    world.settled().await;
+    assert_eq!(shop.settle(&delivery?, Decision::Ack).await?, Verdict::Acked);
+    shop.push("next", 0).await?;
+    assert_eq!(shop.one().await?.message.id.as_str(), "next");
+    Ok(())
 }
