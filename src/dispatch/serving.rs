@@ -40,7 +40,7 @@ pub(super) struct Serving {
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
-    /// The last call settled, so a reservation comes first now: neither starves the other.
+    /// The last call settled.
     settled_last: bool,
     draining: bool,
 }
@@ -116,6 +116,7 @@ impl Serving {
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
+                self.settled_last = false;
                 self.owned.table().charged();
                 self.dispatch.arrivals.notify_one();
             }
@@ -144,10 +145,9 @@ impl Serving {
         };
         let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant));
         let reserve = limit.filter(|_| due_at <= now.instant);
-        if let Some(limit) = reserve.filter(|_| self.settled_last) {
-            return Plan::Reserve(limit);
-        }
-        if let Some((settlement, ticket)) = table.draft() {
+        // After a settlement something is fetched first, if there is anything: neither starves the other.
+        let settlement = if self.settled_last { None } else { table.draft() };
+        if let Some((settlement, ticket)) = settlement {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
@@ -158,6 +158,9 @@ impl Serving {
         }
         if let Some(limit) = reserve {
             return Plan::Reserve(limit);
+        }
+        if let Some((settlement, ticket)) = table.draft() {
+            return Plan::Settle(settlement, ticket);
         }
         let mut until = table.next_deadline().unwrap_or(Instant::FAR);
         if limit.is_some() {

@@ -43,7 +43,7 @@ stories! {
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
-    a_topic_made_anew_while_its_deletion_ends_is_served,
+    a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
 }
 
 const ORDERS: &str = "orders";
@@ -484,4 +484,24 @@ async fn a_topic_made_anew_while_its_deletion_ends_is_served(world: World) -> Re
     shop.push("next", 0).await?;
     assert_eq!(shop.one().await?.message.id.as_str(), "next");
     Ok(())
+}
+
+async fn a_retry_is_not_held_up_by_a_backlog(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    shop.push("again", 0).await?;
+    let first = shop.one().await?;
+    shop.settle(&first, nack(0, "busy")).await?;
+    world.pass(1);
+    let backlog = (0..1_000).map(|n| message(&format!("m{n:03}"), Duration::ZERO)).collect::<Result<_>>()?;
+    shop.broker.push_batch(&orders()?.0, backlog).await?;
+    for _ in 0..200 {
+        let delivery = shop.reserve(1).await?.pop().ok_or_else(|| Error::bug("a consumer got nothing"))?;
+        if delivery.message.id.as_str() == "again" {
+            assert_eq!(delivery.attempt, 2);
+            return Ok(());
+        }
+        shop.settle(&delivery, Decision::Ack).await?;
+    }
+    Err(Error::bug("200 later messages came before a retry that was due before them all"))
 }
