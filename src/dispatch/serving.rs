@@ -80,8 +80,17 @@ impl Serving {
                 () = clock.sleep_until(drain_until) => return self.release().await,
             };
             let Some(until) = step else { continue };
-            if self.draining && self.owned.table().in_flight() == 0 {
+            let (idle, ready) = {
+                let table = self.owned.table();
+                (table.is_idle(), table.ready())
+            };
+            // Between the step and this look a consumer may have decided about the last delivery.
+            if self.draining && idle {
                 return self.release().await;
+            }
+            // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
+            if ready > 0 {
+                self.dispatch.arrivals.notify_one();
             }
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}

@@ -175,9 +175,9 @@ impl Table {
         self.ready.len()
     }
 
-    /// Deliveries that are out.
-    pub fn in_flight(&self) -> usize {
-        self.out.len()
+    /// Whether nothing is held, out, or decided and not drafted: the lease may be given up.
+    pub fn is_idle(&self) -> bool {
+        self.held() == 0 && self.out.is_empty() && self.decided.is_empty()
     }
 
     /// Messages that the store counts as reserved by this epoch.

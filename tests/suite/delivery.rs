@@ -44,6 +44,7 @@ stories! {
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
     a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
+    a_consumer_that_waits_gets_what_a_lapsed_lease_held,
 }
 
 const ORDERS: &str = "orders";
@@ -504,4 +505,25 @@ async fn a_retry_is_not_held_up_by_a_backlog(world: World) -> Result<()> {
         shop.settle(&delivery, Decision::Ack).await?;
     }
     Err(Error::bug("200 later messages came before a retry that was due before them all"))
+}
+
+async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Result<()> {
+    let lease_ttl = Duration::from_millis(500);
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let running = Running::start(&world, Options { topic_defaults: one, lease_ttl, ..Options::default() })?;
+    let shop = Shop { broker: running.broker.clone(), running };
+    shop.push("a", 0).await?;
+    shop.push("b", 0).await?;
+    assert_eq!(shop.reserve(1).await?.len(), 1);
+    // The lease lapses while the other message is in memory, and is resumed while a consumer waits.
+    let time = async {
+        world.settled().await;
+        world.pass(200);
+        world.settled().await;
+    };
+    world.pass(499);
+    let waited = tokio::time::timeout(Duration::from_secs(5), join(shop.reserve(1), time)).await;
+    let (deliveries, ()) = waited.map_err(|_| Error::bug("the consumer waits in vain"))?;
+    assert_eq!(deliveries?.len(), 1);
+    Ok(())
 }
