@@ -67,7 +67,10 @@ impl Groups {
             return Ok(there.dispatch.clone());
         }
         let new = Joined { dispatch: dispatch.clone(), incarnation: descriptor.incarnation };
-        joined.insert(place(descriptor, group), new);
+        if let Some(replaced) = joined.insert(place(descriptor, group), new) {
+            // Two of them would take the pairs from each other for ever, since they are the same member.
+            replaced.dispatch.close();
+        }
         for partition in descriptor.partitions() {
             let pair_loop = PairLoop::new(dispatch.clone(), partition);
             self.tasks.start(pair_loop.run(self.tasks.stopping()));
@@ -94,13 +97,14 @@ impl Groups {
         held.unwrap_or(0) as u64
     }
 
-    /// Ends the dispatch of a topic that is gone.
-    pub(super) fn close(&self, topic: &TopicName) {
+    /// Ends the dispatch of a topic that is gone, and not of one that was made under its name meanwhile.
+    pub(super) fn close(&self, gone: &Descriptor) {
         self.lock().retain(|(name, _), there| {
-            if name == topic {
+            let is_gone = *name == gone.topic && there.incarnation <= gone.incarnation;
+            if is_gone {
                 there.dispatch.close();
             }
-            name != topic
+            !is_gone
         });
     }
 

@@ -110,11 +110,25 @@ impl Broker {
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
-        let descriptor = self.topics.get(topic).await?;
-        let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
-        check_visibility_timeout(visibility_timeout)?;
-        let dispatch = self.groups.join(&descriptor, group)?;
-        dispatch.reserve(request.max, request.wait, visibility_timeout).await
+        let clock = self.store.clock().local();
+        let until = clock.instant().plus(request.wait);
+        loop {
+            let descriptor = self.topics.get(topic).await?;
+            let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
+            check_visibility_timeout(visibility_timeout)?;
+            let dispatch = self.groups.join(&descriptor, group)?;
+            let wait = until.since(clock.instant());
+            let deliveries = dispatch.reserve(request.max, wait, visibility_timeout).await?;
+            if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
+                return Ok(deliveries);
+            }
+            // The topic is gone, or another one has its name now: what was known of it is not true any more. Only one
+            // that is deleted and made again and again keeps a consumer here, and no longer than it wants to wait.
+            self.topics.forget(topic);
+            if wait.is_zero() {
+                return Ok(deliveries);
+            }
+        }
     }
 
     /// Settles deliveries, each answered for itself, in the order asked.

@@ -46,7 +46,7 @@ impl PairLoop {
     /// Owns the pair whenever it can, until `stop` fires or the topic is gone.
     pub async fn run(self, stop: CancellationToken) {
         let mut failures = 0;
-        loop {
+        while !self.dispatch.is_closed() {
             let attempt = tokio::select! {
                 attempt = self.attempt(&mut failures) => attempt,
                 () = stop.cancelled() => Attempt::Gone,

@@ -40,7 +40,7 @@ pub(super) struct Serving {
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
-    /// The last call settled, so a reservation comes first now: neither starves the other.
+    /// The last call settled.
     settled_last: bool,
     draining: bool,
 }
@@ -80,8 +80,17 @@ impl Serving {
                 () = clock.sleep_until(drain_until) => return self.release().await,
             };
             let Some(until) = step else { continue };
-            if self.draining && self.owned.table().in_flight() == 0 {
+            let (idle, ready) = {
+                let table = self.owned.table();
+                (table.is_idle(), table.ready())
+            };
+            // Between the step and this look a consumer may have decided about the last delivery.
+            if self.draining && idle {
                 return self.release().await;
+            }
+            // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
+            if ready > 0 {
+                self.dispatch.arrivals.notify_one();
             }
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
@@ -116,6 +125,7 @@ impl Serving {
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
+                self.settled_last = false;
                 self.owned.table().charged();
                 self.dispatch.arrivals.notify_one();
             }
@@ -144,10 +154,9 @@ impl Serving {
         };
         let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant));
         let reserve = limit.filter(|_| due_at <= now.instant);
-        if let Some(limit) = reserve.filter(|_| self.settled_last) {
-            return Plan::Reserve(limit);
-        }
-        if let Some((settlement, ticket)) = table.draft() {
+        // After a settlement something is fetched first, if there is anything: neither starves the other.
+        let settlement = if self.settled_last { None } else { table.draft() };
+        if let Some((settlement, ticket)) = settlement {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
@@ -158,6 +167,9 @@ impl Serving {
         }
         if let Some(limit) = reserve {
             return Plan::Reserve(limit);
+        }
+        if let Some((settlement, ticket)) = table.draft() {
+            return Plan::Settle(settlement, ticket);
         }
         let mut until = table.next_deadline().unwrap_or(Instant::FAR);
         if limit.is_some() {

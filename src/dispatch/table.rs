@@ -24,6 +24,9 @@ const APPETITE_FIRST: usize = 32;
 /// Reservations that one settlement rewrites: each may list a thousand ids.
 const REWRITTEN_MAX: usize = 64;
 
+/// Messages that are charged although others are ready: they are handed out next.
+const CHARGED_AHEAD_MAX: usize = 32;
+
 /// The two clocks and a roll of the dice, read once for each step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
@@ -172,9 +175,9 @@ impl Table {
         self.ready.len()
     }
 
-    /// Deliveries that are out.
-    pub fn in_flight(&self) -> usize {
-        self.out.len()
+    /// Whether nothing is held, out, or decided and not drafted: the lease may be given up.
+    pub fn is_idle(&self) -> bool {
+        self.held() == 0 && self.out.is_empty() && self.decided.is_empty()
     }
 
     /// Messages that the store counts as reserved by this epoch.
@@ -278,14 +281,20 @@ impl Table {
         }
     }
 
-    /// The charges to make before more can be handed out; empty while there are ready messages.
-    ///
-    /// Only for as many as are `wanted` now: an owner that dies between charge and hand-out costs an attempt.
+    /// The charges to make before more can be handed out: for what was due before the messages that are ready, so that a
+    /// backlog does not hold up a retry, or when none are, for as many as are `wanted` now. An owner that dies between
+    /// charge and hand-out costs an attempt, so no more than that.
     pub fn charges(&mut self, wanted: usize) -> Vec<Charge> {
-        if !self.ready.is_empty() || !self.charging.is_empty() {
+        if !self.charging.is_empty() {
             return Vec::new();
         }
-        let count = self.uncharged.len().min(wanted).min(CALL_IDS_MAX);
+        let count = match self.ready.front() {
+            None => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
+            Some(next) => {
+                let first = self.uncharged.iter().take(CHARGED_AHEAD_MAX);
+                first.take_while(|held| held.ready_at <= next.ready_at).count()
+            }
+        };
         self.charging = self.uncharged.drain(..count).collect();
         let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
         self.charging.iter().map(charge).collect()
@@ -293,9 +302,9 @@ impl Table {
 
     /// The store has made the charges.
     pub fn charged(&mut self) {
-        for mut held in self.charging.drain(..) {
+        for mut held in self.charging.drain(..).rev() {
             held.charged += 1;
-            self.ready.push_back(held);
+            self.ready.push_front(held);
         }
     }
 
