@@ -19,6 +19,9 @@ const RENEWALS_MAX: usize = 500;
 /// The part of the ttl that is left unused at its end: `ttl / MARGIN`.
 const MARGIN: u32 = 10;
 
+/// The pause after renewals that the store did not answer.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
 /// A lease of this process.
 #[derive(Debug)]
 pub struct Lease {
@@ -97,9 +100,10 @@ impl Keeper {
         self.lock().retain(|kept| !Arc::ptr_eq(kept, lease));
     }
 
-    /// Renews every lease once.
-    pub async fn step(&self) {
+    /// Renews every lease once. False when the store did not answer for some of them.
+    pub async fn step(&self) -> bool {
         let leases: Vec<Arc<Lease>> = self.lock().clone();
+        let mut answered = true;
         for page in leases.chunks(RENEWALS_MAX) {
             let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();
             let sent = self.store.clock().local().instant();
@@ -116,17 +120,25 @@ impl Keeper {
                         lease.lost.cancel();
                         self.forget(lease);
                     }
-                    Err(error) => tracing::debug!(pair = %lease.claim.pair, %error, "lease not renewed"),
+                    Err(error) => {
+                        tracing::debug!(pair = %lease.claim.pair, %error, "lease not renewed");
+                        answered = false;
+                    }
                 }
             }
         }
+        answered
     }
 
     /// Renews each third of the ttl until `stop` fires. That comes after the last lease was given up: a drain renews.
+    ///
+    /// While the store does not answer it is asked more often, so that after an outage owners resume before their leases
+    /// are taken by someone else.
     pub async fn run(&self, stop: CancellationToken) {
         let clock = self.store.clock().local();
-        while stop.run_until_cancelled(clock.sleep(self.ttl / 3)).await.is_some() {
-            self.step().await;
+        let mut pause = self.ttl / 3;
+        while stop.run_until_cancelled(clock.sleep(pause)).await.is_some() {
+            pause = if self.step().await { self.ttl / 3 } else { RETRY_AFTER.min(self.ttl / 3) };
         }
     }
 

@@ -17,6 +17,8 @@ pub mod store;
 pub mod lease;
 pub mod dispatch;
 pub mod broker;
+pub mod engine;
+pub mod embed;
 pub mod http;
 pub mod config;
 pub mod server;

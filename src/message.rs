@@ -191,6 +191,30 @@ impl NewMessage {
         }
     }
 
+    /// Due so long after it is accepted.
+    pub fn after(mut self, delay: Duration) -> NewMessage {
+        self.due = Due::In(delay);
+        self
+    }
+
+    /// Due at this time; a time in the past is due at once.
+    pub fn at(mut self, due_at: Timestamp) -> NewMessage {
+        self.due = Due::At(due_at);
+        self
+    }
+
+    /// With an id, so that pushing again is a duplicate.
+    pub fn id(mut self, id: MessageId) -> NewMessage {
+        self.id = Some(id);
+        self
+    }
+
+    /// With a key, which decides the partition.
+    pub fn key(mut self, key: Key) -> NewMessage {
+        self.key = Some(key);
+        self
+    }
+
     /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {

@@ -1,42 +1,17 @@
 //! One broker process: built in order, stopped in order.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::{self, Broker};
+use crate::broker;
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::engine::{Engine, StoreOptions};
+use crate::error::Result;
 use crate::http::{self, App, Connections, Listen, Listener};
 use crate::limits::BODY_TIMEOUT;
-use crate::metrics::Metrics;
-use crate::store::embedded::Embedded;
-use crate::store::redis::{Redis, RedisOptions};
-use crate::store::{Description, Store};
+use crate::store::Description;
 use crate::tasks::Tasks;
-
-/// Which store, and where it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreOptions {
-    /// The embedded store: one process owns its directory.
-    Embedded {
-        /// The directory; made if it is not there.
-        dir: PathBuf,
-    },
-    /// A Redis that any number of processes share.
-    Redis {
-        /// Where it is; may hold a password.
-        url: String,
-        /// What every key begins with.
-        prefix: String,
-        /// How long one call may take.
-        timeout: Duration,
-        /// Whether to start although Redis may evict keys.
-        allow_eviction: bool,
-    },
-}
 
 /// What a process is made of.
 #[derive(Debug, Clone)]
@@ -66,14 +41,10 @@ impl ServerOptions {
 /// A running broker process. Dropping it stops everything at once; [`Server::stop`] stops it in order.
 pub struct Server {
     address: Listen,
-    store: Arc<dyn Store>,
+    engine: Engine,
     stopping: CancellationToken,
-    /// The broker's loops.
-    groups: Tasks,
     /// The listener and its connections.
     connections: Tasks,
-    /// Leases and the store's own loop: groups need them to drain.
-    background: Tasks,
 }
 
 impl Server {
@@ -84,18 +55,15 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
         let listener = Listener::bind(options.listen).await?;
-        let metrics = Arc::new(Metrics::new()?);
-        let store = open_store(options.store, options.clock.clone(), metrics.clone()).await?;
-        let (groups, connections, background) = (Tasks::new(), Tasks::new(), Tasks::new());
-        let broker = Broker::new(store.clone(), metrics.clone(), groups.clone(), options.broker);
-        let (running, stop) = (broker.clone(), background.stopping());
-        background.start(async move { running.run(stop).await });
+        let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
+        let (broker, connections) = (engine.broker().clone(), Tasks::new());
+        let metrics = broker.metrics();
         let address = listener.address().clone();
         let app = App::new(broker, options.clock, address.guard(), connections.clone());
         let app = app.with_body_timeout(options.body_timeout);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
-        Ok(Server { address, store, stopping, groups, connections, background })
+        Ok(Server { address, engine, stopping, connections })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
@@ -105,7 +73,7 @@ impl Server {
 
     /// The store, and what it survives.
     pub fn describe(&self) -> Description {
-        self.store.describe()
+        self.engine.describe()
     }
 
     /// Stops in order, so that no delivery is cut off from its ack and no answered push from its disk.
@@ -116,36 +84,16 @@ impl Server {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
         // Long polls return, deliveries that are out may still be settled, leases are given up.
-        self.groups.stop().await;
+        self.engine.drain().await;
         // Requests that are being answered are answered.
         self.connections.stop().await;
-        self.background.stop().await;
-        self.store.close().await
+        self.engine.close().await
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.cancel();
-        for tasks in [&self.groups, &self.connections, &self.background] {
-            tasks.stopping().cancel();
-        }
+        self.connections.stopping().cancel();
     }
-}
-
-/// Opens the store that was chosen.
-async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
-    match store {
-        StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
-        StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
-            let options = RedisOptions { url, prefix, timeout, allow_eviction };
-            Ok(Arc::new(Redis::connect(options, clock, metrics).await?))
-        }
-    }
-}
-
-/// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
-async fn open_embedded(dir: PathBuf, clock: Clock) -> Result<Embedded> {
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
-    opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?
 }

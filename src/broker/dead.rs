@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Broker;
 use crate::error::{Error, Result};
-use crate::limits::RECOVER_IDS_MAX;
+use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::{GroupName, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Dead, DeadCursor};
@@ -42,16 +42,19 @@ impl Broker {
         super::check_count("limit", limit)?;
         let descriptor = self.topics.group(topic, group).await?;
         let (mut partition, mut after) = read_cursor(cursor)?;
-        let mut dead = Vec::new();
+        let (mut dead, mut bytes) = (Vec::new(), 0);
         while partition.0 < descriptor.settings.partitions.get() {
             let pair = descriptor.pair(partition, group);
             let page = self.store.dead(&pair, after.as_ref(), limit - dead.len()).await?;
+            let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+            bytes += page.dead.iter().map(payload).sum::<usize>();
             dead.extend(page.dead.into_iter().map(|dead| (partition, dead)));
             after = page.next;
             if after.is_none() {
                 partition = Partition(partition.0 + 1);
             }
-            if dead.len() >= limit {
+            // A page of a few large messages is a full page.
+            if dead.len() >= limit || bytes >= CALL_BYTES_MAX {
                 break;
             }
         }

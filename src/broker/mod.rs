@@ -86,6 +86,11 @@ impl Broker {
         self.metrics.clone()
     }
 
+    /// Whether it has been told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.groups.is_stopping()
+    }
+
     /// Who this process is to other members.
     pub fn member(&self) -> &MemberId {
         self.keeper.member()

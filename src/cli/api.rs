@@ -2,6 +2,7 @@
 //! can read a newer broker.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,10 +10,47 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::problem::Problem;
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
 use crate::topic::Settings;
+
+/// An `application/problem+json` answer.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Problem {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) title: String,
+    pub(super) status: u16,
+    #[serde(default)]
+    pub(super) detail: String,
+    /// The id to repeat a push with whose outcome is unknown.
+    #[serde(default)]
+    pub(super) id: Option<String>,
+    /// The results of a batch in which every message failed.
+    #[serde(default)]
+    pub(super) results: Vec<Pushed>,
+}
+
+impl Problem {
+    /// The name of the kind, without the common beginning.
+    pub(super) fn name(&self) -> &str {
+        self.kind.rsplit(':').next().unwrap_or(&self.kind)
+    }
+
+    /// Whether the same request may succeed later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail.as_str() {
+            "" => write!(f, "{} ({})", self.title, self.name()),
+            detail => write!(f, "{detail} ({})", self.name()),
+        }
+    }
+}
 
 /// The settings of a topic that a declaration names.
 #[derive(Debug, Default, Serialize)]

@@ -7,12 +7,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::address::ServerAddress;
+use super::api::Problem;
 use super::api::{
     DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Nack, Nacks, Purged, PushResults, Pushed, Receipts,
     Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
 };
 use super::failure::Failure;
-use super::problem::{CallError, Problem};
+use super::problem::CallError;
 use crate::message::{GroupName, NewMessage, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.

@@ -1,7 +1,5 @@
 //! How a command fails: a sentence for people and an exit code for scripts.
 
-use std::process::ExitCode;
-
 use crate::error::{Error, Kind};
 
 /// Something failed.
@@ -45,14 +43,6 @@ impl Failure {
     /// The reader of the output went away, as `head` does: no failure, but the end.
     pub(super) fn output_closed() -> Failure {
         Failure { code: 0, message: String::new() }
-    }
-
-    /// Prints the message and returns the exit code.
-    pub(super) fn report(&self) -> ExitCode {
-        if !self.message.is_empty() {
-            super::output::note(format_args!("dwell: {}", self.message));
-        }
-        self.code.into()
     }
 }
 

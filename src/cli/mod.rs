@@ -84,14 +84,14 @@ pub fn main() -> ExitCode {
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::new(format!("cannot start the runtime: {error}")).report(),
+        Err(error) => return output::report(&Failure::new(format!("cannot start the runtime: {error}"))),
     };
     let result = runtime.block_on(run(cli.command));
     // What still runs was left behind on purpose, by a second signal; nothing waits for it.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => output::report(&failure),
     }
 }
 

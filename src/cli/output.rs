@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
 
 use serde::Serialize;
 
@@ -31,6 +32,14 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes a line to stderr, for people. Where that is closed, there is nobody to tell.
 pub(super) fn note(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Prints why a command failed and returns its exit code.
+pub(super) fn report(failure: &Failure) -> ExitCode {
+    if !failure.message.is_empty() {
+        note(format_args!("dwell: {}", failure.message));
+    }
+    failure.code.into()
 }
 
 /// Lays out rows as columns as wide as their widest cell; `right` are the columns of numbers.

@@ -2,48 +2,8 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-
-use super::api::Pushed;
+use super::api::Problem;
 use super::failure::{FAILED, Failure, UNAVAILABLE};
-
-/// An `application/problem+json` answer.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Problem {
-    #[serde(rename = "type")]
-    pub(super) kind: String,
-    pub(super) title: String,
-    pub(super) status: u16,
-    #[serde(default)]
-    pub(super) detail: String,
-    /// The id to repeat a push with whose outcome is unknown.
-    #[serde(default)]
-    pub(super) id: Option<String>,
-    /// The results of a batch in which every message failed.
-    #[serde(default)]
-    pub(super) results: Vec<Pushed>,
-}
-
-impl Problem {
-    /// The name of the kind, without the common beginning.
-    pub(super) fn name(&self) -> &str {
-        self.kind.rsplit(':').next().unwrap_or(&self.kind)
-    }
-
-    /// Whether the same request may succeed later.
-    pub(super) fn is_passing(&self) -> bool {
-        matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.detail.as_str() {
-            "" => write!(f, "{} ({})", self.title, self.name()),
-            detail => write!(f, "{detail} ({})", self.name()),
-        }
-    }
-}
 
 /// Why a call to a broker failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

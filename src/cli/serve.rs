@@ -7,8 +7,9 @@ use super::failure::Failure;
 use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
+use crate::engine::StoreOptions;
 use crate::http::Listen;
-use crate::server::{Server, ServerOptions, StoreOptions};
+use crate::server::{Server, ServerOptions};
 
 const EXAMPLES: &str = "\
 Examples:

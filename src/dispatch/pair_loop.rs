@@ -10,7 +10,7 @@ use super::serving::Serving;
 use super::{Dispatch, Owned, Policy, Table};
 use crate::error::{Error, Kind, Result};
 use crate::partition::Partition;
-use crate::store::{Acquired, Claim, Owner, Wake};
+use crate::store::{Acquired, Channel, Claim, Owner, Wake};
 use crate::topic::Pair;
 
 /// The pause after a failed acquisition: from the first to the longest.
@@ -39,7 +39,7 @@ impl PairLoop {
     pub fn new(dispatch: Arc<Dispatch>, partition: Partition) -> PairLoop {
         let pair = dispatch.descriptor().pair(partition, &dispatch.group);
         let woken = Arc::new(Notify::new());
-        let wake = dispatch.store.wakes().subscribe(pair.topic.clone(), partition, woken.clone());
+        let wake = dispatch.store.wakes().subscribe(Channel::of(&pair), woken.clone());
         PairLoop { dispatch, pair, woken, _wake: wake }
     }
 

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Store,
-    StoreClock, Wakes,
+    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
+    Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair, Settings};
@@ -55,6 +56,10 @@ impl Store for Away {
 
     fn wakes(&self) -> &Wakes {
         &self.wakes
+    }
+
+    fn losses(&self) -> watch::Receiver<Loss> {
+        watch::Sender::default().subscribe()
     }
 
     async fn run(&self, stop: CancellationToken) {
@@ -110,6 +115,14 @@ impl Store for Away {
     }
 
     async fn purge(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+        away()
+    }
+
+    async fn beat(&self, _: &TopicName, _: &GroupName, _: &MemberId, _: Duration) -> Result<Vec<MemberId>> {
+        away()
+    }
+
+    async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
         away()
     }
 

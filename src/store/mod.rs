@@ -7,6 +7,7 @@
 mod clock;
 pub mod embedded;
 mod epoch;
+mod loss;
 mod outcome;
 mod wake;
 pub mod redis;
@@ -14,19 +15,21 @@ pub mod redis;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use clock::StoreClock;
 pub use epoch::{Claim, Epoch, MemberId};
+pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Dead, DeadCursor, DeadPage, Description, Glance, PairStats, Peeked, PushKind, Pushed,
     Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried,
     Returned, Settlement, State,
 };
-pub use wake::{Wake, Wakes};
+pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::topic::{Descriptor, Pair};
 
@@ -42,8 +45,11 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, the one clock of the whole fleet, as far as this process knows it.
     fn clock(&self) -> &StoreClock;
 
-    /// Announcements of earlier heads.
+    /// Announcements.
     fn wakes(&self) -> &Wakes;
+
+    /// Whether the store may have lost what it had answered. Changes with every new suspicion.
+    fn losses(&self) -> watch::Receiver<Loss>;
 
     /// What the store has to do in the background, until `stop`. The server runs it.
     async fn run(&self, stop: CancellationToken);
@@ -106,6 +112,18 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes dead messages, and answers for each whether it was dead.
     /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
+
+    /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
+    async fn beat(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> Result<Vec<MemberId>>;
+
+    /// Says that a member leaves its group. Leaving again does nothing.
+    async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()>;
 
     /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
     ///

@@ -1,6 +1,8 @@
-//! Announcements of earlier heads: who sleeps until a head is due is woken when an earlier message arrives.
+//! Announcements: who sleeps until a head is due is woken when an earlier message arrives or a lease is given up, and
+//! who waits for its next heartbeat when a member joins or leaves.
 //!
-//! A wake may be lost and may be false; it only shortens a sleep. A lost one costs at most a third of the lease ttl.
+//! A wake may be lost and may be false; it only shortens a sleep. A lost one costs at most a third of the lease ttl, or
+//! one heartbeat.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,17 +10,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
-use crate::message::TopicName;
+use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
+use crate::topic::Pair;
 
-type Place = (TopicName, Partition);
-type Sleepers = HashMap<Place, Vec<Arc<Notify>>>;
+/// What is announced.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// An earlier head in a partition, or a lease in it that is free.
+    Partition(TopicName, Partition),
+    /// A member that joined or left a group.
+    Members(TopicName, GroupName),
+}
+
+type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
+
+impl Channel {
+    /// Where a pair lives.
+    pub fn of(pair: &Pair) -> Channel {
+        Channel::Partition(pair.topic.clone(), pair.partition)
+    }
+}
 
 /// Who wants to be woken, by topic and partition.
 #[derive(Debug, Clone)]
 pub struct Wakes {
     sleepers: Arc<Mutex<Sleepers>>,
-    /// Counts changes of the set of places, for a store that has to subscribe to each.
+    /// Counts changes of the set of channels, for a store that has to subscribe to each.
     changes: watch::Sender<u64>,
 }
 
@@ -30,22 +48,21 @@ impl Default for Wakes {
 
 impl Wakes {
     /// Asks to be woken through `notify` until the returned guard is dropped.
-    pub fn subscribe(&self, topic: TopicName, partition: Partition, notify: Arc<Notify>) -> Wake {
-        let place = (topic, partition);
+    pub fn subscribe(&self, channel: Channel, notify: Arc<Notify>) -> Wake {
         let mut sleepers = self.lock();
-        let here = sleepers.entry(place.clone()).or_default();
+        let here = sleepers.entry(channel.clone()).or_default();
         let first = here.is_empty();
         here.push(notify.clone());
         drop(sleepers);
         if first {
             self.changed();
         }
-        Wake { wakes: self.clone(), place, notify }
+        Wake { wakes: self.clone(), channel, notify }
     }
 
-    /// Wakes who sleeps at this place.
-    pub fn wake(&self, topic: &TopicName, partition: Partition) {
-        if let Some(sleepers) = self.lock().get(&(topic.clone(), partition)) {
+    /// Wakes who sleeps at this channel.
+    pub fn wake(&self, channel: &Channel) {
+        if let Some(sleepers) = self.lock().get(channel) {
             sleepers.iter().for_each(|notify| notify.notify_one());
         }
     }
@@ -57,12 +74,12 @@ impl Wakes {
         }
     }
 
-    /// The places where someone sleeps.
-    pub fn places(&self) -> Vec<(TopicName, Partition)> {
+    /// The channels where someone sleeps.
+    pub fn channels(&self) -> Vec<Channel> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Changes whenever [`Wakes::places`] does.
+    /// Changes whenever [`Wakes::channels`] does.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -81,7 +98,7 @@ impl Wakes {
 #[derive(Debug)]
 pub struct Wake {
     wakes: Wakes,
-    place: Place,
+    channel: Channel,
     notify: Arc<Notify>,
 }
 
@@ -89,7 +106,7 @@ impl Drop for Wake {
     fn drop(&mut self) {
         let mut sleepers = self.wakes.lock();
         let mut gone = false;
-        if let Entry::Occupied(mut here) = sleepers.entry(self.place.clone()) {
+        if let Entry::Occupied(mut here) = sleepers.entry(self.channel.clone()) {
             here.get_mut().retain(|notify| !Arc::ptr_eq(notify, &self.notify));
             gone = here.get().is_empty();
             if gone {
@@ -110,16 +127,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {
-        let (wakes, topic, notify) = (Wakes::default(), TopicName::new("orders")?, Arc::new(Notify::new()));
+        let (wakes, notify) = (Wakes::default(), Arc::new(Notify::new()));
+        let channel = |n| Ok(Channel::Partition(TopicName::new("orders")?, Partition(n)));
         let mut changes = wakes.changes();
-        let wake = wakes.subscribe(topic.clone(), Partition(3), notify.clone());
+        let wake = wakes.subscribe(channel(3)?, notify.clone());
         assert!(changes.has_changed().is_ok_and(|changed| changed));
         changes.mark_unchanged();
-        wakes.wake(&topic, Partition(2));
-        wakes.wake(&topic, Partition(3));
+        wakes.wake(&channel(2)?);
+        wakes.wake(&channel(3)?);
         notify.notified().await;
         drop(wake);
-        assert!(wakes.places().is_empty());
+        assert!(wakes.channels().is_empty());
         assert!(changes.has_changed().is_ok_and(|changed| changed));
         Ok(())
     }

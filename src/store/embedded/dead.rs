@@ -13,9 +13,9 @@ use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
 use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
-use crate::store::{Dead, DeadCursor, DeadPage};
+use crate::store::{Channel, Dead, DeadCursor, DeadPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -29,7 +29,7 @@ impl Inner {
         let state = topic.partition(place.partition);
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
-        let mut page = DeadPage::default();
+        let (mut page, mut bytes) = (DeadPage::default(), 0);
         let zset = stored.dead_zset();
         let entries: Box<dyn Iterator<Item = _>> = match after {
             Some(cursor) => Box::new(zset.after(cursor.died_at, &cursor.id)),
@@ -37,12 +37,13 @@ impl Inner {
         };
         for entry in entries {
             let (died_at, id) = entry?;
-            if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) {
+            if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
                 page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
                 break;
             }
-            let value = stored.dead_hash().get(&id)?;
-            let (record, body) = read_dead(&value.ok_or_else(|| lost(&id))?)?;
+            let value = stored.dead_hash().get(&id)?.ok_or_else(|| lost(&id))?;
+            bytes += value.len();
+            let (record, body) = read_dead(&value)?;
             page.dead.push(Dead { message: decode_body(id.clone(), body), id, died_at, record });
         }
         Ok(page)
@@ -61,7 +62,7 @@ impl Inner {
             Ok(())
         })?;
         if wake {
-            self.wakes.wake(&pair.topic, pair.partition);
+            self.wakes.wake(&Channel::of(pair));
         }
         self.commit().await?;
         Ok(answers)

@@ -17,6 +17,7 @@ mod hash;
 mod keys;
 mod lease;
 mod look;
+mod members;
 mod open;
 mod owner;
 mod pair;
@@ -33,17 +34,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sled::{Batch, Db};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
+use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Store,
-    StoreClock, Wakes,
+    Acquired, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
+    Renewal, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::topic::{Descriptor, Pair};
 
@@ -58,6 +61,8 @@ struct Inner {
     dir: PathBuf,
     clock: StoreClock,
     wakes: Wakes,
+    losses: watch::Sender<Loss>,
+    members: Members,
     committer: Committer,
     /// Read for every verb and held to its end, so that after an update or a deletion has answered nothing happens under
     /// the older descriptor. Taken before the lock of a partition.
@@ -76,8 +81,18 @@ impl Embedded {
             let topics = Topics::load(&tree)?;
             scan::count(&tree, &topics)?;
             let committer = Committer::start(tree.clone(), tail, dir)?;
-            let (clock, wakes, topics) = (StoreClock::new(clock), Wakes::default(), RwLock::new(topics));
-            Ok(Embedded { inner: Arc::new(Inner { tree, dir: dir.to_owned(), clock, wakes, committer, topics }) })
+            let inner = Inner {
+                tree,
+                dir: dir.to_owned(),
+                clock: StoreClock::new(clock),
+                wakes: Wakes::default(),
+                // One process that trusts its disk has nothing to suspect.
+                losses: watch::Sender::default(),
+                members: Members::default(),
+                committer,
+                topics: RwLock::new(topics),
+            };
+            Ok(Embedded { inner: Arc::new(inner) })
         })
     }
 }
@@ -134,6 +149,10 @@ impl Store for Embedded {
 
     fn wakes(&self) -> &Wakes {
         &self.inner.wakes
+    }
+
+    fn losses(&self) -> watch::Receiver<Loss> {
+        self.inner.losses.subscribe()
     }
 
     async fn run(&self, stop: CancellationToken) {
@@ -214,6 +233,29 @@ impl Store for Embedded {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.purge(pair, ids).await
+    }
+
+    async fn beat(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> Result<Vec<MemberId>> {
+        let channel = Channel::Members(topic.clone(), group.clone());
+        let (joined, living) = self.inner.members.beat(&channel, member, self.inner.clock.now(), ttl);
+        if joined {
+            self.inner.wakes.wake(&channel);
+        }
+        Ok(living)
+    }
+
+    async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
+        let channel = Channel::Members(topic.clone(), group.clone());
+        if self.inner.members.leave(&channel, member) {
+            self.inner.wakes.wake(&channel);
+        }
+        Ok(())
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::store::{
-    Acquired, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired, Reservation,
-    ReserveLimit, Reserved, ReservedMessage, Settlement,
+    Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
 };
 use crate::topic::Pair;
 
@@ -150,7 +150,7 @@ impl Owner for Handle {
             pair.lease = None;
             Ok(())
         })?;
-        self.inner.wakes.wake(&self.pair.topic, self.pair.partition);
+        self.inner.wakes.wake(&Channel::of(&self.pair));
         Ok(())
     }
 }

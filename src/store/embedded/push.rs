@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
-use crate::store::Pushed;
+use crate::store::{Channel, Pushed};
 use crate::topic::Descriptor;
 
 impl Inner {
@@ -36,7 +36,7 @@ impl Inner {
         let values = messages.iter().map(|message| Value::new(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
         if wake {
-            self.wakes.wake(&descriptor.topic, partition);
+            self.wakes.wake(&Channel::Partition(descriptor.topic.clone(), partition));
         }
         // Duplicates wait too: what they repeat may itself still be on its way to the disk.
         self.commit().await?;

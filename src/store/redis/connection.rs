@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
 
+use super::history::History;
 use super::scripts::{Call, Script};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
@@ -23,6 +24,7 @@ pub(super) struct Connection {
     client: Client,
     timeout: Duration,
     metrics: Arc<Metrics>,
+    history: History,
     current: Mutex<Option<MultiplexedConnection>>,
     /// Counts connections, so that a failure of an old one does not drop its successor.
     number: AtomicU64,
@@ -30,11 +32,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, timeout: Duration, metrics: Arc<Metrics>) -> Connection {
+    pub(super) fn new(client: Client, timeout: Duration, metrics: Arc<Metrics>, history: History) -> Connection {
         Connection {
             client,
             timeout,
             metrics,
+            history,
             current: Mutex::new(None),
             number: AtomicU64::new(0),
             timeouts: AtomicU32::new(0),
@@ -43,6 +46,10 @@ impl Connection {
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -135,11 +142,12 @@ impl Connection {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
-        let connection = self
+        let mut connection = self
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(|error| self.note(unreachable_redis(&error)))?;
+        self.history.look(&mut connection).await.map_err(|error| self.note(unreachable_redis(&error)))?;
         *current = Some(connection.clone());
         self.timeouts.store(0, Ordering::Relaxed);
         self.metrics.store_up.set(1);

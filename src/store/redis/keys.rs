@@ -28,6 +28,17 @@ impl Keys {
         format!("{}:topic:{topic}", self.prefix)
     }
 
+    /// String: which Redis this was when someone last looked, and since when.
+    pub(super) fn history(&self) -> String {
+        format!("{}:history", self.prefix)
+    }
+
+    /// The keys of a group that its members share.
+    pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
+        let members = format!("{}:members:{topic}:{group}", self.prefix);
+        MemberKeys { wake: format!("{members}:wake"), members }
+    }
+
     /// The keys of a partition that its groups share.
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
         let tag = self.tag(topic, partition);
@@ -61,6 +72,15 @@ impl Keys {
     fn tag(&self, topic: &TopicName, partition: Partition) -> String {
         format!("{{{}:{topic}:{partition}}}", self.prefix)
     }
+}
+
+/// What the members of a group share.
+#[derive(Debug, Clone)]
+pub(super) struct MemberKeys {
+    /// Zset: member id -> when it said last that it lives, ms.
+    pub(super) members: String,
+    /// Channel: a member joined or left.
+    pub(super) wake: String,
 }
 
 /// What the groups of a partition share.

@@ -5,8 +5,10 @@
 
 mod connection;
 mod dead;
+mod history;
 mod info;
 mod keys;
+mod members;
 mod owner;
 mod push;
 mod reply;
@@ -19,9 +21,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::connection::Connection;
+use self::history::History;
 use self::keys::Keys;
 use self::owner::{RedisOwner, read_charge};
 use self::reply::{Reply, text};
@@ -29,12 +33,12 @@ use self::scripts::{Call, SCRIPTS};
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
 use crate::error::{Error, Result};
-use crate::message::{Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, MemberId, PairStats, Peeked, PushKind, Pushed,
-    Renewal, State, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats, Peeked, PushKind,
+    Pushed, Renewal, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -82,9 +86,10 @@ impl Redis {
         let client = redis::Client::open(options.url.as_str())
             .map_err(|error| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category())))?;
         let location = info::location(&client);
+        let keys = Keys::new(&options.prefix);
         let shared = Arc::new(Shared {
-            connection: Connection::new(client, options.timeout, metrics),
-            keys: Keys::new(&options.prefix),
+            connection: Connection::new(client, options.timeout, metrics, History::new(keys.clone(), clock.clone())),
+            keys,
             clock: StoreClock::new(clock),
             wakes: Wakes::default(),
         });
@@ -136,6 +141,10 @@ impl Store for Redis {
 
     fn wakes(&self) -> &Wakes {
         &self.shared.wakes
+    }
+
+    fn losses(&self) -> watch::Receiver<Loss> {
+        self.shared.connection.history().losses()
     }
 
     async fn run(&self, stop: CancellationToken) {
@@ -235,6 +244,20 @@ impl Store for Redis {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.purge(pair, ids).await
+    }
+
+    async fn beat(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> Result<Vec<MemberId>> {
+        self.shared.beat(topic, group, member, ttl).await
+    }
+
+    async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
+        self.shared.leave(topic, group, member).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

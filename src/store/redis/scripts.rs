@@ -50,6 +50,9 @@ scripts! {
     push: "#!lua", "_time";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
+    beat: "#!lua flags=allow-oom", "_time";
+    leave: "#!lua flags=allow-oom";
+    notice: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";

@@ -12,13 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use crate::clock::Clock;
-use crate::message::TopicName;
-use crate::partition::Partition;
+use crate::store::Channel;
 
 /// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-type Channels = HashMap<String, (TopicName, Partition)>;
+type Channels = HashMap<String, Channel>;
 
 /// Listens until `stop`.
 pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
@@ -60,15 +59,15 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
                 if !fresh.is_empty() {
                     sink.subscribe(&fresh).await?;
                 }
-                for (topic, partition) in fresh.iter().filter_map(|channel| wanted.get(*channel)) {
-                    shared.wakes.wake(topic, *partition);
+                for channel in fresh.iter().filter_map(|name| wanted.get(*name)) {
+                    shared.wakes.wake(channel);
                 }
                 subscribed = wanted;
             }
             message = messages.next() => {
                 let Some(message) = message else { return Ok(()) };
-                if let Some((topic, partition)) = subscribed.get(message.get_channel_name()) {
-                    shared.wakes.wake(topic, *partition);
+                if let Some(channel) = subscribed.get(message.get_channel_name()) {
+                    shared.wakes.wake(channel);
                 }
             }
         }
@@ -76,8 +75,12 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
 }
 
 fn channels(shared: &Shared) -> Channels {
-    let channel = |(topic, partition): (TopicName, Partition)| {
-        (shared.keys.partition(&topic, partition).wake, (topic, partition))
+    let named = |channel: Channel| {
+        let name = match &channel {
+            Channel::Partition(topic, partition) => shared.keys.partition(topic, *partition).wake,
+            Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
+        };
+        (name, channel)
     };
-    shared.wakes.places().into_iter().map(channel).collect()
+    shared.wakes.channels().into_iter().map(named).collect()
 }

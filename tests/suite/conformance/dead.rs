@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::error::Result;
-use dwell::limits::RECOVER_IDS_MAX;
+use dwell::limits::{PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
 use dwell::message::MessageId;
 use dwell::store::{Charge, Pushed, State};
 
@@ -132,5 +132,38 @@ pub(super) async fn a_call_takes_so_many_dead_messages_and_not_one_more(world: W
     assert_eq!(orders.stats().await?.dead, all.len() as u64);
     assert_eq!(orders.store.redrive(&pair, &all[1..]).await?, [true; RECOVER_IDS_MAX]);
     assert_eq!(orders.stats().await?.ready, RECOVER_IDS_MAX as u64);
+    Ok(())
+}
+
+pub(super) async fn a_page_of_large_dead_messages_is_short(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let large = |n: usize| -> Result<_> {
+        let mut message = orders.message(&format!("m{n}"), 0)?;
+        message.envelope.payload = vec![b'x'; PAYLOAD_BYTES_MAX].into();
+        Ok(message)
+    };
+    for n in 0..10 {
+        orders.push_all(&[large(n)?]).await?;
+    }
+    let mut owner = orders.owner().await?;
+    for _ in 0..5 {
+        let taken = owner.reserve(up_to(9)).await?;
+        owner.settle(&buries(taken.reservation, &ids_of(&taken.messages), &[])?).await?;
+        if orders.stats().await?.dead == 10 {
+            break;
+        }
+    }
+    let (mut listed, mut after, mut pages) = (0, None, 0);
+    loop {
+        let page = orders.store.dead(&orders.pair(), after.as_ref(), 1_000).await?;
+        assert!(page.dead.len() <= 5, "{} MiB in one page", page.dead.len());
+        (listed, pages) = (listed + page.dead.len(), pages + 1);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 10);
+    assert!(pages >= 2);
     Ok(())
 }

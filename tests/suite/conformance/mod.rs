@@ -6,6 +6,7 @@
 mod dead;
 mod leases;
 mod look;
+mod members;
 mod push;
 mod recovery;
 mod reserve;
@@ -57,12 +58,13 @@ contract! {
         an_id_that_was_pushed_again_after_its_ack_stays_where_it_is;
     dead: a_dead_message_keeps_its_body_and_its_reason, dead_messages_are_listed_by_death_and_id,
         pages_hold_still_while_the_list_changes, a_redriven_message_begins_anew,
-        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more;
+        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short;
     look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock,
         what_does_not_exist_is_empty, a_store_describes_itself;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,
         a_new_group_gets_what_is_pushed_from_then_on, a_deleted_topic_is_gone_with_its_messages,
         a_topic_made_again_is_another_one, topics_are_listed_by_name;
+    members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes;
 }

@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::error::Result;
-use dwell::partition::Partition;
 use dwell::store::{PairStats, Wake};
 use tokio::sync::Notify;
 
@@ -11,7 +10,7 @@ use crate::support::{TestTopic, World, buries, eventually, ids, ids_of, up_to};
 /// Who sleeps until the topic's first partition has an earlier head.
 fn sleeper(orders: &TestTopic) -> (Arc<Notify>, Wake) {
     let notify = Arc::new(Notify::new());
-    let wake = orders.store.wakes().subscribe(orders.descriptor.topic.clone(), Partition(0), notify.clone());
+    let wake = orders.store.wakes().subscribe(dwell::store::Channel::of(&orders.pair()), notify.clone());
     (notify, wake)
 }
 

@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use dwell::clock::{Clock, Manual};
+use dwell::engine::StoreOptions;
 use dwell::http::Listen;
-use dwell::server::{Server, ServerOptions, StoreOptions};
+use dwell::server::{Server, ServerOptions};
 use dwell::time::Timestamp;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;

@@ -1,0 +1,112 @@
+//! A store and a broker over it, with their loops: what a server serves, and what a service embeds.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::broker::{Broker, Options};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::metrics::Metrics;
+use crate::store::embedded::Embedded;
+use crate::store::redis::{Redis, RedisOptions};
+use crate::store::{Description, Store};
+use crate::tasks::Tasks;
+
+/// Which store, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOptions {
+    /// The embedded store: one process owns its directory.
+    Embedded {
+        /// The directory; made if it is not there.
+        dir: PathBuf,
+    },
+    /// A Redis that any number of processes share.
+    Redis {
+        /// Where it is; may hold a password.
+        url: String,
+        /// What every key begins with.
+        prefix: String,
+        /// How long one call may take.
+        timeout: Duration,
+        /// Whether to start although Redis may evict keys.
+        allow_eviction: bool,
+    },
+}
+
+/// A running broker without a listener. Dropping it stops its loops at once; [`Engine::drain`] and [`Engine::close`] stop
+/// in order.
+pub struct Engine {
+    store: Arc<dyn Store>,
+    broker: Broker,
+    /// The loops of groups.
+    groups: Tasks,
+    /// Leases and the store's own loop: groups need them to drain.
+    background: Tasks,
+}
+
+impl Engine {
+    /// Opens the store and starts the loops.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn start(store: StoreOptions, options: Options, clock: Clock) -> Result<Engine> {
+        let metrics = Arc::new(Metrics::new()?);
+        let store = open_store(store, clock, metrics.clone()).await?;
+        let (groups, background) = (Tasks::new(), Tasks::new());
+        let broker = Broker::new(store.clone(), metrics, groups.clone(), options);
+        let (running, stop) = (broker.clone(), background.stopping());
+        background.start(async move { running.run(stop).await });
+        Ok(Engine { store, broker, groups, background })
+    }
+
+    /// The verbs.
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The store, and what it survives.
+    pub fn describe(&self) -> Description {
+        self.store.describe()
+    }
+
+    /// Hands nothing more out, waits until what is out is settled, and gives the leases up.
+    pub async fn drain(&self) {
+        self.groups.stop().await;
+    }
+
+    /// Stops in order, so that no answered push is cut off from its disk.
+    ///
+    /// # Errors
+    /// The store's, when it cannot be closed cleanly.
+    pub async fn close(&self) -> Result<()> {
+        self.drain().await;
+        self.background.stop().await;
+        self.store.close().await
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for tasks in [&self.groups, &self.background] {
+            tasks.stopping().cancel();
+        }
+    }
+}
+
+/// Opens the store that was chosen.
+async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
+    match store {
+        StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
+        StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
+            let options = RedisOptions { url, prefix, timeout, allow_eviction };
+            Ok(Arc::new(Redis::connect(options, clock, metrics).await?))
+        }
+    }
+}
+
+/// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
+async fn open_embedded(dir: PathBuf, clock: Clock) -> Result<Embedded> {
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
+    opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?
+}
