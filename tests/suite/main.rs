@@ -11,4 +11,5 @@ mod ownership_model;
 mod delivery;
 mod http;
 mod cli;
+mod readme;
 mod tidy_protocol;
