@@ -190,7 +190,7 @@ impl Dispatch {
             if deliveries.len() == max {
                 break;
             }
-            if !owned.lease.is_valid(now.instant) {
+            if !owned.is_open(now.instant) {
                 continue;
             }
             let mut table = owned.table();

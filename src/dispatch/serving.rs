@@ -70,7 +70,7 @@ impl Serving {
         loop {
             if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
                 self.draining = true;
-                self.dispatch.close();
+                self.owned.drain();
                 drain_until = clock.instant().plus(self.dispatch.drain_timeout);
             }
             let lost = self.owned.lease.lost().clone();
