@@ -1,0 +1,61 @@
+//! What only the keys in Redis show, and what happens when somebody changed them: what can go on goes on, nothing spins.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use dwell::broker::{Options, ReserveRequest};
+use dwell::dispatch::Delivery;
+use dwell::error::Result;
+use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::topic::Settings;
+
+use crate::support::{Running, World};
+
+/// A broker with a topic `orders` of one partition.
+struct Shop {
+    world: World,
+    running: Running,
+    topic: TopicName,
+}
+
+impl Shop {
+    async fn open() -> Result<Shop> {
+        let world = World::redis().await?;
+        let topic_defaults = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
+        let lease_ttl = Duration::from_secs(86_400);
+        let running = Running::start(&world, Options { topic_defaults, lease_ttl, ..Options::default() })?;
+        Ok(Shop { world, running, topic: TopicName::new("orders")? })
+    }
+
+    async fn push(&self, id: &str, delay: Duration) -> Result<()> {
+        let mut message = NewMessage::new(id.to_owned());
+        (message.id, message.due) = (Some(MessageId::new(id)?), Due::In(delay));
+        self.running.broker.push(&self.topic, message).await.map(drop)
+    }
+
+    async fn reserve(&self) -> Result<Vec<Delivery>> {
+        let request = ReserveRequest { max: 10, wait: Duration::from_secs(60), visibility_timeout: None };
+        let group = GroupName::standard();
+        let reserved = self.running.broker.reserve(&self.topic, &group, request);
+        tokio::time::timeout(Duration::from_secs(5), reserved).await.unwrap_or_else(|_| Ok(Vec::new()))
+    }
+
+    async fn meddle(&self, command: &[&str]) -> Result<String> {
+        let key = |part: &str| part.replace("T:", "{dwell:orders:0}:default:");
+        let command: Vec<String> = command.iter().map(|part| key(part)).collect();
+        self.world.meddle(&command).await
+    }
+}
+
+#[tokio::test]
+async fn ids_without_bodies_stop_nobody() -> Result<()> {
+    let shop = Shop::open().await?;
+    for (id, delay_s) in [("now", 0), ("later", 3_600), ("much later", 7_200)] {
+        shop.push(&id.replace(' ', "-"), Duration::from_secs(delay_s)).await?;
+    }
+    shop.meddle(&["UNLINK", "T:h"]).await?;
+    shop.push("whole", Duration::ZERO).await?;
+    let deliveries = shop.reserve().await?;
+    assert_eq!(deliveries.iter().map(|delivery| delivery.message.id.as_str()).collect::<Vec<_>>(), ["whole"]);
+    Ok(())
+}
