@@ -13,7 +13,7 @@ use crate::partition::Partition;
 use crate::store::{Acquired, Claim, Owner, Wake};
 use crate::topic::Pair;
 
-/// The pause after a failed acquisition: from the first to the longest.
+/// The pause after a failed acquisition, or a pair that was lost at once: from the first to the longest.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// The loop of one pair.
@@ -45,6 +45,7 @@ impl PairLoop {
 
     /// Owns the pair whenever it can, until `stop` fires or the topic is gone.
     pub async fn run(self, stop: CancellationToken) {
+        let clock = self.dispatch.store.clock().local().clone();
         let mut failures = 0;
         while !self.dispatch.is_closed() {
             let attempt = tokio::select! {
@@ -52,10 +53,19 @@ impl PairLoop {
                 () = stop.cancelled() => Attempt::Gone,
             };
             match attempt {
-                Attempt::Owned(serving) => self.serve(serving, &stop).await,
+                Attempt::Owned(serving) => {
+                    let began = clock.instant();
+                    let lost = self.serve(serving, &stop).await.is_err();
+                    let quickly = clock.instant().since(began) < RETRY_AFTER.1;
+                    failures = if lost && quickly { failures + 1 } else { 0 };
+                    // A pair that was lost is taken again at once; one that is lost again and again has damaged keys.
+                    if failures > 1 {
+                        let _ = stop.run_until_cancelled(clock.sleep(retry_after(failures))).await;
+                    }
+                }
                 Attempt::Later(pause) => {
                     tokio::select! {
-                        () = self.dispatch.store.clock().local().sleep(pause) => {}
+                        () = clock.sleep(pause) => {}
                         () = self.woken.notified() => {}
                         () = stop.cancelled() => {}
                     }
@@ -67,15 +77,12 @@ impl PairLoop {
 
     async fn attempt(&self, failures: &mut u32) -> Attempt {
         match self.acquire().await {
-            Ok(Some(attempt)) => {
-                *failures = 0;
-                attempt
-            }
+            Ok(Some(attempt)) => attempt,
             Ok(None) => Attempt::Gone,
             Err(error) => {
                 tracing::warn!(pair = %self.pair, %error, "acquisition failed");
                 *failures += 1;
-                Attempt::Later(RETRY_AFTER.1.min(RETRY_AFTER.0 * 2_u32.saturating_pow(*failures)))
+                Attempt::Later(retry_after(*failures))
             }
         }
     }
@@ -134,7 +141,7 @@ impl PairLoop {
     /// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data,
     /// or someone who changed its keys, may.
     async fn repair(&self, owner: &mut Box<dyn Owner>, orphans: u64) -> Result<()> {
-        tracing::error!(pair = %self.pair, orphans, "bodies without a place; scheduling them again");
+        tracing::error!(pair = %self.pair, orphans, "bodies without a place, or ids without a body; repairing");
         let mut from = None;
         loop {
             let page = owner.repair(from).await?;
@@ -146,7 +153,7 @@ impl PairLoop {
         }
     }
 
-    async fn serve(&self, serving: Serving, stop: &CancellationToken) {
+    async fn serve(&self, serving: Serving, stop: &CancellationToken) -> Result<()> {
         let dispatch = &self.dispatch;
         let owned = serving.owned();
         dispatch.enter(self.pair.partition, owned.clone());
@@ -154,11 +161,17 @@ impl PairLoop {
         let end = serving.run(stop).await;
         dispatch.leave(self.pair.partition, &owned);
         dispatch.keeper.forget(&owned.lease);
-        if let Err(error) = end {
+        if let Err(error) = &end {
             dispatch.metrics.leases_lost.inc();
             tracing::warn!(pair = %self.pair, epoch = %owned.lease.claim().epoch, %error, "lost");
         }
+        end
     }
+}
+
+/// The pause after so many failures in a row.
+fn retry_after(failures: u32) -> Duration {
+    RETRY_AFTER.1.min(RETRY_AFTER.0 * 2_u32.saturating_pow(failures))
 }
 
 impl Dispatch {

@@ -59,3 +59,26 @@ async fn ids_without_bodies_stop_nobody() -> Result<()> {
     assert_eq!(deliveries.iter().map(|delivery| delivery.message.id.as_str()).collect::<Vec<_>>(), ["whole"]);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_pair_that_fails_at_once_is_not_tried_without_pause() -> Result<()> {
+    let shop = Shop::open().await?;
+    shop.push("a", Duration::ZERO).await?;
+    // It can neither be read nor be buried.
+    shop.meddle(&["HSET", "T:h", "a", "garbage"]).await?;
+    shop.meddle(&["SET", "T:dz", "not a zset"]).await?;
+    let consumer = shop.reserve();
+    let epochs = async {
+        for _ in 0..50 {
+            shop.world.settled().await;
+        }
+        let line = shop.meddle(&["HGET", "T:r", "@"]).await;
+        shop.world.pass(60_000);
+        line
+    };
+    let (deliveries, line) = futures_util::future::join(consumer, epochs).await;
+    assert_eq!(deliveries?, []);
+    let epoch: u64 = line?.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
+    assert!(epoch < 10, "{epoch} epochs, and the clock stood still");
+    Ok(())
+}
