@@ -7,9 +7,10 @@ use dwell::broker::{Options, ReserveRequest};
 use dwell::dispatch::Delivery;
 use dwell::error::Result;
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::store::Settlement;
 use dwell::topic::Settings;
 
-use crate::support::{Running, World};
+use crate::support::{Running, World, up_to};
 
 /// A broker with a topic `orders` of one partition.
 struct Shop {
@@ -80,5 +81,21 @@ async fn a_pair_that_fails_at_once_is_not_tried_without_pause() -> Result<()> {
     assert_eq!(deliveries?, []);
     let epoch: u64 = line?.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
     assert!(epoch < 10, "{epoch} epochs, and the clock stood still");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_settled_messages_does_not_grow_for_ever() -> Result<()> {
+    let world = World::redis().await?;
+    let orders = world.topic("orders").await?;
+    let mut owner = orders.owner().await?;
+    for round in 0..5 {
+        orders.push_many(&format!("{round}-"), 1_000).await?;
+        let acked = owner.reserve(up_to(1_000)).await?.messages.into_iter().map(|message| message.id).collect();
+        owner.settle(&Settlement { acked, dedup_window: Duration::from_millis(1), ..Settlement::default() }).await?;
+        world.pass(1);
+    }
+    let remembered = world.meddle(&["ZCARD".to_owned(), "{dwell:orders:0}:seen".to_owned()]).await?;
+    assert_eq!(remembered, "1000");
     Ok(())
 }
