@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
 use dwell::dispatch::Delivery;
-use dwell::error::Result;
+use dwell::error::{Error, Result};
+use dwell::limits::PAYLOAD_BYTES_MAX;
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
-use dwell::store::Settlement;
+use dwell::store::{ReserveLimit, Settlement};
 use dwell::topic::Settings;
 
 use crate::support::{Running, World, up_to};
@@ -97,5 +98,34 @@ async fn what_is_remembered_of_settled_messages_does_not_grow_for_ever() -> Resu
     }
     let remembered = world.meddle(&["ZCARD".to_owned(), "{dwell:orders:0}:seen".to_owned()]).await?;
     assert_eq!(remembered, "1000");
+    Ok(())
+}
+
+#[tokio::test]
+async fn large_messages_behind_small_ones_are_not_all_read_at_once() -> Result<()> {
+    let world = World::redis().await?;
+    let orders = world.topic("orders").await?;
+    let mut owner = orders.owner().await?;
+    orders.push_many("small", 1_000).await?;
+    assert_eq!(owner.reserve(ReserveLimit::default()).await?.messages.len(), 1_000);
+    let mut large = Vec::new();
+    for n in 0..200 {
+        let mut message = orders.message(&format!("large{n}"), 0)?;
+        message.envelope.payload = vec![b'x'; PAYLOAD_BYTES_MAX].into();
+        large.push(message);
+    }
+    for page in large.chunks(4) {
+        orders.push_all(page).await?;
+    }
+    let memory = async |field: &str| {
+        let info = world.meddle(&["INFO".to_owned(), "memory".to_owned()]).await?;
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse::<usize>().ok());
+        Ok::<_, Error>(value.unwrap_or(0))
+    };
+    world.meddle(&["CONFIG".to_owned(), "RESETSTAT".to_owned()]).await?;
+    let before = memory("used_memory:").await?;
+    assert_eq!(owner.reserve(ReserveLimit::default()).await?.messages.len(), 3);
+    let more = memory("used_memory_peak:").await? - before;
+    assert!(more < 64 * PAYLOAD_BYTES_MAX, "{more} bytes more");
     Ok(())
 }
