@@ -77,8 +77,9 @@ pub(crate) struct BatchResults {
 
 impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let message = NewMessage {
-            id: Some(self.id.map_or_else(|| Ok(MessageId::fresh()), MessageId::new)?),
+        let mut message = NewMessage {
+            id: self.id.map(MessageId::new).transpose()?,
+            fresh: false,
             key: self.key.map(Key::new).transpose()?,
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
@@ -88,6 +89,7 @@ impl BatchMessage {
             payload: payload_of(self.payload, self.payload_base64)?,
         };
         message.check(now)?;
+        message.identify();
         Ok(message)
     }
 }
