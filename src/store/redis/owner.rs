@@ -129,7 +129,7 @@ impl Owner for RedisOwner {
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
-        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash].map(String::as_str);
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
         let call = Call::new(&SCRIPTS.repair, &keys)
             .arg(self.epoch.to_string())
             .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
