@@ -52,30 +52,32 @@ impl PairLoop {
                 () = stop.cancelled() => Attempt::Gone,
             };
             match attempt {
-                Attempt::Owned(serving) => self.serve(serving, &stop).await,
-                Attempt::Later(pause) => {
-                    tokio::select! {
-                        () = self.dispatch.store.clock().local().sleep(pause) => {}
-                        () = self.woken.notified() => {}
-                        () = stop.cancelled() => {}
-                    }
-                }
+                Attempt::Owned(serving) => match self.serve(serving, &stop).await {
+                    // Taking it again at once would fail again at once.
+                    Err(error) if error.kind() == Kind::Corrupt => self.wait(pause(&mut failures), &stop).await,
+                    _ => failures = 0,
+                },
+                Attempt::Later(pause) => self.wait(pause, &stop).await,
                 Attempt::Gone => return self.dispatch.close(),
             }
         }
     }
 
+    async fn wait(&self, pause: Duration, stop: &CancellationToken) {
+        tokio::select! {
+            () = self.dispatch.store.clock().local().sleep(pause) => {}
+            () = self.woken.notified() => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
     async fn attempt(&self, failures: &mut u32) -> Attempt {
         match self.acquire().await {
-            Ok(Some(attempt)) => {
-                *failures = 0;
-                attempt
-            }
+            Ok(Some(attempt)) => attempt,
             Ok(None) => Attempt::Gone,
             Err(error) => {
                 tracing::warn!(pair = %self.pair, %error, "acquisition failed");
-                *failures += 1;
-                Attempt::Later(RETRY_AFTER.1.min(RETRY_AFTER.0 * 2_u32.saturating_pow(*failures)))
+                Attempt::Later(pause(failures))
             }
         }
     }
@@ -131,10 +133,10 @@ impl PairLoop {
         Ok(owner)
     }
 
-    /// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data,
-    /// or someone who changed its keys, may.
+    /// Bodies that are in no place would never be delivered. No rule of the protocol leaves any, or ids without bodies; a
+    /// store that lost data, or someone who changed its keys, may.
     async fn repair(&self, owner: &mut Box<dyn Owner>, orphans: u64) -> Result<()> {
-        tracing::error!(pair = %self.pair, orphans, "bodies without a place; scheduling them again");
+        tracing::error!(pair = %self.pair, orphans, "bodies and ids do not match; repairing");
         let mut from = None;
         loop {
             let page = owner.repair(from).await?;
@@ -146,7 +148,7 @@ impl PairLoop {
         }
     }
 
-    async fn serve(&self, serving: Serving, stop: &CancellationToken) {
+    async fn serve(&self, serving: Serving, stop: &CancellationToken) -> Result<()> {
         let dispatch = &self.dispatch;
         let owned = serving.owned();
         dispatch.enter(self.pair.partition, owned.clone());
@@ -154,11 +156,18 @@ impl PairLoop {
         let end = serving.run(stop).await;
         dispatch.leave(self.pair.partition, &owned);
         dispatch.keeper.forget(&owned.lease);
-        if let Err(error) = end {
+        if let Err(error) = &end {
             dispatch.metrics.leases_lost.inc();
             tracing::warn!(pair = %self.pair, epoch = %owned.lease.claim().epoch, %error, "lost");
         }
+        end
     }
+}
+
+/// The pause after one more failure.
+fn pause(failures: &mut u32) -> Duration {
+    *failures += 1;
+    RETRY_AFTER.1.min(RETRY_AFTER.0 * 2_u32.saturating_pow(*failures))
 }
 
 impl Dispatch {
