@@ -174,6 +174,8 @@ pub struct NewMessage {
     pub meta: Vec<(String, String)>,
     /// The payload: any bytes, may be empty.
     pub payload: Bytes,
+    /// The id was made for this very push, so that a duplicate can only be its own repeat.
+    pub fresh: bool,
 }
 
 impl NewMessage {
@@ -188,7 +190,19 @@ impl NewMessage {
             content_type: None,
             meta: Vec::new(),
             payload: payload.into(),
+            fresh: false,
         }
+    }
+
+    /// Its id, made now if it has none.
+    pub fn identify(&mut self) -> MessageId {
+        self.fresh |= self.id.is_none();
+        self.id.get_or_insert_with(MessageId::fresh).clone()
+    }
+
+    /// Whether the producer chose no id.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh || self.id.is_none()
     }
 
     /// Due so long after it is accepted.

@@ -165,6 +165,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         payload: payload.bytes()?,
+        fresh: false,
     };
     if item.ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());

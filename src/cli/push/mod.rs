@@ -143,6 +143,7 @@ impl PushArgs {
                 None | Some("-") => read_stdin()?,
                 Some(text) => Bytes::copy_from_slice(text.as_bytes()),
             },
+            fresh: false,
         })
     }
 

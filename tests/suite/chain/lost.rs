@@ -1,12 +1,17 @@
 //! A reply is lost, or a request: the call is repeated, and counts once.
 
+use std::time::Duration;
+
 use dwell::broker::Options;
-use dwell::error::{Kind, Result};
+use dwell::engine::StoreOptions;
+use dwell::error::{Error, Kind, Result};
+use dwell::http::Listen;
 use dwell::limits::RECOVER_IDS_MAX;
 use dwell::message::{MessageId, NewMessage, TopicName};
+use dwell::server::{Server, ServerOptions};
 use dwell::store::{Acquired, Charge, PairStats, Pushed, Retried, Settlement};
 
-use super::{Behind, RESERVATIONS};
+use super::{Behind, HASH, RESERVATIONS};
 use crate::support::{LEASE, Running, Strike, acks, buries, ids, ids_of, kind_of, member, up_to};
 
 #[tokio::test]
@@ -100,6 +105,34 @@ async fn a_push_makes_one_message() -> Result<()> {
     let stats = behind.orders.stats().await?;
     assert_eq!((stats.scheduled + stats.ready, stats.in_flight), (4, 0));
     Ok(())
+}
+
+/// Over HTTP every message gets an id before it is pushed, and the producer that gave none is not told of duplicates.
+#[tokio::test]
+async fn a_push_over_http_is_stored() -> Result<()> {
+    let behind = Behind::start().await?;
+    let store = StoreOptions::Redis {
+        url: behind.proxy.url(),
+        prefix: "dwell".to_owned(),
+        timeout: Duration::from_secs(1),
+        allow_eviction: false,
+    };
+    let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
+    let client = reqwest::Client::builder().no_proxy().build().map_err(failed_request)?;
+    let orders = format!("{}/v1/topics/orders/messages", server.url());
+    let batch = r#"{"messages": [{"payload": "b"}, {"payload": "c"}]}"#;
+    for (url, body) in [(&orders, "a"), (&format!("{orders}/batch"), batch)] {
+        behind.proxy.next(Strike::Reply);
+        let answer = client.post(url).body(body).send().await.map_err(failed_request)?;
+        assert_eq!(answer.status(), 201, "{:?}", answer.text().await);
+        behind.proxy.struck()?;
+    }
+    assert_eq!(behind.server.ask::<u64>(&format!("HLEN {HASH}")).await?, 3);
+    server.stop().await
+}
+
+fn failed_request(error: reqwest::Error) -> Error {
+    Error::unavailable(format!("a request: {error}"))
 }
 
 #[tokio::test]
