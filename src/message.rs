@@ -194,6 +194,17 @@ impl NewMessage {
         }
     }
 
+    /// Its id, made now if it has none.
+    pub fn identify(&mut self) -> MessageId {
+        self.fresh |= self.id.is_none();
+        self.id.get_or_insert_with(MessageId::fresh).clone()
+    }
+
+    /// Whether the producer chose no id.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh || self.id.is_none()
+    }
+
     /// Due so long after it is accepted.
     pub fn after(mut self, delay: Duration) -> NewMessage {
         self.due = Due::In(delay);
@@ -216,12 +227,6 @@ impl NewMessage {
     pub fn key(mut self, key: Key) -> NewMessage {
         self.key = Some(key);
         self
-    }
-
-    /// Gives it an id if it has none, and returns its id.
-    pub fn identify(&mut self) -> MessageId {
-        self.fresh |= self.id.is_none();
-        self.id.get_or_insert_with(MessageId::fresh).clone()
     }
 
     /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.

@@ -79,7 +79,6 @@ impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
         let mut message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
-            fresh: false,
             key: self.key.map(Key::new).transpose()?,
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
@@ -87,6 +86,7 @@ impl BatchMessage {
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
             payload: payload_of(self.payload, self.payload_base64)?,
+            fresh: false,
         };
         message.check(now)?;
         message.identify();

@@ -133,17 +133,17 @@ impl Owner for RedisOwner {
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
-        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash].map(String::as_str);
+        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
         let call = Call::new(&SCRIPTS.repair, &keys)
             .arg(self.epoch.to_string())
-            .arg(from.map_or("h0".to_owned(), |RepairCursor(cursor)| cursor))
+            .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
             .arg(self.shared.time_override());
         let (mut reply, _) = self.repeat(&call).await?;
         match reply.text()?.as_str() {
             "OK" => {
                 reply.number()?;
                 let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-                let next = reply.maybe_text()?.map(RepairCursor);
+                let next = Some(reply.text()?).filter(|cursor| cursor != "0").map(RepairCursor);
                 Ok(Repaired { messages, next })
             }
             _ => Err(self.lost()),

@@ -41,6 +41,7 @@ impl Drop for Background {
 
 /// What a store needs to live.
 enum Needs {
+    Nothing,
     Dir(TempDir),
     /// Its data stays while it lives.
     Server(RedisServer),
@@ -64,6 +65,15 @@ impl World {
         let options = RedisOptions::new(server.url());
         let store = Redis::connect(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Arc::new(store), time, Needs::Server(server)))
+    }
+
+    /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
+    /// of the world's own clock stand at its beginning; what is due by them is due.
+    pub(crate) async fn redis_at(url: String, timeout: Duration) -> Result<World> {
+        let options = RedisOptions { timeout, ..RedisOptions::new(url) };
+        let store = Redis::connect(options, Clock::System, Arc::new(Metrics::new()?)).await?;
+        let time = Manual::at(store.clock().now());
+        Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }
 
     fn of(store: Arc<dyn Store>, time: Manual, needs: Needs) -> World {
