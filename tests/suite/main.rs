@@ -12,4 +12,5 @@ mod delivery;
 mod http;
 mod cli;
 mod readme;
+mod tidy;
 mod tidy_protocol;

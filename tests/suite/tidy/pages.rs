@@ -7,6 +7,7 @@ use dwell::error::Result;
 
 use super::{files, pages, places_of};
 
+const ARCHITECTURE: &str = include_str!("../../../docs/architecture.md");
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
 /// The names that begin with `dwell_` in a text.
@@ -30,6 +31,33 @@ fn every_metric_is_explained_and_nothing_else() -> Result<()> {
         assert!(metrics.contains(name) || metrics.contains(base), "docs/operations.md explains {name}");
     }
     Ok(())
+}
+
+/// The first cells of the rows of the tables that begin with `header`, without their marks.
+fn first_cells<'a>(page: &'a str, header: &str) -> Vec<&'a str> {
+    let rows = page.lines().skip_while(|line| !line.starts_with(header)).skip(2);
+    let cell = |row: &'a str| row.trim_matches('|').split('|').next().map(|cell| cell.trim().trim_matches('`'));
+    rows.take_while(|line| line.starts_with('|')).filter_map(cell).collect()
+}
+
+#[test]
+fn the_modules_of_the_page_are_those_of_lib_in_order() {
+    let lib = include_str!("../../../src/lib.rs");
+    let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(first_cells(ARCHITECTURE, "| module |"), modules);
+}
+
+#[test]
+fn every_dependency_has_its_reason_on_the_page() {
+    let manifest = include_str!("../../../Cargo.toml");
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = section.take_while(|line| !line.starts_with("[profile")).filter(|line| !line.starts_with(['#', '[']));
+    let names: BTreeSet<_> = lines.filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert!(names.len() > 30, "{names:?}");
+    let from = ARCHITECTURE.find("\n## Dependencies").unwrap_or(0);
+    let chapter = ARCHITECTURE[from + 1..].split("\n## ").next().unwrap_or_default();
+    let words: BTreeSet<_> = chapter.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
+    assert!(names.is_subset(&words), "{:?}", names.difference(&words));
 }
 
 /// The name that a heading has in a link.
