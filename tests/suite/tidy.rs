@@ -138,8 +138,9 @@ fn block(code: &str) -> usize {
 fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
-        let (first, last) = (word.starts_with(part), word.ends_with(part));
-        !(first && text[..*at].ends_with(part)) && !(last && text[at + word.len()..].starts_with(part))
+        let longer_before = word.starts_with(part) && text[..*at].ends_with(part);
+        let longer_behind = word.ends_with(part) && text[at + word.len()..].starts_with(part);
+        !longer_before && !longer_behind
     })
 }
 
