@@ -14,6 +14,9 @@ use crate::time::Timestamp;
 pub struct Instant(Duration);
 
 impl Instant {
+    /// The start of the clock.
+    pub const START: Instant = Instant(Duration::ZERO);
+
     /// Further away than any timer: about 300 years.
     pub const FAR: Instant = Instant(Duration::from_secs(10_000_000_000));
 

@@ -110,6 +110,10 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
 
+/// Acquisitions that one member of a group has in flight. A new member owns its share after a few round trips, and a
+/// store that comes back is not met by all partitions of all members at once.
+pub const ACQUIRES_MAX: usize = 32;
+
 /// Messages that a group may hold in one partition, dead ones not counted.
 pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;
 /// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it

@@ -71,8 +71,7 @@ impl Broker {
         let keeper = Arc::new(Keeper::new(store.clone(), MemberId::fresh(&host_name()), options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
-        let groups =
-            Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, options.drain_timeout));
+        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
         Broker { store, metrics, keeper, topics, groups, options }
     }
 

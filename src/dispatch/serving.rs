@@ -67,11 +67,12 @@ impl Serving {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Result<()> {
         let clock = self.dispatch.store.clock().local().clone();
         let mut drain_until = Instant::FAR;
+        let mut losses = self.dispatch.store.losses();
         loop {
             if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
                 self.draining = true;
-                self.dispatch.close();
-                drain_until = clock.instant().plus(self.dispatch.drain_timeout);
+                self.owned.drain();
+                drain_until = clock.instant().plus(self.dispatch.patience.drain_timeout);
             }
             let lost = self.owned.lease.lost().clone();
             let step = tokio::select! {
@@ -97,10 +98,20 @@ impl Serving {
                 () = self.owned.kick.notified() => {}
                 () = self.woken.notified() => self.head = Head::Unknown,
                 Ok(()) = self.glances.changed() => self.glanced().await?,
+                Ok(()) = losses.changed() => self.doubt(clock.instant())?,
                 () = lost.cancelled() => {}
                 () = stop.cancelled(), if !self.draining => {}
             }
         }
+    }
+
+    /// The store may have lost what it had answered: an epoch whose lease is not valid now is forgotten, for another
+    /// member may have been told that it owns the pair.
+    fn doubt(&self, now: Instant) -> Result<()> {
+        if self.owned.lease.is_valid(now) {
+            return Ok(());
+        }
+        Err(Error::stale("the store changed while the lease was not valid"))
     }
 
     /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.

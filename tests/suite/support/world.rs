@@ -116,6 +116,20 @@ impl World {
         }
     }
 
+    /// Lets time pass, in small steps, until it is done.
+    pub(crate) async fn as_time_passes<T>(&self, what: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                self.settled().await;
+                self.pass(10);
+            }
+        };
+        tokio::select! {
+            done = what => done,
+            () = time => unreachable!("time does not end"),
+        }
+    }
+
     /// Moves the clock.
     pub(crate) fn pass(&self, ms: u64) {
         self.time.advance(Duration::from_millis(ms));
