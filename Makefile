@@ -1,5 +1,5 @@
 # make test     everything that is tested; needs Rust, redis-server 7.0 or newer and curl
-# make demo     the main job, end to end, with a verdict on every promise
+# make demo     a shop's orders, end to end, with a verdict on every promise
 # make lint     format, clippy and documentation, warnings are errors
 # make ci       what continuous integration runs
 

@@ -104,7 +104,7 @@ pub const IN_FLIGHT_MAX: usize = 20_000;
 /// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
 pub const REASON_BYTES_MAX: usize = 1_024;
 
-/// Open connections of the HTTP listener. One more waits in the accept queue of the kernel.
+/// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
 /// Consumers that may wait in `reserve` at the same time, for each group.

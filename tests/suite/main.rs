@@ -15,4 +15,5 @@ mod redis_keys;
 mod http;
 mod cli;
 mod readme;
+mod tidy;
 mod tidy_protocol;

@@ -1,4 +1,5 @@
-//! The README is true: its sessions run as printed, its tables name every key and the real limits.
+//! The README is true: its sessions, and those of docs/operations.md, run as printed; its tables name every key with its
+//! default and the real limits.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 use crate::support::{RedisServer, failed, scratch};
 
 const README: &str = include_str!("../../README.md");
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const PROTOCOL: &str = include_str!("../../docs/protocol.md");
 
 /// What the README takes the broker's address to be.
@@ -60,11 +62,12 @@ struct Printed {
     at: Timestamp,
 }
 
-/// The session of the README that is marked with this name.
+/// The session that is marked with this name.
 fn session(name: &str) -> Result<&'static str> {
     let begin = format!("<!-- session: {name} -->\n```sh\n");
-    let block = README.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n```"));
-    block.map(|(block, _)| block).ok_or_else(|| Error::bug(format!("the README has no session {name}")))
+    let behind = [README, OPERATIONS].into_iter().find_map(|page| page.split_once(&begin));
+    let block = behind.and_then(|(_, rest)| rest.split_once("\n```"));
+    block.map(|(block, _)| block).ok_or_else(|| Error::bug(format!("no page has a session {name}")))
 }
 
 /// What a session says it prints: lines that follow each other are one.
@@ -159,6 +162,25 @@ async fn both_sessions_work_as_printed_on_redis() -> Result<()> {
         let typed = session.replace(ADDRESS, &broker.url).replace("redis-cli ", &format!("redis-cli -s {socket} "));
         check(session, &play(&typed)?);
     }
+    Ok(())
+}
+
+/// The user of docs/operations.md may do all that dwell does, with deleting a topic, and nothing asks for more.
+#[tokio::test]
+async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let socket = redis.url().trim_start_matches("redis+unix://").to_owned();
+    let to_server = |session: &str| session.replace("redis-cli ", &format!("redis-cli -s {socket} "));
+    let acl = session("acl")?;
+    check(acl, &play(&to_server(acl))?);
+    let broker = Broker::serve(&["--redis", &format!("{}?user=dwell&pass=password", redis.url())])?;
+    let embedded = session("embedded")?;
+    check(embedded, &play(&embedded.replace(ADDRESS, &broker.url))?);
+    let delete = format!("curl -sw '%{{http_code}}\\n' -X DELETE {}/v1/topics/orders", broker.url);
+    assert_eq!(play(&delete)?[0].line, "204");
+    let log = play(&to_server("redis-cli --raw acl log"))?;
+    let refused: Vec<_> = log.windows(2).filter(|two| two[0].line == "object").map(|two| &two[1].line).collect();
+    assert!(refused.iter().all(|what| *what == "config|get"), "{refused:?}");
     Ok(())
 }
 

@@ -110,7 +110,7 @@ impl Connection {
         match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
             Ok(value) => {
-                self.timeouts.store(0, Ordering::Relaxed);
+                self.answered();
                 Ok(value)
             }
             Err(error) => Err(self.failed(number, error).await),
@@ -128,7 +128,7 @@ impl Connection {
         };
         match connection.send_packed_commands(pipeline, 0, count).await {
             Ok(values) => {
-                self.timeouts.store(0, Ordering::Relaxed);
+                self.answered();
                 let mut answers = Vec::with_capacity(values.len());
                 for value in values {
                     answers.push(match value {
@@ -172,6 +172,12 @@ impl Connection {
         self.timeouts.store(0, Ordering::Relaxed);
         self.metrics.store_up.set(1);
         Ok((self.number.fetch_add(1, Ordering::Relaxed) + 1, connection))
+    }
+
+    /// It answers, so neither timeouts nor refusals before this count any more.
+    fn answered(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.metrics.store_up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
