@@ -9,6 +9,7 @@ mod volume;
 mod crash_embedded;
 mod ownership_model;
 mod delivery;
+mod sessions;
 mod http;
 mod cli;
 mod tidy_protocol;

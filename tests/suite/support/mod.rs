@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 
+pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::{World, scratch};
