@@ -160,6 +160,8 @@ impl Due {
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
+    /// Whether dwell made the id, for this push: only a repeat of its own can find it in the store.
+    pub fresh: bool,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
     /// When it is due.
@@ -181,6 +183,7 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
+            fresh: false,
             key: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
@@ -189,6 +192,17 @@ impl NewMessage {
             meta: Vec::new(),
             payload: payload.into(),
         }
+    }
+
+    /// Its id, made now if it has none.
+    pub fn identify(&mut self) -> MessageId {
+        self.fresh |= self.id.is_none();
+        self.id.get_or_insert_with(MessageId::fresh).clone()
+    }
+
+    /// Whether the producer chose no id.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh || self.id.is_none()
     }
 
     /// Due so long after it is accepted.

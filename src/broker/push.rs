@@ -60,7 +60,7 @@ impl Broker {
         let single = messages.len() == 1;
         let mut accepted = Vec::with_capacity(messages.len());
         for (index, message) in messages.into_iter().enumerate() {
-            let fresh = message.id.is_none();
+            let fresh = message.is_fresh();
             let at = |error: Error| match single {
                 true => error,
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),

@@ -107,7 +107,7 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
 /// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data, or
 /// someone who changed its keys, may.
 async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, orphans: u64) -> Result<()> {
-    tracing::error!(%pair, orphans, "bodies without a place; scheduling them again");
+    tracing::error!(%pair, orphans, "bodies without a place, or ids without a body; repairing");
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;

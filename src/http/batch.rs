@@ -77,8 +77,8 @@ pub(crate) struct BatchResults {
 
 impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let message = NewMessage {
-            id: Some(self.id.map_or_else(|| Ok(MessageId::fresh()), MessageId::new)?),
+        let mut message = NewMessage {
+            id: self.id.map(MessageId::new).transpose()?,
             key: self.key.map(Key::new).transpose()?,
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
@@ -86,8 +86,10 @@ impl BatchMessage {
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
             payload: payload_of(self.payload, self.payload_base64)?,
+            fresh: false,
         };
         message.check(now)?;
+        message.identify();
         Ok(message)
     }
 }

@@ -127,7 +127,7 @@ pub(crate) async fn push(
     let mut message = message_of(params, &headers)?;
     message.check(app.clock.now())?;
     message.payload = body::read(&app, &headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
-    let id = message.id.get_or_insert_with(MessageId::fresh).clone();
+    let id = message.identify();
     let outcome = app.broker.push(&topic, message).await.map_err(|error| Problem::from(error).with_id(&id))?;
     let status = match outcome.pushed {
         Pushed::Stored => StatusCode::CREATED,
@@ -140,6 +140,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
     let due = params.due()?;
     Ok(NewMessage {
         id: params.id,
+        fresh: false,
         key: params.key,
         due,
         ttl: params.ttl,

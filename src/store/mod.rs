@@ -153,8 +153,8 @@ pub trait Owner: Send {
     /// Schedules again a page of what older epochs hold reserved. Repeat until nothing is left, before reserving.
     async fn recover(&mut self) -> Result<Recovered>;
 
-    /// Schedules again a page of the bodies that are in no place, after `from`. Only after recovery found such orphans,
-    /// and before anything is reserved.
+    /// Schedules again a page of the bodies that are in no place, not earlier than they were due, and drops ids without
+    /// body, after `from`. Only after recovery found either, and before anything is reserved.
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired>;
 
     /// Takes messages that are due, oldest due time first.

@@ -182,8 +182,8 @@ pub struct Recovered {
     pub messages: usize,
     /// Whether older epochs still hold something.
     pub more: bool,
-    /// Once nothing is held: bodies that are not in the zset, and so in no place. Anything but 0 is a defect or a data
-    /// loss, and calls for a repair.
+    /// Once nothing is held: how many bodies are not in the zset, and so in no place, or how many ids have no body.
+    /// Anything but 0 is a defect or a data loss, and calls for a repair.
     pub orphans: u64,
 }
 
@@ -194,7 +194,7 @@ pub struct RepairCursor(pub String);
 /// The outcome of one page of repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
-    /// Messages that were scheduled again.
+    /// Messages that were scheduled again, and ids without body that were dropped.
     pub messages: usize,
     /// Where the next page begins, if there is more.
     pub next: Option<RepairCursor>,

@@ -9,7 +9,7 @@ use dwell::dispatch::{Decision, Delivery, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::retry::{Backoff, Step};
-use dwell::store::State;
+use dwell::store::{Pushed, State};
 use dwell::topic::Settings;
 use futures_util::future::{join, try_join_all};
 
@@ -44,7 +44,7 @@ stories! {
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
     a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
-    a_consumer_that_waits_gets_what_a_lapsed_lease_held,
+    a_consumer_that_waits_gets_what_a_lapsed_lease_held, a_push_is_no_duplicate_of_itself,
 }
 
 const ORDERS: &str = "orders";
@@ -526,5 +526,23 @@ async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Re
     let waited = tokio::time::timeout(Duration::from_secs(5), join(shop.reserve(1), time)).await;
     let (deliveries, ()) = waited.map_err(|_| Error::bug("the consumer waits in vain"))?;
     assert_eq!(deliveries?.len(), 1);
+    Ok(())
+}
+
+async fn a_push_is_no_duplicate_of_itself(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, _) = orders()?;
+    let mut made_here = NewMessage::new("a");
+    let id = made_here.identify();
+    // As when the store repeats a call whose answer was lost.
+    for _ in 0..2 {
+        let outcome = shop.broker.push(&topic, made_here.clone()).await?;
+        assert_eq!((&outcome.id, outcome.pushed), (&id, Pushed::Stored));
+    }
+    assert_eq!(shop.running.messages(&topic).await?, 1);
+    let mut given = NewMessage::new("a");
+    given.id = Some(id);
+    given.identify();
+    assert_eq!(shop.broker.push(&topic, given).await?.pushed, Pushed::Duplicate);
     Ok(())
 }

@@ -4,11 +4,14 @@ mod support;
 
 mod conformance;
 mod embedded;
+mod embedded_loss;
 mod random_ops;
 mod volume;
 mod crash_embedded;
+mod chain;
 mod ownership_model;
 mod delivery;
+mod redis_keys;
 mod http;
 mod cli;
 mod readme;

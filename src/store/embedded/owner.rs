@@ -16,7 +16,7 @@ use super::keys::read_id;
 use super::lease::Lease;
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
-use crate::codec::decode_body;
+use crate::codec::{body_due_at, decode_body};
 use crate::error::{Error, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -175,7 +175,7 @@ fn reserve(
     reservation: Reservation,
     name: &[u8],
 ) -> Result<Reserved> {
-    let (now, most) = (inner.clock.now(), limit.messages.clamp(1, CALL_IDS_MAX));
+    let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
     let (mut batch, mut counts) = (Batch::default(), pair.counts);
     let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
     for entry in stored.zset().iter() {
@@ -215,7 +215,7 @@ fn reserve(
 
 /// Schedules again a page of what older epochs hold reserved.
 fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
-    let now = inner.clock.now();
+    let now = inner.now();
     let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
     let (mut room, mut more) = (RECOVER_IDS_MAX, false);
     for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
@@ -250,23 +250,35 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
     }
     inner.apply(batch)?;
     pair.counts = counts;
-    let orphans = if more { 0 } else { counts.hash.saturating_sub(counts.zset) };
+    let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
     Ok(Recovered { messages: scheduled.len(), more, orphans })
 }
 
-/// Schedules again a page of the bodies that are not in the zset; after a recovery they are in no place. What was
-/// repaired is found no more, so every page begins at the front.
+/// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no place, and drops ids
+/// that have no body. What was repaired is found no more, so every page begins at the front.
 fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Repaired> {
-    let (now, mut batch, mut counts, mut messages) = (inner.clock.now(), Batch::default(), pair.counts, 0);
-    for entry in stored.hash().ids() {
-        let id = entry?;
+    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), pair.counts, 0);
+    for id in stored.hash().ids() {
+        let id = id?;
+        if messages == RECOVER_IDS_MAX {
+            break;
+        }
         if stored.zset().score(&id)?.is_none() {
-            stored.zset().add(&mut batch, &id, now);
-            counts.scheduled(now);
+            let due_at = stored.hash().get(&id)?.and_then(|body| body_due_at(&body)).unwrap_or_default().max(now);
+            stored.zset().add(&mut batch, &id, due_at);
+            counts.scheduled(due_at);
             messages += 1;
-            if messages == RECOVER_IDS_MAX {
-                break;
-            }
+        }
+    }
+    for entry in stored.zset().iter() {
+        let (score, id) = entry?;
+        if messages == RECOVER_IDS_MAX {
+            break;
+        }
+        if !stored.hash().has(&id)? {
+            stored.zset().remove(&mut batch, &id, score);
+            counts.unscheduled(score);
+            messages += 1;
         }
     }
     inner.apply(batch)?;

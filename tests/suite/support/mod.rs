@@ -1,6 +1,8 @@
 //! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
 
+mod proxy;
 mod redis;
+mod resp;
 mod running;
 mod topic;
 mod world;
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 
+pub(crate) use self::proxy::{Kept, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};

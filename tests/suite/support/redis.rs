@@ -4,18 +4,23 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use dwell::error::{Error, Result};
+use redis::{Client, Cmd, FromRedisValue, RedisError};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::{eventually, failed};
+use super::{eventually, failed, scratch};
 
 /// A redis-server with a scratch directory and a Unix socket of its own, so that no two tests can meet on a port.
 /// It is killed when dropped.
 pub(crate) struct RedisServer {
     child: Child,
     dir: TempDir,
+    options: Vec<String>,
 }
+
+/// Every key as it was: its name, its DUMP, and how long it had to live, in ms, or 0.
+pub(crate) type Snapshot = Vec<(String, Vec<u8>, u64)>;
 
 impl RedisServer {
     /// Starts one that keeps nothing on disk, and waits until it answers a PING.
@@ -23,22 +28,88 @@ impl RedisServer {
         RedisServer::start_with(&["--save", "", "--appendonly", "no"]).await
     }
 
+    /// Starts one that answers when it is on disk.
+    pub(crate) async fn durable() -> Result<RedisServer> {
+        RedisServer::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]).await
+    }
+
     /// Starts one with these options, and waits until it answers a PING.
     pub(crate) async fn start_with(options: &[&str]) -> Result<RedisServer> {
-        let dir = tempfile::tempdir().map_err(failed("a scratch directory"))?;
-        let child = spawn(dir.path(), options)?;
-        let server = RedisServer { child, dir };
+        let dir = scratch()?;
+        let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+        let child = spawn(dir.path(), &options)?;
+        let server = RedisServer { child, dir, options };
         server.answered().await?;
         Ok(server)
     }
 
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of redis-server"))
+    }
+
+    /// Starts a killed one again on what it left on disk, and waits until it answers a PING.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.child = spawn(self.dir.path(), &self.options)?;
+        self.answered().await
+    }
+
     /// Where a client finds it.
     pub(crate) fn url(&self) -> String {
-        format!("redis+unix://{}", socket(self.dir.path()))
+        format!("redis+unix://{}", self.socket())
+    }
+
+    /// The path of its socket.
+    pub(crate) fn socket(&self) -> String {
+        socket(self.dir.path())
+    }
+
+    /// A command as on the command line, its words separated by spaces.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, command: &str) -> Result<T> {
+        let mut words = command.split(' ');
+        let mut call = redis::cmd(words.next().unwrap_or_default());
+        call.arg(words.collect::<Vec<_>>());
+        self.call(&call).await
+    }
+
+    /// A command with arguments of any bytes.
+    pub(crate) async fn call<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        let client = Client::open(self.url()).map_err(refused)?;
+        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        command.query_async(&mut connection).await.map_err(refused)
+    }
+
+    /// The names of all keys, sorted.
+    pub(crate) async fn keys(&self) -> Result<Vec<String>> {
+        let mut keys: Vec<String> = self.ask("KEYS *").await?;
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// All it holds.
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
+        let mut snapshot = Vec::new();
+        for key in self.keys().await? {
+            let dump: redis::Value = self.call(redis::cmd("DUMP").arg(&key)).await?;
+            let left: i64 = self.call(redis::cmd("PTTL").arg(&key)).await?;
+            if let redis::Value::BulkString(dump) = dump {
+                snapshot.push((key, dump, u64::try_from(left).unwrap_or(0)));
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Makes it hold what it held then, and nothing else.
+    pub(crate) async fn rewind(&self, snapshot: &Snapshot) -> Result<()> {
+        self.ask::<()>("FLUSHALL").await?;
+        for (key, dump, left) in snapshot {
+            self.call::<()>(redis::cmd("RESTORE").arg(key).arg(left).arg(dump.as_slice())).await?;
+        }
+        Ok(())
     }
 
     async fn answered(&self) -> Result<()> {
-        let socket = socket(self.dir.path());
+        let socket = self.socket();
         eventually("redis-server answers a PING", async || ping(&socket).await).await
     }
 }
@@ -55,7 +126,11 @@ fn socket(dir: &Path) -> String {
     dir.join("redis.sock").display().to_string()
 }
 
-fn spawn(dir: &Path, options: &[&str]) -> Result<Child> {
+fn refused(error: RedisError) -> Error {
+    Error::unavailable(format!("a command of the story: {error}"))
+}
+
+fn spawn(dir: &Path, options: &[String]) -> Result<Child> {
     Command::new("redis-server")
         .args(["--port", "0", "--unixsocket", &socket(dir), "--dir"])
         .arg(dir)

@@ -41,9 +41,10 @@ impl Drop for Background {
 
 /// What a store needs to live.
 enum Needs {
+    Nothing,
     Dir(TempDir),
     /// Its data stays while it lives.
-    Server(#[expect(dead_code, reason = "it only has to live")] RedisServer),
+    Server(RedisServer),
 }
 
 impl World {
@@ -64,6 +65,15 @@ impl World {
         let options = RedisOptions::new(server.url());
         let store = Redis::connect(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Arc::new(store), time, Needs::Server(server)))
+    }
+
+    /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
+    /// of the world's own clock stand at its beginning; what is due by them is due.
+    pub(crate) async fn redis_at(url: String, timeout: Duration) -> Result<World> {
+        let options = RedisOptions { timeout, ..RedisOptions::new(url) };
+        let store = Redis::connect(options, Clock::System, Arc::new(Metrics::new()?)).await?;
+        let time = Manual::at(store.clock().now());
+        Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }
 
     fn of(store: Arc<dyn Store>, time: Manual, needs: Needs) -> World {
@@ -128,6 +138,18 @@ impl World {
             done = what => done,
             () = time => unreachable!("time does not end"),
         }
+    }
+
+    /// Says something to Redis behind the store's back, and answers what Redis said.
+    pub(crate) async fn meddle(&self, command: &[String]) -> Result<String> {
+        let Needs::Server(server) = &self.needs else { return Err(Error::bug("there is no Redis in this world")) };
+        let refused = |error: redis::RedisError| Error::unavailable(format!("{command:?}: {error}"));
+        let client = redis::Client::open(server.url()).map_err(refused)?;
+        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        let mut said = redis::Cmd::new();
+        said.arg(command);
+        let answer: redis::Value = said.query_async(&mut connection).await.map_err(refused)?;
+        redis::from_redis_value(answer).map_err(|error| Error::corrupt(format!("{command:?}: {error}")))
     }
 
     /// Moves the clock.

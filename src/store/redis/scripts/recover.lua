@@ -1,7 +1,7 @@
 -- recover: schedules again a page of what older epochs hold reserved.
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
 --   ARGV[1] epoch   ARGV[2] ids at most   ARGV[3] time override, us, or ''
--- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place} or {'STALE', now us}.
+-- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place or ids without body} or {'STALE', now us}.
 -- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
 -- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left.
 local now_us = time_us(ARGV[3])
@@ -50,4 +50,4 @@ repeat
   end
 until cursor == '0'
 if left == 0 then return {'OK', answer, moved, 1, 0} end
-return {'OK', answer, moved, 0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[2])}
+return {'OK', answer, moved, 0, math.abs(redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[2]))}

@@ -44,4 +44,5 @@ end
 local attempts = {}
 if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then attempts = redis.call('HMGET', KEYS[4], unpack(ids)) end
 local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
-return {'OK', line, head[2] or '', redis.call('HLEN', h) - redis.call('ZCARD', z), dropped, ids, bodies, attempts}
+local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
+return {'OK', line, head[2] or '', unsettled, dropped, ids, bodies, attempts}

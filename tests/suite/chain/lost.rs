@@ -1,0 +1,166 @@
+//! A reply is lost, or a request: the call is repeated, and counts once.
+
+use std::time::Duration;
+
+use dwell::broker::Options;
+use dwell::engine::StoreOptions;
+use dwell::error::{Error, Kind, Result};
+use dwell::http::Listen;
+use dwell::limits::RECOVER_IDS_MAX;
+use dwell::message::{MessageId, NewMessage, TopicName};
+use dwell::server::{Server, ServerOptions};
+use dwell::store::{Acquired, Charge, PairStats, Pushed, Retried, Settlement};
+
+use super::{Behind, HASH, RESERVATIONS};
+use crate::support::{LEASE, Running, Strike, acks, buries, ids, ids_of, kind_of, member, up_to};
+
+#[tokio::test]
+async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
+    for strike in [Strike::Reply, Strike::Request] {
+        let behind = Behind::start().await?;
+        behind.push(&["a", "b", "c"]).await?;
+        let mut owner = behind.orders.owner().await?;
+        behind.proxy.next(strike);
+        let taken = owner.reserve(up_to(2)).await?;
+        behind.proxy.struck()?;
+        assert_eq!((ids_of(&taken.messages), taken.unsettled), (vec!["a", "b"], 2));
+        for reserved in &taken.messages {
+            assert_eq!(
+                reserved.message.as_ref().map(|m| m.envelope.payload.as_ref()),
+                Ok(reserved.id.as_str().as_bytes())
+            );
+        }
+        let rest = owner.reserve(up_to(9)).await?;
+        assert_eq!((ids_of(&rest.messages), rest.unsettled), (vec!["c"], 3));
+        let remaining = vec![(taken.reservation, vec![]), (rest.reservation, vec![])];
+        owner.settle(&Settlement { remaining, ..acks(&["a", "b", "c"])? }).await?;
+        assert_eq!(behind.orders.stats().await?, PairStats { owner: Some(member("owner")), ..PairStats::default() });
+        assert_eq!(behind.server.ask::<Vec<String>>(&format!("HKEYS {RESERVATIONS}")).await?, ["@"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_settlement_counts_once() -> Result<()> {
+    for strike in [Strike::Reply, Strike::Request] {
+        let behind = Behind::start().await?;
+        behind.push(&["acked", "buried", "left", "retried"]).await?;
+        let mut owner = behind.orders.owner().await?;
+        let reservation = owner.reserve(up_to(9)).await?.reservation;
+        let retried = Retried { id: MessageId::new("retried")?, next_at: behind.world.now(), attempts: 1 };
+        let settlement = Settlement {
+            acked: ids(&["acked"])?,
+            retried: vec![retried],
+            ..buries(reservation, &["buried"], &["left"])?
+        };
+        behind.proxy.next(strike);
+        owner.settle(&settlement).await?;
+        behind.proxy.struck()?;
+        assert_eq!(behind.seq().await?, "2");
+        let stats = behind.orders.stats().await?;
+        assert_eq!((stats.ready, stats.in_flight, stats.dead), (1, 1, 1));
+        let again = owner.reserve(up_to(9)).await?.messages;
+        assert_eq!((ids_of(&again), again[0].attempts), (vec!["retried"], 1));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn charges_and_recoveries_count_once() -> Result<()> {
+    for strike in [Strike::Reply, Strike::Request] {
+        let behind = Behind::start().await?;
+        let count = RECOVER_IDS_MAX + 1;
+        behind.orders.push_many("m", count).await?;
+        let mut lost = behind.orders.owner().await?;
+        lost.reserve(up_to(count)).await?;
+        behind.proxy.next(strike);
+        lost.start(&[Charge { id: MessageId::new("m000000")?, attempts: 7 }]).await?;
+        behind.proxy.struck()?;
+        assert_eq!(behind.seq().await?, "2");
+        let mut owner = behind.orders.owner().await?;
+        behind.proxy.next(strike);
+        behind.orders.recover(&mut owner).await?;
+        behind.proxy.struck()?;
+        let taken = owner.reserve(up_to(1_000)).await?.messages;
+        assert_eq!((taken.len(), taken[0].attempts, taken[1].attempts), (count, 7, 1));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_push_makes_one_message() -> Result<()> {
+    let behind = Behind::start().await?;
+    let shop = Running::start(&behind.world, Options::default())?;
+    let orders = TopicName::new("orders")?;
+    for (strike, of_given_id) in [(Strike::Reply, Pushed::Duplicate), (Strike::Request, Pushed::Stored)] {
+        let mut given = NewMessage::new("with an id");
+        given.id = Some(MessageId::new(format!("{strike:?}"))?);
+        // An id that dwell makes is new, so that a duplicate can only be its own repeat.
+        for (message, expected) in [(NewMessage::new("without"), Pushed::Stored), (given, of_given_id)] {
+            behind.proxy.next(strike);
+            assert_eq!(shop.broker.push(&orders, message).await?.pushed, expected);
+            behind.proxy.struck()?;
+        }
+    }
+    let stats = behind.orders.stats().await?;
+    assert_eq!((stats.scheduled + stats.ready, stats.in_flight), (4, 0));
+    Ok(())
+}
+
+/// Over HTTP every message gets an id before it is pushed, and the producer that gave none is not told of duplicates.
+#[tokio::test]
+async fn a_push_over_http_is_stored() -> Result<()> {
+    let behind = Behind::start().await?;
+    let store = StoreOptions::Redis {
+        url: behind.proxy.url(),
+        prefix: "dwell".to_owned(),
+        timeout: Duration::from_secs(1),
+        allow_eviction: false,
+    };
+    let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
+    let client = reqwest::Client::builder().no_proxy().build().map_err(failed_request)?;
+    let orders = format!("{}/v1/topics/orders/messages", server.url());
+    let batch = r#"{"messages": [{"payload": "b"}, {"payload": "c"}]}"#;
+    for (url, body) in [(&orders, "a"), (&format!("{orders}/batch"), batch)] {
+        behind.proxy.next(Strike::Reply);
+        let answer = client.post(url).body(body).send().await.map_err(failed_request)?;
+        assert_eq!(answer.status(), 201, "{:?}", answer.text().await);
+        behind.proxy.struck()?;
+    }
+    assert_eq!(behind.server.ask::<u64>(&format!("HLEN {HASH}")).await?, 3);
+    server.stop().await
+}
+
+fn failed_request(error: reqwest::Error) -> Error {
+    Error::unavailable(format!("a request: {error}"))
+}
+
+#[tokio::test]
+async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
+    let behind = Behind::start().await?;
+    behind.push(&["a"]).await?;
+    behind.proxy.next(Strike::Reply);
+    assert_eq!(kind_of(behind.orders.owner().await), Some(Kind::OutcomeUnknown));
+    let first = behind.proxy.struck()?;
+    let pair = behind.orders.pair();
+    let generation = behind.orders.descriptor.generation;
+    let other = behind.orders.store.acquire(&pair, &member("other"), LEASE, generation).await?;
+    assert!(matches!(other, Acquired::Held { by, .. } if by == member("owner")));
+    let mut owner = behind.orders.owner().await?;
+    assert!(behind.without_effect(&first).await?.contains("CHANGED"));
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_has_freed_the_pair() -> Result<()> {
+    let behind = Behind::start().await?;
+    let owner = behind.orders.owner().await?;
+    behind.proxy.next(Strike::Reply);
+    assert_eq!(kind_of(owner.release().await), Some(Kind::OutcomeUnknown));
+    let release = behind.proxy.struck()?;
+    assert!(behind.without_effect(&release).await?.contains("OK"));
+    behind.orders.acquire(&behind.orders.pair(), &member("other"), LEASE).await?;
+    assert!(behind.without_effect(&release).await?.contains("STALE"));
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! A proxy in front of a redis-server that does to requests and replies what a network may do to them.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dwell::error::{Error, Kind, Result};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::redis::RedisServer;
+use super::{World, eventually, failed, kind_of, resp, scratch};
+
+/// A Unix socket of its own that leads to a redis-server, until somebody does something to the way.
+pub(crate) struct Proxy {
+    dir: TempDir,
+    way: watch::Sender<Way>,
+    shared: Arc<Shared>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+/// Bytes of a read, at first.
+const BUFFER: usize = 64 * 1024;
+
+/// What happens to everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing.
+    Pass,
+    /// What a client sends is that much later.
+    Delay(Duration),
+    /// Connections are closed, and new ones refused.
+    Refuse,
+    /// Connections stay open, and nothing gets through any more: not in this mode, and not after it.
+    BlackHole,
+}
+
+/// What happens to one script call. All of them keep a copy of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strike {
+    /// The connection breaks before the call reaches Redis.
+    Request,
+    /// Redis applies the call, and the connection breaks before its reply.
+    Reply,
+    /// Nothing: the call is only kept.
+    Copy,
+}
+
+/// A script call as it was on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept(Vec<u8>);
+
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    mode: Mode,
+    /// How many black holes there were. A connection that was in one never comes out.
+    holes: u32,
+}
+
+struct Shared {
+    server: String,
+    strike: Mutex<Option<Strike>>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Proxy {
+    /// A proxy in front of a server.
+    pub(crate) fn before(server: &RedisServer) -> Result<Proxy> {
+        let (dir, way) = (scratch()?, watch::Sender::new(Way { mode: Mode::Pass, holes: 0 }));
+        let shared = Arc::new(Shared { server: server.socket(), strike: Mutex::default(), kept: Mutex::default() });
+        let socket = dir.path().join("proxy.sock");
+        let listener = bind(&socket)?;
+        let accepting = accept(listener, socket, shared.clone(), way.subscribe());
+        Ok(Proxy { dir, way, shared, _accepting: AbortOnDropHandle::new(tokio::spawn(accepting)) })
+    }
+
+    /// Where a client finds it.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.dir.path().join("proxy.sock").display())
+    }
+
+    /// From now on.
+    pub(crate) fn set(&self, mode: Mode) {
+        self.way.send_modify(|way| {
+            way.mode = mode;
+            way.holes += u32::from(mode == Mode::BlackHole);
+        });
+    }
+
+    /// Does this to the next call of a script that Redis knows.
+    pub(crate) fn next(&self, strike: Strike) {
+        *lock(&self.shared.strike) = Some(strike);
+    }
+
+    /// The call that was struck since this was asked last, which has to be one.
+    pub(crate) fn struck(&self) -> Result<Kept> {
+        let mut kept = lock(&self.shared.kept);
+        match (kept.pop(), kept.is_empty(), *lock(&self.shared.strike)) {
+            (Some(call), true, None) => Ok(call),
+            other => Err(Error::bug(format!("not one call was struck: {other:?}"))),
+        }
+    }
+
+    /// Delivers a call again, or at last, and returns what Redis answers.
+    pub(crate) async fn deliver(&self, call: &Kept) -> Result<String> {
+        let mut server = connect(&self.shared.server).await?;
+        server.write_all(&call.0).await.map_err(failed("a late call"))?;
+        let mut answer = Vec::new();
+        while resp::frame(&answer).is_none() {
+            if server.read_buf(&mut answer).await.map_err(failed("the answer to a late call"))? == 0 {
+                return Err(Error::unavailable("Redis closed the connection"));
+            }
+        }
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+fn bind(socket: &Path) -> Result<UnixListener> {
+    UnixListener::bind(socket).map_err(failed("the socket of a proxy"))
+}
+
+async fn connect(server: &str) -> Result<UnixStream> {
+    UnixStream::connect(server).await.map_err(failed("a connection to redis-server"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accepts connections; while they are refused, nobody listens.
+async fn accept(first: UnixListener, socket: std::path::PathBuf, shared: Arc<Shared>, mut way: watch::Receiver<Way>) {
+    let mut connections = tokio::task::JoinSet::new();
+    let mut listener = Some(first);
+    loop {
+        let refuses = way.borrow_and_update().mode == Mode::Refuse;
+        match &listener {
+            Some(_) if refuses => listener = None,
+            None if !refuses => {
+                // What is left of the socket has nobody behind it.
+                let _ = std::fs::remove_file(&socket);
+                listener = bind(&socket).ok();
+            }
+            _ => {}
+        }
+        let accepted = async {
+            match &listener {
+                Some(listener) => listener.accept().await.ok(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((client, _)) = accepted => {
+                let (shared, way) = (shared.clone(), way.clone());
+                connections.spawn(async move {
+                    // A server that is gone is a connection that ends.
+                    if let Ok(server) = connect(&shared.server).await {
+                        Wire::new(client, server, shared).run(way).await;
+                    }
+                });
+            }
+            changed = way.changed() => if changed.is_err() { return },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One connection.
+struct Wire {
+    client: UnixStream,
+    server: UnixStream,
+    shared: Arc<Shared>,
+    requests: Vec<u8>,
+    replies: Vec<u8>,
+    /// For each request that was not answered, whether its reply is to be lost.
+    unanswered: VecDeque<bool>,
+}
+
+/// Why a connection ends.
+struct End;
+
+impl<E: std::error::Error> From<E> for End {
+    fn from(_: E) -> End {
+        End
+    }
+}
+
+impl Wire {
+    fn new(client: UnixStream, server: UnixStream, shared: Arc<Shared>) -> Wire {
+        let (requests, replies) = (Vec::with_capacity(BUFFER), Vec::with_capacity(BUFFER));
+        Wire { client, server, shared, requests, replies, unanswered: VecDeque::new() }
+    }
+
+    /// Carries bytes both ways until one side closes or the way does.
+    async fn run(mut self, mut way: watch::Receiver<Way>) {
+        let born = way.borrow_and_update().holes;
+        loop {
+            let Way { mode, holes } = *way.borrow_and_update();
+            if mode == Mode::Refuse {
+                return;
+            }
+            if mode == Mode::BlackHole || holes != born {
+                if way.wait_for(|way| way.mode == Mode::Refuse).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                return;
+            }
+            let carried = tokio::select! {
+                read = self.client.read_buf(&mut self.requests) => match read {
+                    Ok(1..) => self.requests(mode).await,
+                    _ => return,
+                },
+                read = self.server.read_buf(&mut self.replies) => match read {
+                    Ok(1..) => self.replies().await,
+                    _ => return,
+                },
+                changed = way.changed() => changed.map_err(End::from),
+            };
+            if carried.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn requests(&mut self, mode: Mode) -> Result<(), End> {
+        if let Mode::Delay(delay) = mode {
+            tokio::time::sleep(delay).await;
+        }
+        while let Some(length) = resp::frame(&self.requests) {
+            let request: Vec<u8> = self.requests.drain(..length).collect();
+            let is_script = request.windows(7).take(24).any(|word| word == b"EVALSHA");
+            let strike = if is_script { lock(&self.shared.strike).take() } else { None };
+            if strike.is_some() {
+                lock(&self.shared.kept).push(Kept(request.clone()));
+            }
+            if strike == Some(Strike::Request) {
+                return Err(End);
+            }
+            self.unanswered.push_back(strike == Some(Strike::Reply));
+            self.server.write_all(&request).await?;
+        }
+        Ok(())
+    }
+
+    async fn replies(&mut self) -> Result<(), End> {
+        while let Some(length) = resp::frame(&self.replies) {
+            let reply: Vec<u8> = self.replies.drain(..length).collect();
+            if self.unanswered.pop_front() == Some(true) {
+                if !reply.starts_with(b"-NOSCRIPT") {
+                    return Err(End);
+                }
+                // Nothing was applied: the call comes again when Redis knows the script.
+                lock(&self.shared.kept).pop();
+                *lock(&self.shared.strike) = Some(Strike::Reply);
+            }
+            self.client.write_all(&reply).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_way_is_slow_closed_or_without_an_end() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let proxy = Proxy::before(&server)?;
+    let store = World::redis_at(proxy.url(), Duration::from_millis(200)).await?.store;
+    let slow = Duration::from_millis(50);
+    proxy.set(Mode::Delay(slow));
+    let began = std::time::Instant::now();
+    store.ping().await?;
+    assert!(began.elapsed() >= slow);
+    proxy.set(Mode::Refuse);
+    assert!(store.ping().await.is_err());
+    assert_eq!(kind_of(store.ping().await), Some(Kind::Unavailable));
+    proxy.set(Mode::Pass);
+    eventually("the way is open", async || Ok(store.ping().await.ok())).await?;
+    proxy.set(Mode::BlackHole);
+    proxy.set(Mode::Pass);
+    // The connection that was in the hole is half open, until the third timeout.
+    for _ in 0..3 {
+        assert_eq!(kind_of(store.ping().await), Some(Kind::OutcomeUnknown));
+    }
+    store.ping().await
+}
