@@ -107,6 +107,12 @@ pub const REASON_BYTES_MAX: usize = 1_024;
 /// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
+/// Deliveries of one stream that are not settled.
+pub const STREAM_IN_FLIGHT_MAX: usize = 1_000;
+
+/// Longest silence of a stream: then an empty line is written, since only a write finds out that nobody reads any more.
+pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(15);
+
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
 

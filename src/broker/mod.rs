@@ -20,10 +20,10 @@ pub use topics::Declared;
 
 use self::groups::Groups;
 use self::topics::Topics;
-use crate::dispatch::{Decision, Delivery, Receipt, Verdict};
+use crate::dispatch::{Decision, Delivery, Receipt, Session, Verdict};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -50,6 +50,15 @@ pub struct ReserveRequest {
     pub max: usize,
     /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::dispatch::SHORT_POLL`].
     pub wait: std::time::Duration,
+    /// Overrides the topic's visibility timeout.
+    pub visibility_timeout: Option<std::time::Duration>,
+}
+
+/// What a consumer that stays asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamRequest {
+    /// 1 to 1,000 deliveries that are not settled.
+    pub max_in_flight: usize,
     /// Overrides the topic's visibility timeout.
     pub visibility_timeout: Option<std::time::Duration>,
 }
@@ -128,6 +137,21 @@ impl Broker {
                 return Ok(deliveries);
             }
         }
+    }
+
+    /// Opens a stream of deliveries. Dropping it returns what it was handed and has not settled.
+    ///
+    /// # Errors
+    /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
+    pub async fn stream(&self, topic: &TopicName, group: &GroupName, request: StreamRequest) -> Result<Session> {
+        if !(1..=STREAM_IN_FLIGHT_MAX).contains(&request.max_in_flight) {
+            let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", request.max_in_flight);
+            return Err(Error::invalid("max_in_flight", why));
+        }
+        request.visibility_timeout.map(check_visibility_timeout).transpose()?;
+        let descriptor = self.topics.get(topic).await?;
+        let dispatch = self.groups.join(&descriptor, group)?;
+        Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
     }
 
     /// Settles deliveries, each answered for itself, in the order asked.

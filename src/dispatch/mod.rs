@@ -7,6 +7,7 @@ mod delivery;
 mod membership;
 mod owned;
 mod serving;
+mod session;
 mod table;
 mod tenure;
 
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
 pub use membership::Membership;
+pub use session::{Hand, Session};
 pub use table::{Now, Policy, Table};
 
 use self::owned::{Owned, now};
@@ -160,22 +162,40 @@ impl Dispatch {
     /// # Errors
     /// `Full` with too many consumers waiting.
     pub async fn reserve(&self, max: usize, wait: Duration, visibility_timeout: Duration) -> Result<Vec<Delivery>> {
-        if self.waiting.load(Ordering::Relaxed) >= WAITERS_MAX {
-            return Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already")));
-        }
-        let clock = self.store.clock().local();
-        let until = clock.instant().plus(wait.max(SHORT_POLL));
+        self.admit()?;
+        let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
         let _waiting = Waiting::new(self, max);
+        Ok(self.wait_for(None, max, until, visibility_timeout).await)
+    }
+
+    /// Refuses one consumer more when too many wait.
+    fn admit(&self) -> Result<()> {
+        match self.waiting.load(Ordering::Relaxed) {
+            ..WAITERS_MAX => Ok(()),
+            _ => Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already"))),
+        }
+    }
+
+    /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
+    /// meanwhile, and with it this future, strands nothing.
+    async fn wait_for(
+        &self,
+        hand: Option<&Arc<Hand>>,
+        max: usize,
+        until: Instant,
+        visibility_timeout: Duration,
+    ) -> Vec<Delivery> {
+        let clock = self.store.clock().local();
         let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
             let mut arrival = std::pin::pin!(self.arrivals.notified());
             arrival.as_mut().enable();
-            let deliveries = self.take(max, visibility_timeout);
+            let deliveries = self.take(hand, max, visibility_timeout);
             if !deliveries.is_empty() {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
-                return Ok(deliveries);
+                return deliveries;
             }
             if !kicked {
                 // The loops may have given everything back, or wait for a consumer before they charge attempts.
@@ -184,13 +204,13 @@ impl Dispatch {
             }
             tokio::select! {
                 () = arrival => {}
-                () = clock.sleep_until(until) => return Ok(Vec::new()),
-                () = self.closed.cancelled() => return Ok(Vec::new()),
+                () = clock.sleep_until(until) => return Vec::new(),
+                () = self.closed.cancelled() => return Vec::new(),
             }
         }
     }
 
-    fn take(&self, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
+    fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         if self.closed.is_cancelled() {
             return deliveries;
@@ -207,7 +227,7 @@ impl Dispatch {
                 continue;
             }
             let mut table = owned.table();
-            let expired = table.take(max - deliveries.len(), visibility_timeout, now, &mut deliveries);
+            let expired = table.take(hand, max - deliveries.len(), visibility_timeout, now, &mut deliveries);
             let hungry = table.room().is_some();
             drop(table);
             self.counts.expired.inc_by(expired as u64);

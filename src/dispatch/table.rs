@@ -4,9 +4,11 @@
 //! the reservations in the store tell the next epoch what may have been handed out.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::{Decision, Delivery, Receipt};
+use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord};
 use crate::limits::{CALL_IDS_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
@@ -78,6 +80,8 @@ struct Out {
     max_attempts: u32,
     handed_at: Instant,
     deadline: Instant,
+    /// Frees a place in the hand of a session, whatever ends this delivery.
+    _place: Option<Place>,
 }
 
 /// What is to become of a message.
@@ -234,9 +238,11 @@ impl Table {
         message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
     }
 
-    /// Hands out up to `max` messages; expired ones are settled instead and counted.
+    /// Hands out up to `max` messages, into a hand if they are for a session; expired ones are settled instead and
+    /// counted.
     pub fn take(
         &mut self,
+        hand: Option<&Arc<Hand>>,
         max: usize,
         visibility_timeout: Duration,
         now: Now,
@@ -255,23 +261,26 @@ impl Table {
                 expired += 1;
                 self.decide_fate(held.message.id, held.slot, Fate::Gone);
             } else {
-                deliveries.push(self.hand_out(held, visibility_timeout, now));
+                deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }
         }
         expired
     }
 
-    fn hand_out(&mut self, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
+    fn hand_out(&mut self, hand: Option<&Arc<Hand>>, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
         let serial = self.serial;
         self.serial += 1;
         let deadline = now.instant.plus(visibility_timeout);
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
-        self.out.insert(serial, Out { slot: held.slot, id, attempt, max_attempts, handed_at: now.instant, deadline });
+        let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial };
+        let (slot, handed_at) = (held.slot, now.instant);
+        let _place = hand.map(|hand| hand.hold(receipt.clone()));
+        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _place });
         self.deadlines.insert((deadline, serial));
         Delivery {
-            receipt: Receipt { partition: self.partition, epoch: self.epoch.clone(), serial },
+            receipt,
             message: held.message,
             attempt,
             partition: self.partition,

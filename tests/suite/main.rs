@@ -12,6 +12,7 @@ mod chain;
 mod ownership_model;
 mod delivery;
 mod redis_keys;
+mod sessions;
 mod http;
 mod cli;
 mod readme;

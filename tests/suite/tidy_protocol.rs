@@ -103,6 +103,8 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
             "free disk space below which the embedded store refuses pushes",
             bytes(usize::try_from(limits::DISK_RESERVE_BYTES).unwrap_or(0)),
         ),
+        ("deliveries in flight in a stream", with_commas(limits::STREAM_IN_FLIGHT_MAX)),
+        ("silence of a stream", seconds(limits::STREAM_SILENCE_MAX)),
         ("consumers waiting in a group", with_commas(limits::WAITERS_MAX)),
         ("reason of a nack (cut)", bytes(limits::REASON_BYTES_MAX)),
         ("open connections (one more waits)", with_commas(limits::CONNECTIONS_MAX)),
