@@ -105,6 +105,9 @@ fn the_owners_memory_is_pure() -> Result<()> {
     Ok(())
 }
 
+/// Where a test may wait: `eventually`, which asks again and again, and the proxy, whose delay is the fault.
+const WAITING: [&str; 2] = ["tests/suite/support/mod.rs", "tests/suite/support/proxy.rs"];
+
 /// Waiting makes a test slow or wrong; skipping makes it silent.
 #[test]
 fn no_test_waits_or_skips() -> Result<()> {
@@ -115,8 +118,8 @@ fn no_test_waits_or_skips() -> Result<()> {
         for what in ["#[ignore", "#![ignore"] {
             wrong.extend(code.find(what).map(|at| format!("{}:{}: {what}", file.path, line_of(&code, at))));
         }
-        // The one place that asks again and again. What the code under test waits for is above.
-        if file.path == "tests/suite/support/mod.rs" || file.path.starts_with("src/") {
+        // What the code under test waits for is above.
+        if WAITING.contains(&file.path.as_str()) || file.path.starts_with("src/") {
             continue;
         }
         for at in places_of(&code, "sleep").chain(places_of(&code, "interval")) {
