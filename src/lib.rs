@@ -18,6 +18,7 @@ pub mod lease;
 pub mod dispatch;
 pub mod broker;
 pub mod http;
+pub mod webhook;
 pub mod config;
 pub mod server;
 pub mod cli;

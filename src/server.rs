@@ -16,6 +16,7 @@ use crate::store::embedded::Embedded;
 use crate::store::redis::{Redis, RedisOptions};
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
+use crate::webhook::{Subscription, Webhook};
 
 /// Which store, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct ServerOptions {
     pub connections: Connections,
     /// Time for a request body to arrive.
     pub body_timeout: Duration,
+    /// Where messages are posted to.
+    pub webhooks: Vec<Webhook>,
     /// The local clock.
     pub clock: Clock,
 }
@@ -59,7 +62,8 @@ impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
-        ServerOptions { listen, store, broker, connections, body_timeout: BODY_TIMEOUT, clock }
+        let (body_timeout, webhooks) = (BODY_TIMEOUT, Vec::new());
+        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, clock }
     }
 }
 
@@ -68,7 +72,7 @@ pub struct Server {
     address: Listen,
     store: Arc<dyn Store>,
     stopping: CancellationToken,
-    /// The broker's loops.
+    /// The broker's loops, and the webhooks that consume from them.
     groups: Tasks,
     /// The listener and its connections.
     connections: Tasks,
@@ -90,6 +94,10 @@ impl Server {
         let broker = Broker::new(store.clone(), metrics.clone(), groups.clone(), options.broker);
         let (running, stop) = (broker.clone(), background.stopping());
         background.start(async move { running.run(stop).await });
+        for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
+            let subscription = Subscription::new(broker.clone(), webhook, options.clock.clone())?;
+            groups.start(subscription.run(groups.stopping()));
+        }
         let address = listener.address().clone();
         let app = App::new(broker, options.clock, address.guard(), connections.clone());
         let app = app.with_body_timeout(options.body_timeout);
@@ -115,7 +123,7 @@ impl Server {
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
-        // Long polls return, deliveries that are out may still be settled, leases are given up.
+        // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
         self.groups.stop().await;
         // Requests that are being answered are answered.
         self.connections.stop().await;

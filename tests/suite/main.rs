@@ -10,6 +10,7 @@ mod crash_embedded;
 mod ownership_model;
 mod delivery;
 mod sessions;
+mod webhooks;
 mod http;
 mod cli;
 mod tidy_protocol;
