@@ -12,25 +12,7 @@ use dwell::retry::{Backoff, Step};
 use dwell::topic::Settings;
 use futures_util::future::{Either, join, select};
 
-use crate::support::{Running, World, kind_of};
-
-/// Makes a test of every story for every store.
-macro_rules! stories {
-    ($($story:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
-                super::$story(crate::support::World::embedded().await?).await
-            })*
-        }
-        mod redis {
-            $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
-                super::$story(crate::support::World::redis().await?).await
-            })*
-        }
-    };
-}
+use crate::support::{Running, World, kind_of, stories};
 
 stories! {
     a_session_has_no_more_in_hand_than_it_asked_for, a_deadline_frees_a_place_and_an_extension_keeps_it,
