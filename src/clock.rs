@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::time::Timestamp;
+use crate::time::{Timestamp, ms_up};
 
 /// A reading of the monotonic clock that also runs while the machine is suspended.
 ///
@@ -14,6 +14,9 @@ use crate::time::Timestamp;
 pub struct Instant(Duration);
 
 impl Instant {
+    /// The start of the clock.
+    pub const START: Instant = Instant(Duration::ZERO);
+
     /// Further away than any timer: about 300 years.
     pub const FAR: Instant = Instant(Duration::from_secs(10_000_000_000));
 
@@ -74,6 +77,17 @@ impl Clock {
                 let elapsed = manual.elapsed.borrow().as_millis();
                 Timestamp::from_ms(manual.start.as_ms() + u64::try_from(elapsed).unwrap_or(u64::MAX))
             }
+        }
+    }
+
+    /// Wall time, rounded up to the millisecond: never behind.
+    pub fn now_up(&self) -> Timestamp {
+        match self {
+            Clock::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_ms(ms_up(since))
+            }
+            Clock::Manual(_) => self.now(),
         }
     }
 

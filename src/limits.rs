@@ -104,11 +104,21 @@ pub const IN_FLIGHT_MAX: usize = 20_000;
 /// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
 pub const REASON_BYTES_MAX: usize = 1_024;
 
-/// Open connections of the HTTP listener. One more waits in the accept queue of the kernel.
+/// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
+
+/// Deliveries of one stream that are not settled.
+pub const STREAM_IN_FLIGHT_MAX: usize = 1_000;
+
+/// Longest silence of a stream: then an empty line is written, since only a write finds out that nobody reads any more.
+pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
+
+/// Acquisitions that one member of a group has in flight. A new member owns its share after a few round trips, and a
+/// store that comes back is not met by all partitions of all members at once.
+pub const ACQUIRES_MAX: usize = 32;
 
 /// Messages that a group may hold in one partition, dead ones not counted.
 pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;

@@ -160,6 +160,8 @@ impl Due {
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
+    /// Whether dwell made the id, for this push: only a repeat of its own can find it in the store.
+    pub fresh: bool,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
     /// When it is due.
@@ -174,8 +176,6 @@ pub struct NewMessage {
     pub meta: Vec<(String, String)>,
     /// The payload: any bytes, may be empty.
     pub payload: Bytes,
-    /// The id was made for this very push, so that a duplicate can only be its own repeat.
-    pub fresh: bool,
 }
 
 impl NewMessage {
@@ -183,6 +183,7 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
+            fresh: false,
             key: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
@@ -190,7 +191,6 @@ impl NewMessage {
             content_type: None,
             meta: Vec::new(),
             payload: payload.into(),
-            fresh: false,
         }
     }
 

@@ -37,6 +37,9 @@ pub struct Metrics {
     messages: IntGaugeVec,
     oldest_ready_age: GaugeVec,
     leases_owned: IntGaugeVec,
+    members_waiting: IntGaugeVec,
+    /// Times that the members of a group changed.
+    pub rebalances: IntCounter,
     /// Pairs taken over from an owner that left reservations behind.
     pub takeovers: IntCounter,
     /// Times that an owner found its pair under another epoch, or the store rewound.
@@ -81,6 +84,12 @@ impl Metrics {
                 &["topic", "group"],
             ))?,
             leases_owned: make.gauges("dwell_leases_owned", "Partitions owned.", &["topic", "group"])?,
+            members_waiting: make.gauges(
+                "dwell_members_waiting",
+                "1 while this member has no partition because there are more members than partitions.",
+                &["topic", "group"],
+            )?,
+            rebalances: make.counter("dwell_rebalances_total", "Changes of the members of a group.")?,
             takeovers: make.counter("dwell_takeovers_total", "Pairs taken over with reservations of another epoch.")?,
             leases_lost: make.counter("dwell_leases_lost_total", "Epochs lost to another owner or a data loss.")?,
             repairs: make
@@ -141,6 +150,7 @@ impl Metrics {
             lateness: self.lateness.with_label_values(&labels),
             handling: self.handling.with_label_values(&labels),
             leases_owned: self.leases_owned.with_label_values(&labels),
+            waiting: self.members_waiting.with_label_values(&labels),
         }
     }
 
@@ -211,6 +221,7 @@ pub struct GroupMetrics {
     pub lateness: Histogram,
     pub handling: Histogram,
     pub leases_owned: IntGauge,
+    pub waiting: IntGauge,
 }
 
 /// Makes metrics and registers them.

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::no_group;
-use crate::dispatch::{Dispatch, PairLoop};
+use super::{Options, no_group};
+use crate::dispatch::{Dispatch, Membership, Patience};
 use crate::error::{Error, Result};
+use crate::group::Timing;
 use crate::lease::Keeper;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::Metrics;
@@ -22,7 +22,8 @@ pub(super) struct Groups {
     keeper: Arc<Keeper>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
-    drain_timeout: Duration,
+    timing: Timing,
+    patience: Patience,
     joined: Mutex<HashMap<Place, Joined>>,
 }
 
@@ -37,9 +38,11 @@ impl Groups {
         keeper: Arc<Keeper>,
         metrics: Arc<Metrics>,
         tasks: Tasks,
-        drain_timeout: Duration,
+        options: &Options,
     ) -> Groups {
-        Groups { store, keeper, metrics, tasks, drain_timeout, joined: Mutex::default() }
+        let timing = Timing::new(options.lease_ttl, options.heartbeat);
+        let patience = Patience { drain_timeout: options.drain_timeout, idle_timeout: options.idle_timeout };
+        Groups { store, keeper, metrics, tasks, timing, patience, joined: Mutex::default() }
     }
 
     /// The dispatch of a group; the first time, loops begin that take its pairs.
@@ -58,7 +61,7 @@ impl Groups {
             self.keeper.clone(),
             descriptor.clone(),
             group.clone(),
-            self.drain_timeout,
+            self.patience,
             self.metrics.clone(),
         ));
         let mut joined = self.lock();
@@ -67,11 +70,12 @@ impl Groups {
             return Ok(there.dispatch.clone());
         }
         let new = Joined { dispatch: dispatch.clone(), incarnation: descriptor.incarnation };
-        joined.insert(place(descriptor, group), new);
-        for partition in descriptor.partitions() {
-            let pair_loop = PairLoop::new(dispatch.clone(), partition);
-            self.tasks.start(pair_loop.run(self.tasks.stopping()));
+        if let Some(replaced) = joined.insert(place(descriptor, group), new) {
+            // Two of them would take the pairs from each other for ever, since they are the same member.
+            replaced.dispatch.close();
         }
+        let membership = Membership::new(dispatch.clone(), self.timing, self.tasks.clone());
+        self.tasks.start(membership.run(self.tasks.stopping()));
         tracing::info!(topic = %descriptor.topic, %group, member = %self.keeper.member(), "joined");
         Ok(dispatch)
     }
@@ -94,13 +98,14 @@ impl Groups {
         held.unwrap_or(0) as u64
     }
 
-    /// Ends the dispatch of a topic that is gone.
-    pub(super) fn close(&self, topic: &TopicName) {
+    /// Ends the dispatch of a topic that is gone, and not of one that was made under its name meanwhile.
+    pub(super) fn close(&self, gone: &Descriptor) {
         self.lock().retain(|(name, _), there| {
-            if name == topic {
+            let is_gone = *name == gone.topic && there.incarnation <= gone.incarnation;
+            if is_gone {
                 there.dispatch.close();
             }
-            name != topic
+            !is_gone
         });
     }
 

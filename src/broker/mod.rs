@@ -20,10 +20,10 @@ pub use topics::Declared;
 
 use self::groups::Groups;
 use self::topics::Topics;
-use crate::dispatch::{Decision, Delivery, Receipt, Verdict};
+use crate::dispatch::{Decision, Delivery, Receipt, Session, Verdict};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -54,6 +54,15 @@ pub struct ReserveRequest {
     pub visibility_timeout: Option<std::time::Duration>,
 }
 
+/// What a consumer that stays asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamRequest {
+    /// 1 to 1,000 deliveries that are not settled.
+    pub max_in_flight: usize,
+    /// Overrides the topic's visibility timeout.
+    pub visibility_timeout: Option<std::time::Duration>,
+}
+
 /// Whether the broker can do its work.
 #[derive(Debug, Clone)]
 pub struct Health {
@@ -71,8 +80,7 @@ impl Broker {
         let keeper = Arc::new(Keeper::new(store.clone(), MemberId::fresh(&host_name()), options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
-        let groups =
-            Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, options.drain_timeout));
+        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
         Broker { store, metrics, keeper, topics, groups, options }
     }
 
@@ -110,11 +118,40 @@ impl Broker {
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
+        let clock = self.store.clock().local();
+        let until = clock.instant().plus(request.wait);
+        loop {
+            let descriptor = self.topics.get(topic).await?;
+            let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
+            check_visibility_timeout(visibility_timeout)?;
+            let dispatch = self.groups.join(&descriptor, group)?;
+            let wait = until.since(clock.instant());
+            let deliveries = dispatch.reserve(request.max, wait, visibility_timeout).await?;
+            if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
+                return Ok(deliveries);
+            }
+            // The topic is gone, or another one has its name now: what was known of it is not true any more. Only one
+            // that is deleted and made again and again keeps a consumer here, and no longer than it wants to wait.
+            self.topics.forget(topic);
+            if wait.is_zero() {
+                return Ok(deliveries);
+            }
+        }
+    }
+
+    /// Opens a stream of deliveries. Dropping it returns what it was handed and has not settled.
+    ///
+    /// # Errors
+    /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
+    pub async fn stream(&self, topic: &TopicName, group: &GroupName, request: StreamRequest) -> Result<Session> {
+        if !(1..=STREAM_IN_FLIGHT_MAX).contains(&request.max_in_flight) {
+            let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", request.max_in_flight);
+            return Err(Error::invalid("max_in_flight", why));
+        }
+        request.visibility_timeout.map(check_visibility_timeout).transpose()?;
         let descriptor = self.topics.get(topic).await?;
-        let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
-        check_visibility_timeout(visibility_timeout)?;
         let dispatch = self.groups.join(&descriptor, group)?;
-        dispatch.reserve(request.max, request.wait, visibility_timeout).await
+        Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
     }
 
     /// Settles deliveries, each answered for itself, in the order asked.

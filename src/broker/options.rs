@@ -9,6 +9,10 @@ use crate::topic::Settings;
 pub struct Options {
     /// How long a lease runs without a renewal. 1 s to 10 min.
     pub lease_ttl: Duration,
+    /// The span from one heartbeat of a member to the next; at most a third of the lease ttl counts.
+    pub heartbeat: Duration,
+    /// How long after the last request of a consumer this process leaves a group.
+    pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
     pub drain_timeout: Duration,
     /// The settings of topics that are made without any.
@@ -23,6 +27,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             lease_ttl: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             topic_defaults: Settings::default(),
             auto_create: true,

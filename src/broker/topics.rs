@@ -105,7 +105,7 @@ impl Topics {
         descriptor
     }
 
-    fn forget(&self, topic: &TopicName) {
+    pub(super) fn forget(&self, topic: &TopicName) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 }
@@ -187,7 +187,7 @@ impl Broker {
         let descriptor = self.topics.load(topic).await?;
         self.store.delete(&descriptor).await?;
         self.topics.forget(topic);
-        self.groups.close(topic);
+        self.groups.close(&descriptor);
         Ok(())
     }
 

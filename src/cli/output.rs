@@ -23,7 +23,7 @@ pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
 /// Writes a value as one line of JSON to stdout.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     line(text)

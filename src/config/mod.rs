@@ -39,6 +39,10 @@ pub struct Config {
     pub redis: RedisConfig,
     /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
+    /// The span from one heartbeat of a member of a group to the next.
+    pub heartbeat: Duration,
+    /// How long after the last request of a consumer a group is left.
+    pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
     pub drain_timeout: Duration,
     /// The settings of topics that are made without any.
@@ -96,6 +100,8 @@ impl Config {
             redis: read.redis(lease_ttl),
             data_dir,
             lease_ttl,
+            heartbeat: read.span("group.heartbeat", ms(50)..=secs(60), default.heartbeat),
+            idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
             topic_defaults: read.topic_defaults(default.topic_defaults),
             auto_create: read.switch("topic.auto_create", default.auto_create),
@@ -115,6 +121,8 @@ impl Config {
     pub fn broker_options(&self) -> broker::Options {
         broker::Options {
             lease_ttl: self.lease_ttl,
+            heartbeat: self.heartbeat,
+            idle_timeout: self.idle_timeout,
             drain_timeout: self.drain_timeout,
             topic_defaults: self.topic_defaults.clone(),
             auto_create: self.auto_create,
@@ -125,6 +133,10 @@ impl Config {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
 }
 
 #[cfg(test)]

@@ -123,6 +123,8 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
         ("DWELL_TOPIC_PARTITIONS", "16"),
         ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
+        ("DWELL_GROUP_HEARTBEAT", "200ms"),
+        ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
         ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
         ("DWELL_TOPIC_DEDUP_WINDOW", "1h"),
         ("DWELL_TOPIC_AUTO_CREATE", "false"),
@@ -152,6 +154,8 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             allow_eviction: true,
         },
         lease_ttl: secs(5),
+        heartbeat: Duration::from_millis(200),
+        idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
         topic_defaults: Settings {
             partitions: std::num::NonZeroU16::MIN.saturating_add(15),

@@ -4,10 +4,12 @@
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
 mod delivery;
+mod membership;
 mod owned;
-mod pair_loop;
 mod serving;
+mod session;
 mod table;
+mod tenure;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +21,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
-pub use pair_loop::PairLoop;
+pub use membership::Membership;
+pub use session::{Hand, Session};
 pub use table::{Now, Policy, Table};
 
 use self::owned::{Owned, now};
@@ -52,11 +55,21 @@ pub struct Dispatch {
     wanted: AtomicUsize,
     /// Milliseconds on the monotonic clock, plus one; 0 is never.
     last_asked_ms: AtomicU64,
-    drain_timeout: Duration,
+    patience: Patience,
+    started: Instant,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
     counts: GroupMetrics,
     metrics: Arc<Metrics>,
+}
+
+/// How long dispatch waits for consumers.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For deliveries that are out, when a lease is given up.
+    pub drain_timeout: Duration,
+    /// For the next request, before this process leaves the group.
+    pub idle_timeout: Duration,
 }
 
 /// Counts a consumer as waiting while it lives.
@@ -91,15 +104,16 @@ struct Unanswered {
 }
 
 impl Dispatch {
-    /// Nothing owned yet: the [`PairLoop`]s of its partitions bring pairs in.
+    /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
         store: Arc<dyn Store>,
         keeper: Arc<Keeper>,
         descriptor: Arc<Descriptor>,
         group: GroupName,
-        drain_timeout: Duration,
+        patience: Patience,
         metrics: Arc<Metrics>,
     ) -> Dispatch {
+        let started = store.clock().local().instant();
         Dispatch {
             counts: metrics.group(&descriptor.topic, &group),
             metrics,
@@ -112,7 +126,8 @@ impl Dispatch {
             waiting: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
             last_asked_ms: AtomicU64::new(0),
-            drain_timeout,
+            patience,
+            started,
             closed: CancellationToken::new(),
         }
     }
@@ -147,22 +162,40 @@ impl Dispatch {
     /// # Errors
     /// `Full` with too many consumers waiting.
     pub async fn reserve(&self, max: usize, wait: Duration, visibility_timeout: Duration) -> Result<Vec<Delivery>> {
-        if self.waiting.load(Ordering::Relaxed) >= WAITERS_MAX {
-            return Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already")));
-        }
-        let clock = self.store.clock().local();
-        let until = clock.instant().plus(wait.max(SHORT_POLL));
+        self.admit()?;
+        let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
         let _waiting = Waiting::new(self, max);
+        Ok(self.wait_for(None, max, until, visibility_timeout).await)
+    }
+
+    /// Refuses one consumer more when too many wait.
+    fn admit(&self) -> Result<()> {
+        match self.waiting.load(Ordering::Relaxed) {
+            ..WAITERS_MAX => Ok(()),
+            _ => Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already"))),
+        }
+    }
+
+    /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
+    /// meanwhile, and with it this future, strands nothing.
+    async fn wait_for(
+        &self,
+        hand: Option<&Arc<Hand>>,
+        max: usize,
+        until: Instant,
+        visibility_timeout: Duration,
+    ) -> Vec<Delivery> {
+        let clock = self.store.clock().local();
         let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
             let mut arrival = std::pin::pin!(self.arrivals.notified());
             arrival.as_mut().enable();
-            let deliveries = self.take(max, visibility_timeout);
+            let deliveries = self.take(hand, max, visibility_timeout);
             if !deliveries.is_empty() {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
-                return Ok(deliveries);
+                return deliveries;
             }
             if !kicked {
                 // The loops may have given everything back, or wait for a consumer before they charge attempts.
@@ -171,13 +204,13 @@ impl Dispatch {
             }
             tokio::select! {
                 () = arrival => {}
-                () = clock.sleep_until(until) => return Ok(Vec::new()),
-                () = self.closed.cancelled() => return Ok(Vec::new()),
+                () = clock.sleep_until(until) => return Vec::new(),
+                () = self.closed.cancelled() => return Vec::new(),
             }
         }
     }
 
-    fn take(&self, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
+    fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         if self.closed.is_cancelled() {
             return deliveries;
@@ -190,11 +223,11 @@ impl Dispatch {
             if deliveries.len() == max {
                 break;
             }
-            if !owned.lease.is_valid(now.instant) {
+            if !owned.is_open(now.instant) {
                 continue;
             }
             let mut table = owned.table();
-            let expired = table.take(max - deliveries.len(), visibility_timeout, now, &mut deliveries);
+            let expired = table.take(hand, max - deliveries.len(), visibility_timeout, now, &mut deliveries);
             let hungry = table.room().is_some();
             drop(table);
             self.counts.expired.inc_by(expired as u64);
@@ -325,6 +358,26 @@ impl Dispatch {
     fn asked(&self) {
         let ms = self.store.clock().local().instant().since(Instant::default()).as_millis();
         self.last_asked_ms.store(u64::try_from(ms).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+    }
+
+    /// Whether nobody has asked for long, and nothing is out.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
+            && self.last_asked() + self.patience.idle_timeout <= now.since(Instant::START)
+            && self.pairs().iter().all(|(_, owned)| owned.table().is_idle())
+    }
+
+    /// When to look next whether it is idle.
+    fn idle_at(&self) -> Instant {
+        let now = self.store.clock().local().instant();
+        let asked = Instant::START.plus(self.last_asked() + self.patience.idle_timeout);
+        asked.max(now.plus(self.patience.idle_timeout / 4))
+    }
+
+    /// When a consumer asked last, or when it all began.
+    fn last_asked(&self) -> Duration {
+        let asked = Duration::from_millis(self.last_asked_ms.load(Ordering::Relaxed));
+        asked.max(self.started.since(Instant::START))
     }
 
     /// How many messages consumers wait for.

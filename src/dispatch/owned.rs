@@ -1,10 +1,12 @@
 //! A pair that this process owns, as its loop and its consumers share it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
 use super::table::{Now, Table};
+use crate::clock::Instant;
 use crate::lease::Lease;
 use crate::store::StoreClock;
 
@@ -25,11 +27,29 @@ pub(super) struct Owned {
     /// Wakes the loop: a decision was made, a consumer came, or the prefetch ran low.
     pub(super) kick: Notify,
     pub(super) progress: watch::Sender<Progress>,
+    /// The lease is being given up: nothing more is handed out, what is out may still be settled.
+    draining: AtomicBool,
 }
 
 impl Owned {
     pub(super) fn new(lease: Arc<Lease>, table: Table) -> Owned {
-        Owned { lease, table: Mutex::new(table), kick: Notify::new(), progress: watch::Sender::default() }
+        Owned {
+            lease,
+            table: Mutex::new(table),
+            kick: Notify::new(),
+            progress: watch::Sender::default(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether messages may be handed out.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        !self.draining.load(Ordering::Relaxed) && self.lease.is_valid(now)
+    }
+
+    /// Hands nothing more out.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// The memory. A std mutex: it is held for microseconds and never across an await.

@@ -40,7 +40,7 @@ pub(super) struct Serving {
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
-    /// The last call settled, so a reservation comes first now: neither starves the other.
+    /// The last call settled.
     settled_last: bool,
     draining: bool,
 }
@@ -67,11 +67,12 @@ impl Serving {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Result<()> {
         let clock = self.dispatch.store.clock().local().clone();
         let mut drain_until = Instant::FAR;
+        let mut losses = self.dispatch.store.losses();
         loop {
             if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
                 self.draining = true;
-                self.dispatch.close();
-                drain_until = clock.instant().plus(self.dispatch.drain_timeout);
+                self.owned.drain();
+                drain_until = clock.instant().plus(self.dispatch.patience.drain_timeout);
             }
             let lost = self.owned.lease.lost().clone();
             let step = tokio::select! {
@@ -80,18 +81,37 @@ impl Serving {
                 () = clock.sleep_until(drain_until) => return self.release().await,
             };
             let Some(until) = step else { continue };
-            if self.draining && self.owned.table().in_flight() == 0 {
+            let (idle, ready) = {
+                let table = self.owned.table();
+                (table.is_idle(), table.ready())
+            };
+            // Between the step and this look a consumer may have decided about the last delivery.
+            if self.draining && idle {
                 return self.release().await;
+            }
+            // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
+            if ready > 0 {
+                self.dispatch.arrivals.notify_one();
             }
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
                 () = self.owned.kick.notified() => {}
                 () = self.woken.notified() => self.head = Head::Unknown,
                 Ok(()) = self.glances.changed() => self.glanced().await?,
+                Ok(()) = losses.changed() => self.doubt(clock.instant())?,
                 () = lost.cancelled() => {}
                 () = stop.cancelled(), if !self.draining => {}
             }
         }
+    }
+
+    /// The store may have lost what it had answered: an epoch whose lease is not valid now is forgotten, for another
+    /// member may have been told that it owns the pair.
+    fn doubt(&self, now: Instant) -> Result<()> {
+        if self.owned.lease.is_valid(now) {
+            return Ok(());
+        }
+        Err(Error::stale("the store changed while the lease was not valid"))
     }
 
     /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.
@@ -116,6 +136,7 @@ impl Serving {
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
+                self.settled_last = false;
                 self.owned.table().charged();
                 self.dispatch.arrivals.notify_one();
             }
@@ -144,10 +165,9 @@ impl Serving {
         };
         let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant));
         let reserve = limit.filter(|_| due_at <= now.instant);
-        if let Some(limit) = reserve.filter(|_| self.settled_last) {
-            return Plan::Reserve(limit);
-        }
-        if let Some((settlement, ticket)) = table.draft() {
+        // After a settlement something is fetched first, if there is anything: neither starves the other.
+        let settlement = if self.settled_last { None } else { table.draft() };
+        if let Some((settlement, ticket)) = settlement {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
@@ -158,6 +178,9 @@ impl Serving {
         }
         if let Some(limit) = reserve {
             return Plan::Reserve(limit);
+        }
+        if let Some((settlement, ticket)) = table.draft() {
+            return Plan::Settle(settlement, ticket);
         }
         let mut until = table.next_deadline().unwrap_or(Instant::FAR);
         if limit.is_some() {

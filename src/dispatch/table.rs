@@ -4,9 +4,11 @@
 //! the reservations in the store tell the next epoch what may have been handed out.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::{Decision, Delivery, Receipt};
+use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord};
 use crate::limits::{CALL_IDS_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
@@ -23,6 +25,9 @@ const APPETITE_FIRST: usize = 32;
 
 /// Reservations that one settlement rewrites: each may list a thousand ids.
 const REWRITTEN_MAX: usize = 64;
+
+/// Messages that are charged although others are ready: they are handed out next.
+const CHARGED_AHEAD_MAX: usize = 32;
 
 /// The two clocks and a roll of the dice, read once for each step.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +80,8 @@ struct Out {
     max_attempts: u32,
     handed_at: Instant,
     deadline: Instant,
+    /// Frees a place in the hand of a session, whatever ends this delivery.
+    _place: Option<Place>,
 }
 
 /// What is to become of a message.
@@ -172,9 +179,9 @@ impl Table {
         self.ready.len()
     }
 
-    /// Deliveries that are out.
-    pub fn in_flight(&self) -> usize {
-        self.out.len()
+    /// Whether nothing is held, out, or decided and not drafted: the lease may be given up.
+    pub fn is_idle(&self) -> bool {
+        self.held() == 0 && self.out.is_empty() && self.decided.is_empty()
     }
 
     /// Messages that the store counts as reserved by this epoch.
@@ -231,9 +238,11 @@ impl Table {
         message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
     }
 
-    /// Hands out up to `max` messages; expired ones are settled instead and counted.
+    /// Hands out up to `max` messages, into a hand if they are for a session; expired ones are settled instead and
+    /// counted.
     pub fn take(
         &mut self,
+        hand: Option<&Arc<Hand>>,
         max: usize,
         visibility_timeout: Duration,
         now: Now,
@@ -252,23 +261,26 @@ impl Table {
                 expired += 1;
                 self.decide_fate(held.message.id, held.slot, Fate::Gone);
             } else {
-                deliveries.push(self.hand_out(held, visibility_timeout, now));
+                deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }
         }
         expired
     }
 
-    fn hand_out(&mut self, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
+    fn hand_out(&mut self, hand: Option<&Arc<Hand>>, held: Held, visibility_timeout: Duration, now: Now) -> Delivery {
         let serial = self.serial;
         self.serial += 1;
         let deadline = now.instant.plus(visibility_timeout);
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
-        self.out.insert(serial, Out { slot: held.slot, id, attempt, max_attempts, handed_at: now.instant, deadline });
+        let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial };
+        let (slot, handed_at) = (held.slot, now.instant);
+        let _place = hand.map(|hand| hand.hold(receipt.clone()));
+        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _place });
         self.deadlines.insert((deadline, serial));
         Delivery {
-            receipt: Receipt { partition: self.partition, epoch: self.epoch.clone(), serial },
+            receipt,
             message: held.message,
             attempt,
             partition: self.partition,
@@ -278,14 +290,20 @@ impl Table {
         }
     }
 
-    /// The charges to make before more can be handed out; empty while there are ready messages.
-    ///
-    /// Only for as many as are `wanted` now: an owner that dies between charge and hand-out costs an attempt.
+    /// The charges to make before more can be handed out: for what was due before the messages that are ready, so that a
+    /// backlog does not hold up a retry, or when none are, for as many as are `wanted` now. An owner that dies between
+    /// charge and hand-out costs an attempt, so no more than that.
     pub fn charges(&mut self, wanted: usize) -> Vec<Charge> {
-        if !self.ready.is_empty() || !self.charging.is_empty() {
+        if !self.charging.is_empty() {
             return Vec::new();
         }
-        let count = self.uncharged.len().min(wanted).min(CALL_IDS_MAX);
+        let count = match self.ready.front() {
+            None => self.uncharged.len().min(wanted).min(CALL_IDS_MAX),
+            Some(next) => {
+                let first = self.uncharged.iter().take(CHARGED_AHEAD_MAX);
+                first.take_while(|held| held.ready_at <= next.ready_at).count()
+            }
+        };
         self.charging = self.uncharged.drain(..count).collect();
         let charge = |held: &Held| Charge { id: held.message.id.clone(), attempts: held.charged + 1 };
         self.charging.iter().map(charge).collect()
@@ -293,9 +311,9 @@ impl Table {
 
     /// The store has made the charges.
     pub fn charged(&mut self) {
-        for mut held in self.charging.drain(..) {
+        for mut held in self.charging.drain(..).rev() {
             held.charged += 1;
-            self.ready.push_back(held);
+            self.ready.push_front(held);
         }
     }
 

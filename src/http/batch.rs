@@ -88,8 +88,8 @@ impl BatchMessage {
             payload: payload_of(self.payload, self.payload_base64)?,
             fresh: false,
         };
-        message.identify();
         message.check(now)?;
+        message.identify();
         Ok(message)
     }
 }

@@ -14,10 +14,11 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Listen;
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
 use crate::metrics::Metrics;
@@ -105,7 +106,7 @@ impl Listener {
                     Ok(stream) => stream,
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be taken");
-                        sleep(ACCEPT_PAUSE).await;
+                        Clock::System.sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
                 };

@@ -16,6 +16,7 @@ mod params;
 mod problem;
 mod push;
 mod shape;
+mod stream;
 mod strict;
 #[cfg(test)]
 mod testing;
@@ -109,6 +110,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look))
         .routes(routes!(consume::reserve))
+        .routes(routes!(stream::stream))
         .routes(routes!(consume::ack))
         .routes(routes!(consume::nack))
         .routes(routes!(consume::extend))

@@ -140,6 +140,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
     let due = params.due()?;
     Ok(NewMessage {
         id: params.id,
+        fresh: false,
         key: params.key,
         due,
         ttl: params.ttl,
@@ -147,7 +148,6 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
         payload: Bytes::new(),
-        fresh: false,
     })
 }
 

@@ -19,18 +19,13 @@ use crate::store::{
     Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
-use crate::topic::{Descriptor, Pair, Settings};
+use crate::topic::{Descriptor, Pair};
 
 /// An application over a store that never answers.
 pub(crate) fn app() -> Result<App> {
     let store = Away { clock: StoreClock::new(Clock::System), wakes: Wakes::default() };
-    let options = Options {
-        lease_ttl: Duration::from_secs(10),
-        drain_timeout: Duration::ZERO,
-        topic_defaults: Settings::default(),
-        auto_create: true,
-        settle_timeout: Duration::from_secs(1),
-    };
+    let options =
+        Options { drain_timeout: Duration::ZERO, settle_timeout: Duration::from_secs(1), ..Options::default() };
     let broker = Broker::new(Arc::new(store), Arc::new(Metrics::new()?), Tasks::new(), options);
     Ok(App::new(broker, Clock::System, Guard::Loopback, Tasks::new()))
 }

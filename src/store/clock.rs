@@ -42,7 +42,7 @@ impl StoreClock {
     /// The store's time now, never behind it.
     pub fn now(&self) -> Timestamp {
         match self.sent_offset_us.load(Ordering::Relaxed) {
-            UNKNOWN => self.clock.now(),
+            UNKNOWN => self.clock.now_up(),
             _ if self.clock.manual_now().is_some() => self.clock.now(),
             offset => {
                 let us = u64::try_from(instant_us(self.clock.instant()).saturating_add(offset)).unwrap_or(0);

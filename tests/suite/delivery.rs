@@ -9,7 +9,7 @@ use dwell::dispatch::{Decision, Delivery, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::retry::{Backoff, Step};
-use dwell::store::State;
+use dwell::store::{Pushed, State};
 use dwell::topic::Settings;
 use futures_util::future::{join, try_join_all};
 
@@ -43,6 +43,8 @@ stories! {
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
+    a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
+    a_consumer_that_waits_gets_what_a_lapsed_lease_held, a_push_is_no_duplicate_of_itself,
 }
 
 const ORDERS: &str = "orders";
@@ -398,7 +400,8 @@ async fn a_stolen_pair_makes_receipts_stale(world: World) -> Result<()> {
     let pair = shop.broker.topic(&topic).await?.pair(delivery.partition, &group);
     world.steal(&pair, shop.broker.member()).await?.recover().await?;
     assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Stale);
-    let again = shop.one().await?;
+    // What was lost is acquired again after a pause.
+    let again = world.as_time_passes(shop.one()).await?;
     assert_eq!((again.message.id.as_str(), again.attempt), ("a", 2));
     Ok(())
 }
@@ -455,4 +458,91 @@ async fn new_settings_take_effect(world: World) -> Result<()> {
         }
     }
     Err(Error::bug("the new limit of attempts never took effect"))
+}
+
+async fn a_topic_made_anew_while_its_deletion_ends_is_served(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, _) = orders()?;
+    let batch = async |from: u64| {
+        let later = Duration::from_secs(3_600);
+        let batch = (from..from + 1_000).map(|n| message(&format!("old{n}"), later)).collect::<Result<_>>()?;
+        shop.broker.push_batch(&topic, batch).await
+    };
+    for page in 0..5 {
+        batch(page * 1_000).await?;
+    }
+    // A producer and a consumer go on while the old messages are being removed.
+    let goes_on = async {
+        while shop.broker.topic(&topic).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        shop.push("new", 0).await?;
+        shop.one().await
+    };
+    let (deleted, delivery) = join(shop.broker.delete_topic(&topic), goes_on).await;
+    deleted?;
+    world.settled().await;
+    assert_eq!(shop.settle(&delivery?, Decision::Ack).await?, Verdict::Acked);
+    shop.push("next", 0).await?;
+    assert_eq!(shop.one().await?.message.id.as_str(), "next");
+    Ok(())
+}
+
+async fn a_retry_is_not_held_up_by_a_backlog(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    shop.push("again", 0).await?;
+    let first = shop.one().await?;
+    shop.settle(&first, nack(0, "busy")).await?;
+    world.pass(1);
+    let backlog = (0..1_000).map(|n| message(&format!("m{n:03}"), Duration::ZERO)).collect::<Result<_>>()?;
+    shop.broker.push_batch(&orders()?.0, backlog).await?;
+    for _ in 0..200 {
+        let delivery = shop.reserve(1).await?.pop().ok_or_else(|| Error::bug("a consumer got nothing"))?;
+        if delivery.message.id.as_str() == "again" {
+            assert_eq!(delivery.attempt, 2);
+            return Ok(());
+        }
+        shop.settle(&delivery, Decision::Ack).await?;
+    }
+    Err(Error::bug("200 later messages came before a retry that was due before them all"))
+}
+
+async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Result<()> {
+    let lease_ttl = Duration::from_millis(500);
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let running = Running::start(&world, Options { topic_defaults: one, lease_ttl, ..Options::default() })?;
+    let shop = Shop { broker: running.broker.clone(), running };
+    shop.push("a", 0).await?;
+    shop.push("b", 0).await?;
+    assert_eq!(shop.reserve(1).await?.len(), 1);
+    // The lease lapses while the other message is in memory, and is resumed while a consumer waits.
+    let time = async {
+        world.settled().await;
+        world.pass(200);
+        world.settled().await;
+    };
+    world.pass(499);
+    let waited = tokio::time::timeout(Duration::from_secs(5), join(shop.reserve(1), time)).await;
+    let (deliveries, ()) = waited.map_err(|_| Error::bug("the consumer waits in vain"))?;
+    assert_eq!(deliveries?.len(), 1);
+    Ok(())
+}
+
+async fn a_push_is_no_duplicate_of_itself(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let (topic, _) = orders()?;
+    let mut made_here = NewMessage::new("a");
+    let id = made_here.identify();
+    // As when the store repeats a call whose answer was lost.
+    for _ in 0..2 {
+        let outcome = shop.broker.push(&topic, made_here.clone()).await?;
+        assert_eq!((&outcome.id, outcome.pushed), (&id, Pushed::Stored));
+    }
+    assert_eq!(shop.running.messages(&topic).await?, 1);
+    let mut given = NewMessage::new("a");
+    given.id = Some(id);
+    given.identify();
+    assert_eq!(shop.broker.push(&topic, given).await?.pushed, Pushed::Duplicate);
+    Ok(())
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use dwell::clock::Clock;
 use dwell::error::{Error, Kind, Result};
 use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX, TOPICS_MAX};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
 use dwell::store::embedded::Embedded;
-use dwell::store::{PairStats, Pushed, Settlement, Store};
+use dwell::store::{Acquired, PairStats, PushKind, Pushed, Settlement, Store};
 use dwell::topic::{Descriptor, Settings};
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::Notify;
 
 use crate::support::{LEASE, World, acks, buries, failed, ids, ids_of, kind_of, member, scratch, up_to};
@@ -263,6 +263,33 @@ async fn the_generation_of_a_deleted_topic_does_not_come_again() -> Result<()> {
         assert!(last > orders.generation);
         world.store.delete(&orders).await?;
         world = world.reopened().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delay_is_not_short_by_a_fraction_of_a_millisecond() -> Result<()> {
+    let dir = scratch()?;
+    let store = Embedded::open(dir.path(), Clock::System)?;
+    let descriptor = store.create(&Descriptor::new(TopicName::new("orders")?, Settings::default())).await?;
+    let pair = descriptor.pair(Partition(0), &GroupName::standard());
+    let acquired = store.acquire(&pair, &member("owner"), LEASE, descriptor.generation).await?;
+    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
+    let delay = Duration::from_millis(3);
+    for _ in 0..20 {
+        let began = Clock::System.instant();
+        let mut message = NewMessage::new("a");
+        message.due = Due::In(delay);
+        let message = message.accept(store.clock().now())?;
+        let push = store.push(&descriptor, Partition(0), PushKind::Live, std::slice::from_ref(&message));
+        let reserve = async {
+            while owner.reserve(up_to(1)).await?.messages.is_empty() {}
+            Ok::<_, Error>(Clock::System.instant().since(began))
+        };
+        let (pushed, took) = join(push, reserve).await;
+        pushed?;
+        let took = took?;
+        assert!(took >= delay, "{took:?}");
     }
     Ok(())
 }

@@ -95,6 +95,16 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
+        (
+            "messages of a group in a partition, dead ones not counted; in Redis",
+            with_commas(usize::try_from(limits::PAIR_MESSAGES_MAX).unwrap_or(0)),
+        ),
+        (
+            "free disk space below which the embedded store refuses pushes",
+            bytes(usize::try_from(limits::DISK_RESERVE_BYTES).unwrap_or(0)),
+        ),
+        ("deliveries in flight in a stream", with_commas(limits::STREAM_IN_FLIGHT_MAX)),
+        ("silence of a stream", seconds(limits::STREAM_SILENCE_MAX)),
         ("consumers waiting in a group", with_commas(limits::WAITERS_MAX)),
         ("reason of a nack (cut)", bytes(limits::REASON_BYTES_MAX)),
         ("open connections (one more waits)", with_commas(limits::CONNECTIONS_MAX)),

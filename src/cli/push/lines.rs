@@ -154,6 +154,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
+        fresh: false,
         key: item.key.clone(),
         due: match (item.delay, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
@@ -165,7 +166,6 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         payload: payload.bytes()?,
-        fresh: false,
     };
     if item.ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());

@@ -87,7 +87,7 @@ async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     let now = Clock::System.now();
     let mut message = args.message()?;
     // Who gives no id gets one here, so that a push whose outcome is unknown can be repeated.
-    let id = message.id.get_or_insert_with(MessageId::fresh).clone();
+    let id = message.identify();
     // What the broker would refuse is refused here, before the payload is sent.
     message.clone().accept(now).map_err(|error| Failure::usage(error.detail()))?;
     let pushed = client.push(&args.topic, message, &args.query(&id)).await.map_err(|error| unknown(error, &id))?;
@@ -130,6 +130,7 @@ impl PushArgs {
     fn message(&self) -> Result<NewMessage, Failure> {
         Ok(NewMessage {
             id: self.id.clone(),
+            fresh: false,
             key: self.key.clone(),
             due: match (self.delay, self.at) {
                 (_, Some(at)) => Due::At(at),
@@ -143,7 +144,6 @@ impl PushArgs {
                 None | Some("-") => read_stdin()?,
                 Some(text) => Bytes::copy_from_slice(text.as_bytes()),
             },
-            fresh: false,
         })
     }
 

@@ -50,7 +50,7 @@ impl Inner {
     }
 
     pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut wake = false;
         let answers = self.change_dead(pair, ids, |stored, batch, counts, id| {
             let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;

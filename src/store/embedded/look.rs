@@ -20,7 +20,7 @@ impl Inner {
         if let Some(body) = stored.hash().get(id)? {
             let next_at = stored.zset().score(id)?;
             let state = match next_at {
-                Some(at) if at > self.clock.now() => State::Scheduled,
+                Some(at) if at > self.now() => State::Scheduled,
                 Some(_) => State::Ready,
                 None => State::InFlight,
             };
@@ -42,7 +42,7 @@ impl Inner {
         let mut state = locked(&state);
         let Some(state) = state.pairs.get_mut(&place.group) else { return Ok(PairStats::default()) };
         let zset = Stored::new(&self.tree, place).zset();
-        let (now, head) = (self.clock.now(), zset.head()?);
+        let (now, head) = (self.now(), zset.head()?);
         let ready = state.counts.ready(zset, now)?;
         let counts = state.counts;
         Ok(PairStats {

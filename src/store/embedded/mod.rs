@@ -48,6 +48,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// The store of one process, in one directory. Owners that it handed out keep the directory open until they are dropped.
@@ -98,6 +99,11 @@ impl Embedded {
 }
 
 impl Inner {
+    /// The time at which something is due. Not the store clock's, which is rounded up for those who fix due times.
+    fn now(&self) -> Timestamp {
+        self.clock.local().now()
+    }
+
     fn topics(&self) -> RwLockReadGuard<'_, Topics> {
         // A panic of another thread leaves nothing half done: memory changes after the tree did, all at once.
         self.topics.read().unwrap_or_else(PoisonError::into_inner)
@@ -177,7 +183,7 @@ impl Store for Embedded {
 
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
         wanted.check()?;
-        let now = self.inner.clock.now();
+        let now = self.inner.now();
         let made = self.inner.topics_mut().create(&self.inner, wanted, now)?;
         self.inner.commit().await?;
         Ok(made)
@@ -185,7 +191,7 @@ impl Store for Embedded {
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         wanted.check()?;
-        let now = self.inner.clock.now();
+        let now = self.inner.now();
         let (updated, gone) = self.inner.topics_mut().update(&self.inner, wanted, now)?;
         self.inner.commit().await?;
         for place in gone {
@@ -195,7 +201,7 @@ impl Store for Embedded {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        let now = self.inner.clock.now();
+        let now = self.inner.now();
         let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
         self.inner.commit().await?;
         if let Some(number) = number {

@@ -175,7 +175,7 @@ fn reserve(
     reservation: Reservation,
     name: &[u8],
 ) -> Result<Reserved> {
-    let (now, most) = (inner.clock.now(), limit.messages.clamp(1, CALL_IDS_MAX));
+    let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
     let (mut batch, mut counts) = (Batch::default(), pair.counts);
     let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
     for entry in stored.zset().iter() {
@@ -215,7 +215,7 @@ fn reserve(
 
 /// Schedules again a page of what older epochs hold reserved.
 fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
-    let now = inner.clock.now();
+    let now = inner.now();
     let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
     let (mut room, mut more) = (RECOVER_IDS_MAX, false);
     for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
@@ -257,7 +257,7 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no place, and drops ids
 /// that have no body. What was repaired is found no more, so every page begins at the front.
 fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Repaired> {
-    let (now, mut batch, mut counts, mut messages) = (inner.clock.now(), Batch::default(), pair.counts, 0);
+    let (now, mut batch, mut counts, mut messages) = (inner.now(), Batch::default(), pair.counts, 0);
     for id in stored.hash().ids() {
         let id = id?;
         if messages == RECOVER_IDS_MAX {

@@ -97,7 +97,7 @@ impl Inner {
         state: &PartitionState,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        let now = self.clock.now();
+        let now = self.now();
         let pairs: Vec<(Stored<'_>, Counts)> = topic
             .places(partition)
             .filter_map(|place| Some((Stored::new(&self.tree, place), state.pairs.get(&place.group)?.counts)))

@@ -31,7 +31,7 @@ impl Inner {
             let detail = format!("{} decisions in one call, at most {CALL_IDS_MAX}", settlement.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
-        let now = self.clock.now();
+        let now = self.now();
         let (mut batch, mut counts, mut done) = (Batch::default(), pair.counts, HashSet::new());
         let mut acked = Vec::with_capacity(settlement.acked.len());
         for id in &settlement.acked {

@@ -19,13 +19,21 @@ use crate::metrics::Metrics;
 /// Timeouts in a row after which a connection counts as half open.
 const TIMEOUTS_MAX: u32 = 3;
 
+/// The connection there is, or why there is none.
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    /// When the last attempt to connect failed, and how.
+    failure: Option<(Instant, Error)>,
+}
+
 /// The way to one Redis.
 pub(super) struct Connection {
     client: Client,
     timeout: Duration,
     metrics: Arc<Metrics>,
     history: History,
-    current: Mutex<Option<MultiplexedConnection>>,
+    current: Mutex<Current>,
     /// Counts connections, so that a failure of an old one does not drop its successor.
     number: AtomicU64,
     timeouts: AtomicU32,
@@ -38,7 +46,7 @@ impl Connection {
             timeout,
             metrics,
             history,
-            current: Mutex::new(None),
+            current: Mutex::default(),
             number: AtomicU64::new(0),
             timeouts: AtomicU32::new(0),
         }
@@ -102,7 +110,7 @@ impl Connection {
         match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
             Ok(value) => {
-                self.timeouts.store(0, Ordering::Relaxed);
+                self.answered();
                 Ok(value)
             }
             Err(error) => Err(self.failed(number, error).await),
@@ -120,7 +128,7 @@ impl Connection {
         };
         match connection.send_packed_commands(pipeline, 0, count).await {
             Ok(values) => {
-                self.timeouts.store(0, Ordering::Relaxed);
+                self.answered();
                 let mut answers = Vec::with_capacity(values.len());
                 for value in values {
                     answers.push(match value {
@@ -135,23 +143,41 @@ impl Connection {
     }
 
     async fn connect(&self) -> Result<(u64, MultiplexedConnection)> {
+        let began = Clock::System.instant();
         let mut current = self.current.lock().await;
-        if let Some(connection) = current.as_ref() {
+        if let Some(connection) = &current.connection {
             return Ok((self.number.load(Ordering::Relaxed), connection.clone()));
+        }
+        // Who waited while another one tried shares its failure: one by one they would wait for many timeouts.
+        if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
+            return Err(error.clone());
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| self.note(unreachable_redis(&error)))?;
-        self.history.look(&mut connection).await.map_err(|error| self.note(unreachable_redis(&error)))?;
-        *current = Some(connection.clone());
+        let connected = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            self.history.look(&mut connection).await?;
+            Ok(connection)
+        };
+        let connection = match connected.await {
+            Ok(connection) => connection,
+            Err(error) => {
+                let error = self.note(unreachable_redis(&error));
+                current.failure = Some((Clock::System.instant(), error.clone()));
+                return Err(error);
+            }
+        };
+        current.connection = Some(connection.clone());
         self.timeouts.store(0, Ordering::Relaxed);
         self.metrics.store_up.set(1);
         Ok((self.number.fetch_add(1, Ordering::Relaxed) + 1, connection))
+    }
+
+    /// It answers, so neither timeouts nor refusals before this count any more.
+    fn answered(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.metrics.store_up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
@@ -160,7 +186,7 @@ impl Connection {
         if timed_out || demoted || error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout()) {
             let mut current = self.current.lock().await;
             if self.number.load(Ordering::Relaxed) == number {
-                *current = None;
+                current.connection = None;
             }
         }
         self.note(outcome(&error))
@@ -195,5 +221,37 @@ fn outcome(error: &RedisError) -> Error {
         "ERR" if detail.contains("user_script") || detail.contains("script:") => Error::corrupt(detail),
         // Refused before the first write, by design of the scripts: they are atomic, and flags are checked up front.
         _ => Error::unavailable(detail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::super::keys::Keys;
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_that_wait_share_the_failure_of_a_connection() -> std::result::Result<(), Box<dyn std::error::Error>>
+    {
+        // It takes connections and never says a word.
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("redis.sock");
+        let _silent = std::os::unix::net::UnixListener::bind(&path)?;
+        let client = Client::open(format!("redis+unix://{}", path.display()))?;
+        let timeout = Duration::from_millis(100);
+        let connection = Connection::new(
+            client,
+            timeout,
+            Arc::new(Metrics::new()?),
+            History::new(Keys::new("dwell"), Clock::System),
+        );
+        let ping = redis::cmd("PING");
+        let began = Clock::System.instant();
+        let answers = join_all((0..30).map(|_| connection.call(&ping))).await;
+        let took = Clock::System.instant().since(began);
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable)));
+        assert!(took < timeout * 5, "{took:?}");
+        Ok(())
     }
 }

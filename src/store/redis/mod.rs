@@ -1,6 +1,6 @@
 //! The store on Redis. The only code that talks to Redis.
 //!
-//! One Lua script a verb makes every change atomic; [`owner`] repeats calls until they are answered; this file maps the
+//! One Lua script a verb makes every change atomic; `owner` repeats calls until they are answered; this file maps the
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod connection;

@@ -28,6 +28,10 @@ const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration:
 /// Bytes of a body, before any was seen.
 const BODY_BYTES_GUESS: usize = 512;
 
+/// Bodies that a reservation reads at a time, to see whether they still fit: all of them may be of the largest size,
+/// whatever the mean was.
+const BODIES_READ_MAX: usize = 32;
+
 pub(super) struct RedisOwner {
     shared: Arc<Shared>,
     keys: PairKeys,
@@ -148,7 +152,7 @@ impl Owner for RedisOwner {
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reservation = Reservation(self.seq + 1);
-        let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, CALL_IDS_MAX);
+        let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX);
         let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
         let call = self
             .chained(&SCRIPTS.reserve, &keys)

@@ -1,6 +1,7 @@
 //! Push: building the call of a batch, and repeating it within its time.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::owner::check_ids;
 use super::scripts::{Call, SCRIPTS};
@@ -16,6 +17,9 @@ use crate::topic::Descriptor;
 
 /// How many call timeouts a push may take altogether, with its repeats.
 const TIMEOUTS: u32 = 2;
+
+/// The pause before a push is repeated.
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
 
 /// What Redis said of a push.
 enum Answer {
@@ -80,6 +84,8 @@ impl Shared {
                 // Once one call may have been applied, no later failure makes it certain that it was not.
                 return Err(unknown.unwrap_or(error));
             }
+            // A connection that breaks at once would be made anew a thousand times a second.
+            Clock::System.sleep(REPEAT_AFTER).await;
         }
     }
 

@@ -66,6 +66,7 @@ scripts! {
     purge: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
+    wipe: "#!lua flags=allow-oom";
 }
 
 impl Script {

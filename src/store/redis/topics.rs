@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::Value;
 
+use super::keys::PairKeys;
 use super::reply::{Reply, maybe_text};
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms};
@@ -48,9 +49,11 @@ impl Shared {
             Some(lost) if !lost.deleted => lost,
             tombstone => self.born(wanted, tombstone.map_or(0, |tombstone| tombstone.generation)).await?,
         };
-        // Listed first: a name without a descriptor is harmless, a topic that no list shows is not.
-        self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(descriptor.topic.as_str())).await?;
+        // Listed first: a name without a descriptor is harmless, a topic that no list shows is not. And again afterwards:
+        // a deletion that ends now takes the name off the list.
+        self.list(&descriptor.topic).await?;
         let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
+        self.list(&descriptor.topic).await?;
         self.roll_all(&in_place, None).await?;
         Ok(in_place)
     }
@@ -83,7 +86,8 @@ impl Shared {
     }
 
     /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
-    /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it.
+    /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it. Who is
+    /// overtaken by another who finishes it, and makes the topic again, touches nothing of the new one.
     pub(super) async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let key = self.keys.topic(&descriptor.topic);
         // Who still means an older topic of this name deletes nothing of the new one.
@@ -99,26 +103,36 @@ impl Shared {
             }
             tombstone
         };
-        self.roll_all(&tombstone, Some(TOMBSTONE)).await?;
+        match self.roll_all(&tombstone, Some(TOMBSTONE)).await {
+            // Another one finished this deletion, and the topic was made again.
+            Err(error) if error.kind() == Kind::Stale => return Ok(()),
+            rolled => rolled?,
+        }
         self.delete_data(&tombstone).await?;
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
-        self.connection.call(redis::cmd("UNLINK").arg(&key)).await?;
+        if !self.put(&key, Some(&tombstone), "").await?.is_empty() {
+            self.list(&tombstone.topic).await?;
+        }
         Ok(())
     }
 
-    async fn delete_data(&self, descriptor: &Descriptor) -> Result<()> {
-        let mut pipeline = Pipeline::new();
-        let mut count = 0;
-        for partition in descriptor.partitions() {
-            let shared = self.keys.partition(&descriptor.topic, partition);
-            pipeline.cmd("UNLINK").arg(&[&shared.seen, &shared.cancelled]);
-            count += 1;
-            for group in &descriptor.groups {
-                pipeline.cmd("UNLINK").arg(&self.keys.group(&descriptor.topic, partition, group).all());
-                count += 1;
-            }
-        }
-        self.connection.pipeline(&pipeline, count).await.into_iter().try_for_each(|answer| answer.map(drop))
+    async fn delete_data(&self, tombstone: &Descriptor) -> Result<()> {
+        let wipe = |partition| {
+            let shared = self.keys.partition(&tombstone.topic, partition);
+            let pairs: Vec<_> =
+                tombstone.groups.iter().map(|group| self.keys.group(&tombstone.topic, partition, group)).collect();
+            let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled];
+            keys.extend(pairs.iter().flat_map(PairKeys::all));
+            Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
+        };
+        let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
+        let answers = self.connection.eval_all(&SCRIPTS.wipe, &calls).await;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    /// Puts a name on the list of topics.
+    async fn list(&self, topic: &TopicName) -> Result<()> {
+        self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 
     /// Shows the descriptor to every partition.
@@ -138,11 +152,16 @@ impl Shared {
 
     /// Puts a descriptor in the place of another, and returns what is in place afterwards.
     async fn replace(&self, key: &str, before: Option<&Descriptor>, after: &Descriptor) -> Result<Descriptor> {
+        read(&self.put(key, before, &write(after)?).await?)
+    }
+
+    /// The same with descriptors as Redis keeps them; an empty one is none.
+    async fn put(&self, key: &str, before: Option<&Descriptor>, after: &str) -> Result<String> {
         let expected = before.map_or(String::new(), |before| sixteen_digits(before.generation));
-        let call = Call::new(&SCRIPTS.describe, &[key]).arg(expected).arg(write(after)?);
+        let call = Call::new(&SCRIPTS.describe, &[key]).arg(expected).arg(after);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         reply.text()?;
-        read(&reply.text()?)
+        reply.text()
     }
 
     async fn descriptor(&self, key: &str) -> Result<Option<Descriptor>> {

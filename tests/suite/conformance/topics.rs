@@ -118,3 +118,24 @@ pub(super) async fn topics_are_listed_by_name(world: World) -> Result<()> {
     assert_eq!(world.store.topics().await?, sorted);
     Ok(())
 }
+
+pub(super) async fn a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic(world: World) -> Result<()> {
+    let old = world.topic("orders").await?;
+    let mut deletion = std::pin::pin!(old.store.delete(&old.descriptor));
+    // It gets as far as refusing pushes, and is held up there.
+    loop {
+        assert!(futures_util::poll!(deletion.as_mut()).is_pending());
+        world.settled().await;
+        if kind_of(old.push("a", 0).await) == Some(Kind::Stale) {
+            break;
+        }
+    }
+    let new = world.topic("orders").await?;
+    assert_ne!(new.descriptor.incarnation, old.descriptor.incarnation);
+    new.push("b", 0).await?;
+    deletion.await?;
+    assert!(new.peek("b").await?.is_some());
+    assert_eq!(world.store.topic(&new.descriptor.topic).await?.as_ref(), Some(&new.descriptor));
+    assert_eq!(world.store.topics().await?, std::slice::from_ref(&new.descriptor.topic));
+    Ok(())
+}

@@ -4,3 +4,4 @@ mod clients;
 mod refusals;
 mod served;
 mod session;
+mod stream;

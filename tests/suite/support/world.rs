@@ -44,7 +44,7 @@ enum Needs {
     Nothing,
     Dir(TempDir),
     /// Its data stays while it lives.
-    Server(#[expect(dead_code, reason = "it only has to live")] RedisServer),
+    Server(RedisServer),
 }
 
 impl World {
@@ -124,6 +124,32 @@ impl World {
             Acquired::Owned(owner) => Ok(owner),
             held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
         }
+    }
+
+    /// Lets time pass, in small steps, until it is done.
+    pub(crate) async fn as_time_passes<T>(&self, what: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                self.settled().await;
+                self.pass(10);
+            }
+        };
+        tokio::select! {
+            done = what => done,
+            () = time => unreachable!("time does not end"),
+        }
+    }
+
+    /// Says something to Redis behind the store's back, and answers what Redis said.
+    pub(crate) async fn meddle(&self, command: &[String]) -> Result<String> {
+        let Needs::Server(server) = &self.needs else { return Err(Error::bug("there is no Redis in this world")) };
+        let refused = |error: redis::RedisError| Error::unavailable(format!("{command:?}: {error}"));
+        let client = redis::Client::open(server.url()).map_err(refused)?;
+        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        let mut said = redis::Cmd::new();
+        said.arg(command);
+        let answer: redis::Value = said.query_async(&mut connection).await.map_err(refused)?;
+        redis::from_redis_value(answer).map_err(|error| Error::corrupt(format!("{command:?}: {error}")))
     }
 
     /// Moves the clock.

@@ -24,7 +24,8 @@ if charges then call('HDEL', KEYS[4], from, to) end
 local window = tonumber(ARGV[4])
 if window > 0 then
   for i = from, to do redis.call('ZADD', KEYS[7], now + window, ARGV[i]) end
-  local old = redis.call('ZRANGE', KEYS[7], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
+  -- More than were added, so that it shrinks.
+  local old = redis.call('ZRANGE', KEYS[7], '-inf', now, 'BYSCORE', 'LIMIT', 0, to - from + 17)
   if #old > 0 then redis.call('ZREM', KEYS[7], unpack(old)) end
 end
 

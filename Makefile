@@ -1,0 +1,29 @@
+# make test     everything that is tested; needs Rust, redis-server 7.0 or newer and curl
+# make demo     a shop's orders, end to end, with a verdict on every promise
+# make lint     format, clippy and documentation, warnings are errors
+# make ci       what continuous integration runs
+
+.PHONY: test tools demo lint bench-build ci
+
+test: tools
+	cargo test --locked
+
+# As root on Debian or Ubuntu what is missing is installed; elsewhere it is only named.
+tools:
+	@for tool in redis-server redis-cli curl; do command -v $$tool >/dev/null || missing="$$missing $${tool%-cli}"; done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y redis-server curl </dev/null; } || \
+	{ echo "make: the tests need$$missing (Redis 7.0 or newer) in PATH; install it and try again" >&2; exit 1; }
+
+demo:
+	cargo run --locked --release -- demo
+
+lint:
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+bench-build:
+	cargo bench --locked --no-run
+
+ci:
+	.ci/run

@@ -1,0 +1,229 @@
+//! The membership of this process in a group, carried out: the state machine of [`crate::group`] says what to do, this
+//! loop does it and tells what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::Dispatch;
+use super::tenure::{Acquisition, Tenure};
+use crate::clock::Instant;
+use crate::group::{Action, Event, Member, Timing};
+use crate::partition::Partition;
+use crate::store::{Channel, Loss, Wake};
+use crate::tasks::Tasks;
+
+/// The loop of one membership.
+pub struct Membership {
+    dispatch: Arc<Dispatch>,
+    member: Member,
+    timing: Timing,
+    tasks: Tasks,
+    /// Tells a tenure to give its pair up.
+    releases: BTreeMap<Partition, CancellationToken>,
+    tell: mpsc::UnboundedSender<Event>,
+    told: mpsc::UnboundedReceiver<Event>,
+    /// A member joined or left.
+    changed: Arc<Notify>,
+    /// Partitions in which something was announced.
+    freed: FuturesUnordered<BoxFuture<'static, (Partition, Arc<Notify>)>>,
+    _wakes: Vec<Wake>,
+    members: usize,
+}
+
+impl Membership {
+    /// Joins with the first step of [`Membership::run`]. Its tenures run in `tasks`.
+    pub fn new(dispatch: Arc<Dispatch>, timing: Timing, tasks: Tasks) -> Membership {
+        let descriptor = dispatch.descriptor();
+        let (topic, group) = (descriptor.topic.clone(), dispatch.group.clone());
+        let wakes = dispatch.store.wakes();
+        let changed = Arc::new(Notify::new());
+        let mut subscriptions = vec![wakes.subscribe(Channel::Members(topic.clone(), group.clone()), changed.clone())];
+        let freed = FuturesUnordered::new();
+        for partition in descriptor.partitions() {
+            let notify = Arc::new(Notify::new());
+            subscriptions.push(wakes.subscribe(Channel::Partition(topic.clone(), partition), notify.clone()));
+            freed.push(announcement(partition, notify));
+        }
+        let id = dispatch.keeper.member().clone();
+        let member = Member::new(topic, group, descriptor.settings.partitions.get(), id, timing);
+        let (tell, told) = mpsc::unbounded_channel();
+        let releases = BTreeMap::new();
+        Membership {
+            dispatch,
+            member,
+            timing,
+            tasks,
+            releases,
+            tell,
+            told,
+            changed,
+            freed,
+            _wakes: subscriptions,
+            members: 0,
+        }
+    }
+
+    /// Is a member until `stop` fires, the topic is gone, or no consumer has asked for long; then leaves.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut losses = self.dispatch.store.losses();
+        let first = self.hold(*losses.borrow_and_update());
+        let mut leaving = false;
+        let mut event = first;
+        while self.step(event) {
+            let clock = self.dispatch.store.clock().local();
+            let idle_at = if leaving { Instant::FAR } else { self.dispatch.idle_at() };
+            event = tokio::select! {
+                Some(event) = self.told.recv() => event,
+                () = self.changed.notified() => Event::MembersChanged,
+                Some((partition, notify)) = self.freed.next() => {
+                    self.freed.push(announcement(partition, notify));
+                    Event::Freed(partition)
+                }
+                Ok(()) = losses.changed() => {
+                    let loss = *losses.borrow_and_update();
+                    self.hold(loss)
+                }
+                () = clock.sleep_until(self.member.next_wake()) => Event::Tick,
+                () = clock.sleep_until(idle_at) => match self.dispatch.is_idle(clock.instant()) {
+                    true => Event::Leave,
+                    false => Event::Tick,
+                },
+                () = stop.cancelled(), if !leaving => Event::Leave,
+                () = self.dispatch.closed.cancelled(), if !leaving => Event::Leave,
+            };
+            if event == Event::Leave {
+                // Who asks from now on begins anew.
+                leaving = true;
+                self.dispatch.close();
+            }
+        }
+        self.dispatch.counts.waiting.set(0);
+    }
+
+    /// Feeds the state machine and does what it says. False once the member is gone.
+    fn step(&mut self, event: Event) -> bool {
+        let now = self.dispatch.store.clock().local().instant();
+        let actions = self.member.step(now, event);
+        self.note();
+        let mut lives = true;
+        for action in actions {
+            match action {
+                Action::Beat => self.beat(),
+                Action::Depart => self.depart(),
+                Action::Acquire(partition) => self.acquire(partition),
+                Action::Release(partition) => {
+                    if let Some(release) = self.releases.remove(&partition) {
+                        release.cancel();
+                    }
+                }
+                Action::Gone => lives = false,
+            }
+        }
+        lives
+    }
+
+    fn note(&mut self) {
+        let standing = self.member.standing();
+        self.dispatch.counts.waiting.set(i64::from(standing.is_waiting));
+        if standing.members != self.members {
+            self.members = standing.members;
+            self.dispatch.metrics.rebalances.inc();
+            let (members, quota) = (standing.members, standing.quota);
+            let topic = &self.dispatch.descriptor().topic;
+            tracing::info!(%topic, group = %self.dispatch.group, members, quota, "members changed");
+        }
+    }
+
+    /// Who is not valid at a data loss forgets its epoch by itself; who is may take its own pairs again at once.
+    fn hold(&self, loss: Loss) -> Event {
+        let now = self.dispatch.store.clock().local().instant();
+        let until = loss.hold_until(self.dispatch.keeper.ttl());
+        if until <= now {
+            return Event::Tick;
+        }
+        let valid = self.dispatch.pairs().into_iter().filter(|(_, owned)| owned.lease.is_valid(now));
+        Event::Hold { until, valid: valid.map(|(partition, _)| partition).collect::<BTreeSet<_>>() }
+    }
+
+    fn beat(&self) {
+        let (dispatch, tell, absent_after) = (self.dispatch.clone(), self.tell.clone(), self.timing.absent_after());
+        self.tasks.start(async move {
+            let topic = dispatch.descriptor().topic.clone();
+            let member = dispatch.keeper.member();
+            let event = match dispatch.store.beat(&topic, &dispatch.group, member, absent_after).await {
+                Ok(members) => Event::Beaten(members.into()),
+                Err(error) => {
+                    tracing::debug!(%topic, group = %dispatch.group, %error, "no heartbeat");
+                    Event::BeatFailed
+                }
+            };
+            // Nobody listens any more once the member is gone.
+            let _ = tell.send(event);
+        });
+    }
+
+    fn depart(&self) {
+        let (dispatch, tell) = (self.dispatch.clone(), self.tell.clone());
+        self.tasks.start(async move {
+            let topic = dispatch.descriptor().topic.clone();
+            let left = dispatch.store.leave(&topic, &dispatch.group, dispatch.keeper.member()).await;
+            let _ = tell.send(if left.is_ok() { Event::Departed } else { Event::BeatFailed });
+        });
+    }
+
+    fn acquire(&mut self, partition: Partition) {
+        let release = CancellationToken::new();
+        self.releases.insert(partition, release.clone());
+        let (dispatch, tell) = (self.dispatch.clone(), self.tell.clone());
+        self.tasks.start(async move {
+            let event = tenure(&dispatch, partition, release, &tell).await;
+            let _ = tell.send(event);
+        });
+    }
+}
+
+/// One tenure, from the acquisition to its end.
+async fn tenure(
+    dispatch: &Arc<Dispatch>,
+    partition: Partition,
+    release: CancellationToken,
+    tell: &mpsc::UnboundedSender<Event>,
+) -> Event {
+    // An acquisition that is given up may leave a lease behind that nobody uses; it lapses.
+    let Some(acquisition) = release.run_until_cancelled(Tenure::acquire(dispatch, partition)).await else {
+        return Event::AcquireFailed(partition);
+    };
+    match acquisition {
+        Ok(Acquisition::Owned(tenure)) => {
+            let _ = tell.send(Event::Acquired(partition));
+            match tenure.serve(release).await {
+                Ok(()) => Event::Released(partition),
+                Err(_) => Event::Lost(partition),
+            }
+        }
+        Ok(Acquisition::Held(expires_in)) => Event::Held { partition, expires_in },
+        Ok(Acquisition::Gone) => {
+            dispatch.close();
+            Event::AcquireFailed(partition)
+        }
+        Err(error) => {
+            let topic = &dispatch.descriptor().topic;
+            tracing::warn!(%topic, %partition, group = %dispatch.group, %error, "acquisition failed");
+            Event::AcquireFailed(partition)
+        }
+    }
+}
+
+/// Resolves when something is announced in a partition.
+fn announcement(partition: Partition, notify: Arc<Notify>) -> BoxFuture<'static, (Partition, Arc<Notify>)> {
+    Box::pin(async move {
+        notify.notified().await;
+        (partition, notify)
+    })
+}

@@ -1,0 +1,154 @@
+//! One tenure of a pair: acquire it, recover what its last owner left, serve it, and give it up or lose it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::serving::Serving;
+use super::{Dispatch, Owned, Policy, Table};
+use crate::error::{Error, Kind, Result};
+use crate::partition::Partition;
+use crate::store::{Acquired, Channel, Claim, Owner};
+use crate::topic::Pair;
+
+/// How an acquisition ended.
+pub(super) enum Acquisition {
+    /// The pair is ours, and recovered.
+    Owned(Tenure),
+    /// Someone else has it, for so long if it is not renewed.
+    Held(Duration),
+    /// The topic or the group is gone.
+    Gone,
+}
+
+/// A pair that is owned and ready to be served.
+pub(super) struct Tenure {
+    dispatch: Arc<Dispatch>,
+    partition: Partition,
+    serving: Serving,
+    woken: Arc<Notify>,
+}
+
+impl Tenure {
+    /// One try to acquire the pair.
+    pub(super) async fn acquire(dispatch: &Arc<Dispatch>, partition: Partition) -> Result<Acquisition> {
+        let pair = dispatch.descriptor().pair(partition, &dispatch.group);
+        let keeper = &dispatch.keeper;
+        let losses = dispatch.store.losses().borrow().count;
+        let sent = dispatch.store.clock().local().instant();
+        let generation = dispatch.descriptor().generation;
+        match dispatch.store.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
+            Ok(Acquired::Held { expires_in, .. }) => Ok(Acquisition::Held(expires_in)),
+            Ok(Acquired::Owned(owner)) => {
+                // What was acquired while the store may have lost something hands nothing out: another may own it too.
+                if dispatch.store.losses().borrow().count != losses {
+                    return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
+                }
+                let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
+                let lease = keeper.keep(claim, sent);
+                let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
+                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy());
+                let (owned, woken) = (Arc::new(Owned::new(lease, table)), Arc::new(Notify::new()));
+                let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
+                Ok(Acquisition::Owned(Tenure { dispatch: dispatch.clone(), partition, serving, woken }))
+            }
+            Err(error) if error.kind() == Kind::Stale => match dispatch.reload().await? {
+                true => Err(Error::unavailable(format!("the topic of {pair} has changed"))),
+                false => Ok(Acquisition::Gone),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Serves until `release` fires, then drains and gives the lease up.
+    ///
+    /// # Errors
+    /// `Stale` when the pair was lost, with whether its lease was valid to the end.
+    pub(super) async fn serve(self, release: CancellationToken) -> Result<()> {
+        let Tenure { dispatch, partition, serving, woken } = self;
+        let owned = serving.owned();
+        let claim = owned.lease.claim();
+        let _wake = dispatch.store.wakes().subscribe(Channel::of(&claim.pair), woken);
+        dispatch.enter(partition, owned.clone());
+        tracing::debug!(pair = %claim.pair, epoch = %claim.epoch, "owned");
+        let end = serving.run(&release).await;
+        dispatch.leave(partition, &owned);
+        dispatch.keeper.forget(&owned.lease);
+        if let Err(error) = &end {
+            dispatch.metrics.leases_lost.inc();
+            tracing::warn!(pair = %claim.pair, epoch = %claim.epoch, %error, "lost");
+        }
+        end
+    }
+}
+
+/// Schedules again what older epochs hold, before anything is reserved.
+async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
+    let mut recovered = 0;
+    let orphans = loop {
+        let page = owner.recover().await?;
+        recovered += page.messages;
+        if !page.more {
+            break page.orphans;
+        }
+    };
+    if orphans > 0 {
+        repair(dispatch, pair, &mut owner, orphans).await?;
+    }
+    if recovered > 0 {
+        dispatch.metrics.takeovers.inc();
+        tracing::info!(%pair, epoch = %owner.epoch(), recovered, "took over");
+    }
+    Ok(owner)
+}
+
+/// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data, or
+/// someone who changed its keys, may.
+async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, orphans: u64) -> Result<()> {
+    tracing::error!(%pair, orphans, "bodies without a place, or ids without a body; repairing");
+    let mut from = None;
+    loop {
+        let page = owner.repair(from).await?;
+        dispatch.metrics.repairs.inc_by(page.messages as u64);
+        from = page.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+impl Dispatch {
+    /// What the topic says about failures.
+    pub(super) fn policy(&self) -> Policy {
+        let descriptor = self.descriptor();
+        Policy {
+            backoff: descriptor.settings.backoff.clone(),
+            max_attempts: descriptor.settings.max_attempts,
+            dedup_window: descriptor.settings.dedup_window,
+        }
+    }
+
+    /// Loads the descriptor again. False when the topic or the group is gone.
+    pub(super) async fn reload(&self) -> Result<bool> {
+        let topic = self.descriptor().topic.clone();
+        let Some(descriptor) = self.store.topic(&topic).await? else { return Ok(false) };
+        if descriptor.incarnation != self.descriptor().incarnation || !descriptor.groups.contains(&self.group) {
+            return Ok(false);
+        }
+        self.set_descriptor(Arc::new(descriptor));
+        Ok(true)
+    }
+
+    fn enter(&self, partition: Partition, owned: Arc<Owned>) {
+        self.pairs_mut().insert(partition, owned);
+        self.counts.leases_owned.inc();
+    }
+
+    fn leave(&self, partition: Partition, owned: &Arc<Owned>) {
+        self.pairs_mut().remove(&partition);
+        self.counts.leases_owned.dec();
+        owned.progress.send_modify(|progress| progress.over = true);
+    }
+}

@@ -1,0 +1,144 @@
+//! The heartbeat of a member: when to send it, how old what it said is, and the farewell.
+
+use super::timing::Timing;
+use crate::clock::Instant;
+
+/// Farewells that may fail. The heartbeat lapses by itself, and who leaves does not stay for that.
+const FAREWELLS_MAX: u32 = 3;
+
+/// One call about the membership is in flight at a time.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    timing: Timing,
+    /// The call in flight, and when it was sent.
+    call: Option<(Call, Instant)>,
+    last_sent: Option<Instant>,
+    next: Instant,
+    /// Something was announced after the call in flight was sent.
+    again: bool,
+    /// When the heartbeat was sent that brought the newest list.
+    seen: Option<Instant>,
+    /// Nothing is acquired before: the lists had become stale.
+    settled: Instant,
+    farewells: Farewells,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Beat,
+    Farewell,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Farewells {
+    Failed(u32),
+    Over,
+}
+
+impl Pulse {
+    /// The first heartbeat is due at once.
+    pub(super) fn new(timing: Timing) -> Pulse {
+        Pulse {
+            timing,
+            call: None,
+            last_sent: None,
+            next: Instant::START,
+            again: false,
+            seen: None,
+            settled: Instant::START,
+            farewells: Farewells::Failed(0),
+        }
+    }
+
+    /// Whether to send a heartbeat now; if so it counts as sent.
+    pub(super) fn beats(&mut self, now: Instant) -> bool {
+        self.sends(Call::Beat, now)
+    }
+
+    /// Whether to send the farewell now; if so it counts as sent.
+    pub(super) fn says_farewell(&mut self, now: Instant) -> bool {
+        self.farewells != Farewells::Over && self.sends(Call::Farewell, now)
+    }
+
+    fn sends(&mut self, call: Call, now: Instant) -> bool {
+        let sends = self.call.is_none() && now >= self.next;
+        if sends {
+            (self.call, self.last_sent, self.again) = (Some((call, now)), Some(now), false);
+        }
+        sends
+    }
+
+    /// The members changed: a heartbeat brings the new list soon.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.again = true;
+        self.next = self.next.min(self.soon(now));
+    }
+
+    /// The next call is due at once.
+    pub(super) fn turn(&mut self, now: Instant) {
+        self.next = now;
+    }
+
+    fn soon(&self, now: Instant) -> Instant {
+        self.last_sent.map_or(now, |sent| sent.plus(self.timing.beat_pause()).max(now))
+    }
+
+    /// A heartbeat brought a list of which we are part.
+    pub(super) fn answered(&mut self, now: Instant) {
+        let Some((_, sent)) = self.call.take() else { return };
+        if self.seen.is_some_and(|seen| sent.since(seen) > self.timing.stale_after()) {
+            self.settled = now.plus(self.timing.settle());
+        }
+        self.seen = Some(sent);
+        self.next = if self.again { self.soon(now) } else { sent.plus(self.timing.heartbeat()) };
+    }
+
+    /// The call failed, or its answer cannot be used.
+    pub(super) fn failed(&mut self, now: Instant) {
+        let Some((call, _)) = self.call.take() else { return };
+        self.next = now.plus(self.timing.beat_retry());
+        if call == Call::Farewell {
+            self.farewells = match self.farewells {
+                Farewells::Failed(times) if times + 1 < FAREWELLS_MAX => Farewells::Failed(times + 1),
+                _ => Farewells::Over,
+            };
+        }
+    }
+
+    /// The store has forgotten the heartbeat.
+    pub(super) fn departed(&mut self) {
+        self.call = None;
+        self.farewells = Farewells::Over;
+    }
+
+    /// Whether nothing remains to be said.
+    pub(super) fn is_over(&self) -> bool {
+        self.call.is_none() && self.farewells == Farewells::Over
+    }
+
+    /// The member stays after all.
+    pub(super) fn revive(&mut self, now: Instant) {
+        self.farewells = Farewells::Failed(0);
+        self.next = now;
+    }
+
+    /// Whether the list is new enough, and has been for long enough, to acquire by it.
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
+        now >= self.settled && self.is_fresh(now)
+    }
+
+    /// Whether the list is new enough to go by. If not, only a heartbeat helps.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|seen| now.since(seen) <= self.timing.stale_after())
+    }
+
+    /// From when on [`Pulse::is_settled`], if the lists go on being answered.
+    pub(super) fn settled_at(&self) -> Instant {
+        self.settled
+    }
+
+    /// When to send the next call; never while one is in flight.
+    pub(super) fn wake(&self) -> Instant {
+        if self.call.is_some() { Instant::FAR } else { self.next }
+    }
+}

@@ -1,0 +1,274 @@
+//! Conversations with one member: what it is told, and what it asks for.
+
+use std::time::Duration;
+
+use super::*;
+use crate::error::Result;
+
+const TTL: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// A member `m` of a topic of four partitions, at some time.
+struct Story {
+    member: Member,
+    now: Instant,
+    /// Its order of preference.
+    order: Vec<Partition>,
+}
+
+impl Story {
+    fn new(partitions: u16) -> Result<Story> {
+        let (topic, group, id) = (TopicName::new("orders")?, GroupName::standard(), MemberId::from_store("m"));
+        let order = Seat::new(&topic, &group, &id).order(partitions);
+        let member = Member::new(topic, group, partitions, id, Timing::new(TTL, HEARTBEAT));
+        let mut story = Story { member, now: Instant::START.plus(TTL), order };
+        assert_eq!(story.tell(Event::Tick), [Action::Beat]);
+        Ok(story)
+    }
+
+    /// A member that owns all four partitions alone.
+    fn owner() -> Result<Story> {
+        let mut story = Story::new(4)?;
+        assert_eq!(story.tell(list(&["m"])).len(), 4);
+        for partition in story.order.clone() {
+            assert_eq!(story.tell(Event::Acquired(partition)), []);
+        }
+        Ok(story)
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        let actions = self.member.step(self.now, event);
+        assert!(self.member.next_wake() > self.now, "it would spin");
+        actions
+    }
+
+    /// Lets time pass until it wakes by itself; returns how long that was and what it did.
+    fn wait(&mut self) -> (u128, Vec<Action>) {
+        let since = std::mem::replace(&mut self.now, self.member.next_wake());
+        (self.now.since(since).as_millis(), self.tell(Event::Tick))
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now.plus(Duration::from_millis(ms));
+    }
+
+    /// Beats once, answered by these members.
+    fn beat(&mut self, members: &[&str]) -> Vec<Action> {
+        assert_eq!(self.wait().1, [Action::Beat]);
+        self.tell(list(members))
+    }
+
+    fn owned(&self) -> usize {
+        self.member.standing().owned
+    }
+}
+
+fn list(members: &[&str]) -> Event {
+    Event::Beaten(members.iter().copied().map(MemberId::from_store).collect())
+}
+
+fn held(partition: Partition, ms: u64) -> Event {
+    Event::Held { partition, expires_in: Duration::from_millis(ms) }
+}
+
+#[test]
+fn alone_it_takes_everything_in_its_order() -> Result<()> {
+    let mut story = Story::new(4)?;
+    let expected: Vec<_> = story.order.iter().copied().map(Action::Acquire).collect();
+    assert_eq!(story.tell(list(&["m"])), expected);
+    Ok(())
+}
+
+#[test]
+fn no_more_acquisitions_are_in_flight_than_the_limit() -> Result<()> {
+    let mut story = Story::new(100)?;
+    assert_eq!(story.tell(list(&["m"])).len(), crate::limits::ACQUIRES_MAX);
+    assert_eq!(story.tell(Event::Acquired(story.order[0])), [Action::Acquire(story.order[32])]);
+    Ok(())
+}
+
+#[test]
+fn a_held_partition_is_tried_again_when_its_lease_ends_or_is_announced_as_free() -> Result<()> {
+    let mut story = Story::new(1)?;
+    let only = Partition(0);
+    assert_eq!(story.tell(list(&["m"])), [Action::Acquire(only)]);
+    assert_eq!(story.tell(held(only, 300)), []);
+    assert_eq!(story.wait(), (300, vec![Action::Acquire(only)]));
+    assert_eq!(story.tell(held(only, 9_000)), []);
+    assert_eq!(story.tell(Event::Freed(only)), [Action::Acquire(only)]);
+    assert_eq!(story.tell(held(only, 9_000)), []);
+    assert_eq!(story.beat(&["m"]), [Action::Acquire(only)], "its release may have gone unheard");
+    assert_eq!(story.tell(held(only, 9_000)), [], "once in a heartbeat");
+    Ok(())
+}
+
+#[test]
+fn a_new_member_gets_the_last_acquired_half_and_no_more() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.pass(100);
+    assert_eq!(story.tell(Event::MembersChanged), [Action::Beat]);
+    assert_eq!(story.tell(list(&["m", "n"])), [Action::Release(story.order[3]), Action::Release(story.order[2])]);
+    assert_eq!(story.tell(Event::Released(story.order[3])), []);
+    assert_eq!(story.tell(Event::Freed(story.order[3])), [], "its own release: nothing is missing");
+    assert_eq!(story.tell(Event::Released(story.order[2])), []);
+    assert_eq!(story.owned(), 2);
+    Ok(())
+}
+
+#[test]
+fn announcements_are_answered_by_few_heartbeats() -> Result<()> {
+    let mut story = Story::owner()?;
+    assert_eq!(story.tell(Event::MembersChanged), []);
+    assert_eq!(story.wait(), (50, vec![Action::Beat]));
+    assert_eq!(story.tell(Event::MembersChanged), [], "one is in flight");
+    assert_eq!(story.tell(list(&["m"])), []);
+    assert_eq!(story.wait(), (50, vec![Action::Beat]), "its list may have been too old");
+    assert_eq!(story.tell(list(&["m"])), []);
+    assert_eq!(story.wait(), (1_000, vec![Action::Beat]));
+    Ok(())
+}
+
+#[test]
+fn a_list_without_itself_changes_nothing() -> Result<()> {
+    let mut story = Story::owner()?;
+    assert_eq!(story.beat(&["n", "o"]), []);
+    assert_eq!(story.owned(), 4);
+    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    Ok(())
+}
+
+#[test]
+fn after_a_while_without_answers_it_lets_owners_come_first() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.pass(900);
+    assert_eq!(story.wait(), (100, vec![Action::Beat]));
+    story.pass(20_000);
+    assert_eq!(story.tell(Event::Lost(story.order[0])), []);
+    assert_eq!(story.tell(Event::BeatFailed), []);
+    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    assert_eq!(story.tell(list(&["m"])), []);
+    let mut waited = 0;
+    loop {
+        let (ms, actions) = story.wait();
+        waited += ms;
+        match actions.contains(&Action::Beat) {
+            true => assert_eq!(story.tell(list(&["m"])), []),
+            false => break assert_eq!(actions, [Action::Acquire(story.order[0])]),
+        }
+    }
+    assert_eq!(waited, 4_333);
+    Ok(())
+}
+
+#[test]
+fn failures_pause_longer_each_time() -> Result<()> {
+    let mut story = Story::new(1)?;
+    story.tell(list(&["m"]));
+    let mut pauses = Vec::new();
+    while pauses.len() < 5 {
+        assert_eq!(story.tell(Event::AcquireFailed(Partition(0))), []);
+        let (ms, actions) = story.wait();
+        assert_eq!(actions, [Action::Acquire(Partition(0))]);
+        pauses.push(ms);
+    }
+    assert_eq!(pauses, [20, 40, 80, 160, 320]);
+    assert_eq!(story.tell(Event::Acquired(Partition(0))), []);
+    assert_eq!(story.tell(Event::Lost(Partition(0))), []);
+    assert_eq!(story.tell(Event::Freed(Partition(0))), [], "lost as soon as acquired: that is a failure too");
+    Ok(())
+}
+
+#[test]
+fn who_leaves_says_so_first_and_is_gone_when_everything_is_released() -> Result<()> {
+    let mut story = Story::owner()?;
+    let actions = story.tell(Event::Leave);
+    assert_eq!((actions.len(), actions[0]), (5, Action::Depart));
+    for partition in story.order.clone() {
+        assert_eq!(story.tell(Event::Released(partition)), []);
+    }
+    assert_eq!(story.tell(Event::Departed), [Action::Gone]);
+    assert_eq!((story.tell(Event::Tick), story.member.next_wake()), (vec![], Instant::FAR));
+    Ok(())
+}
+
+#[test]
+fn who_leaves_while_the_store_is_away_gives_up_saying_so() -> Result<()> {
+    let mut story = Story::new(1)?;
+    assert_eq!(story.tell(Event::Leave), [], "a heartbeat is in flight: the farewell must not overtake it");
+    for _ in 0..3 {
+        assert_eq!(story.tell(Event::BeatFailed), []);
+        assert_eq!(story.wait(), (250, vec![Action::Depart]));
+    }
+    assert_eq!(story.tell(Event::BeatFailed), [Action::Gone]);
+    Ok(())
+}
+
+#[test]
+fn a_consumer_that_comes_back_keeps_the_member() -> Result<()> {
+    let mut story = Story::owner()?;
+    assert_eq!(story.tell(Event::Leave).len(), 5);
+    assert_eq!(story.tell(Event::Stay), []);
+    assert_eq!(story.tell(Event::Departed), [Action::Beat]);
+    let first = story.order[0];
+    assert_eq!(story.tell(Event::Released(first)), [Action::Acquire(first)]);
+    Ok(())
+}
+
+#[test]
+fn after_a_data_loss_only_what_it_validly_owned_is_acquired() -> Result<()> {
+    let mut story = Story::new(2)?;
+    assert_eq!(story.tell(list(&["m"])).len(), 2);
+    let [own, late] = [story.order[0], story.order[1]];
+    story.tell(Event::Acquired(own));
+    let until = story.now.plus(TTL);
+    assert_eq!(story.tell(Event::Hold { until, valid: BTreeSet::from([own]) }), []);
+    assert_eq!(story.tell(Event::Acquired(late)), [Action::Release(late)], "it overlapped the loss");
+    assert_eq!(story.tell(Event::Released(late)), []);
+    assert_eq!(story.tell(Event::Lost(own)), []);
+    assert_eq!(story.wait(), (20, vec![Action::Acquire(own)]));
+    assert_eq!(story.tell(Event::Acquired(own)), []);
+    while story.now < until {
+        let actions = story.wait().1;
+        assert!(actions.contains(&Action::Acquire(late)) == (story.now >= until), "{actions:?}");
+        if actions.contains(&Action::Beat) {
+            story.tell(list(&["m"]));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_nobody_takes_is_kept_beyond_the_share_and_offered_again() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.beat(&["m", "z"]);
+    let (mut found, mut offered) = (Vec::new(), 0);
+    story.tell(Event::Released(story.order[3]));
+    story.tell(Event::Released(story.order[2]));
+    let since = story.now;
+    while offered < 2 {
+        for action in story.wait().1 {
+            match action {
+                Action::Beat => assert_eq!(story.tell(list(&["m", "z"])), []),
+                Action::Acquire(partition) => {
+                    found.push((partition, story.now.since(since)));
+                    story.tell(Event::Acquired(partition));
+                }
+                Action::Release(_) => offered += 1,
+                other => assert_eq!(other, Action::Beat),
+            }
+        }
+        assert!(story.owned() <= 4);
+    }
+    assert!(found.iter().all(|(_, after)| *after >= TTL * 2 && *after <= TTL * 6), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(story.now.since(since) >= TTL * 6);
+    Ok(())
+}
+
+#[test]
+fn more_members_than_partitions_wait() -> Result<()> {
+    let mut story = Story::new(1)?;
+    story.tell(list(&["m", "a", "b", "c", "d", "e", "f"]));
+    assert_eq!((story.member.standing().quota, story.member.standing().is_waiting), (0, true));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Deliveries as a stream: one JSON object a line, for as long as the client stays.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::header;
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+use futures_util::stream::unfold;
+use utoipa::IntoParams;
+
+use super::App;
+use super::consume::Delivery;
+use super::params::{GroupPath, Params};
+use super::problem::Problem;
+use crate::broker::StreamRequest;
+use crate::dispatch::Session;
+use crate::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
+
+/// Deliveries that a stream has in flight unless it asks for another number.
+const IN_FLIGHT: u32 = 100;
+
+/// The parameters of a stream.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StreamParams {
+    /// 1 to 1,000 deliveries of this stream that are not settled. Default 100.
+    #[param(minimum = 1, maximum = 1000)]
+    max_in_flight: Option<u32>,
+    /// 100 ms to 12 h. Default: the topic's.
+    #[param(value_type = Option<String>, example = "30s")]
+    visibility_timeout: Option<Duration>,
+}
+
+impl<S: Sync> FromRequestParts<S> for StreamParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<StreamParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["max_in_flight", "visibility_timeout"])?;
+        let most = u32::try_from(STREAM_IN_FLIGHT_MAX).unwrap_or(u32::MAX);
+        Ok(StreamParams {
+            max_in_flight: params.number("max_in_flight", 1..=most)?,
+            visibility_timeout: params.span("visibility_timeout")?,
+        })
+    }
+}
+
+/// Take messages as they become due, one a line, until either side ends the stream.
+///
+/// They are settled by other requests. An empty line says that the stream is alive.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/stream", tag = "consuming",
+    params(("topic" = String, Path), ("group" = String, Path), StreamParams),
+    responses(
+        (status = 200, description = "A delivery a line", body = Delivery, content_type = "application/x-ndjson"),
+        Problem,
+    )
+)]
+pub(crate) async fn stream(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: StreamParams,
+) -> Result<impl IntoResponse, Problem> {
+    let max_in_flight = usize::try_from(params.max_in_flight.unwrap_or(IN_FLIGHT)).unwrap_or(STREAM_IN_FLIGHT_MAX);
+    let request = StreamRequest { max_in_flight, visibility_timeout: params.visibility_timeout };
+    let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
+    let lines = Body::from_stream(unfold(session, next_line));
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines))
+}
+
+/// The next line. Between taking a delivery and giving its line away nothing waits, so what is taken is written; a slow
+/// client is not asked for, and nothing is taken for it.
+async fn next_line(session: Session) -> Option<(Result<Bytes, Infallible>, Session)> {
+    match session.next(STREAM_SILENCE_MAX).await {
+        Some(delivery) => {
+            let mut line = serde_json::to_vec(&Delivery::from(delivery)).ok()?;
+            line.push(b'\n');
+            Some((Ok(line.into()), session))
+        }
+        None if session.is_over() => {
+            session.end();
+            None
+        }
+        None => Some((Ok(Bytes::from_static(b"\n")), session)),
+    }
+}

@@ -1,0 +1,256 @@
+//! The README is true: its sessions, and those of docs/operations.md, run as printed; its tables name every key with its
+//! default and the real limits.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use dwell::clock::Clock;
+use dwell::config::{KEYS, Sources, show};
+use dwell::error::{Error, Result};
+use dwell::time::{Timestamp, parse_timestamp};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{RedisServer, failed, scratch};
+
+const README: &str = include_str!("../../README.md");
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const PROTOCOL: &str = include_str!("../../docs/protocol.md");
+
+/// What the README takes the broker's address to be.
+const ADDRESS: &str = "http://127.0.0.1:7373";
+
+/// What begins a line that is printed, in a session.
+const PRINTED: &str = "# => ";
+
+/// `dwell serve` in a process of its own, on a free port.
+struct Broker {
+    child: Child,
+    url: String,
+    _dir: TempDir,
+}
+
+impl Broker {
+    fn serve(flags: &[&str]) -> Result<Broker> {
+        let dir = scratch()?;
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(flags).env_clear();
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(failed("dwell serve"))?;
+        let banner = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
+        let mut broker = Broker { child, url: String::new(), _dir: dir };
+        for line in BufReader::new(banner).lines() {
+            if let Some(url) = line.map_err(failed("the banner"))?.trim().strip_prefix("address ") {
+                broker.url = url.trim().to_owned();
+                return Ok(broker);
+            }
+        }
+        Err(Error::unavailable("dwell serve ended without a banner"))
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line that a session printed, and when.
+struct Printed {
+    line: String,
+    at: Timestamp,
+}
+
+/// The session that is marked with this name.
+fn session(name: &str) -> Result<&'static str> {
+    let begin = format!("<!-- session: {name} -->\n```sh\n");
+    let behind = [README, OPERATIONS].into_iter().find_map(|page| page.split_once(&begin));
+    let block = behind.and_then(|(_, rest)| rest.split_once("\n```"));
+    block.map(|(block, _)| block).ok_or_else(|| Error::bug(format!("no page has a session {name}")))
+}
+
+/// What a session says it prints: lines that follow each other are one.
+fn promised(session: &str) -> Vec<String> {
+    let mut promised: Vec<String> = Vec::new();
+    let mut follows = false;
+    for line in session.lines() {
+        let text = line.strip_prefix(PRINTED);
+        match (text, promised.last_mut().filter(|_| follows)) {
+            (Some(text), Some(before)) => before.push_str(text.trim()),
+            (Some(text), None) => promised.push(text.to_owned()),
+            (None, _) => {}
+        }
+        follows = text.is_some();
+    }
+    promised
+}
+
+/// Types a session into a shell that stops at the first command that fails.
+fn play(session: &str) -> Result<Vec<Printed>> {
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c", session]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().map_err(failed("bash"))?;
+    let mut printed = Vec::new();
+    if let Some(out) = shell.stdout.take() {
+        for line in BufReader::new(out).lines() {
+            printed.push(Printed { line: line.map_err(failed("the session"))?, at: Clock::System.now() });
+        }
+    }
+    match shell.wait().map_err(failed("bash"))?.success() {
+        true => Ok(printed),
+        false => Err(Error::bug("a command of the session failed; it needs bash, curl and redis-cli in PATH")),
+    }
+}
+
+/// A line without what differs from run to run: times, receipts, lateness. What is not JSON stays as it is.
+fn lasting(line: &str) -> Value {
+    let mut value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
+    mask(&mut value);
+    value
+}
+
+fn mask(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let differs = matches!(name.as_str(), "receipt" | "due_at" | "pushed_at" | "deadline" | "lateness_ms");
+                // The type stays: a number is no text.
+                match value {
+                    Value::String(text) if differs => *text = "…".to_owned(),
+                    Value::Number(number) if differs => *number = 0.into(),
+                    value => mask(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The session printed what the README says, in that order.
+fn check(session: &str, printed: &[Printed]) {
+    let printed: Vec<_> = printed.iter().map(|printed| lasting(&printed.line)).collect();
+    let promised: Vec<_> = promised(session).iter().map(|line| lasting(line)).collect();
+    assert_eq!(printed, promised);
+}
+
+#[test]
+fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
+    let broker = Broker::serve(&[])?;
+    let session = session("embedded")?;
+    assert!(session.contains(ADDRESS));
+    let printed = play(&session.replace(ADDRESS, &broker.url))?;
+    check(session, &printed);
+    // The push is answered at once, the delivery when it is due: not before, and not only when the wait is over.
+    let pushed: Value = serde_json::from_str(&printed[0].line).unwrap_or_default();
+    let due_at = parse_timestamp(pushed["due_at"].as_str().unwrap_or_default()).map_err(Error::bug)?;
+    assert!(printed[0].at < due_at, "the push took until {}", printed[0].at);
+    assert!(printed[1].at >= due_at, "delivered at {}, due at {due_at}", printed[1].at);
+    assert!(printed[1].at.since(due_at).as_secs() < 3, "delivered at {}, due at {due_at}", printed[1].at);
+    Ok(())
+}
+
+#[tokio::test]
+async fn both_sessions_work_as_printed_on_redis() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let url = redis.url();
+    let broker = Broker::serve(&["--redis", &url])?;
+    let socket = url.trim_start_matches("redis+unix://").to_owned();
+    for name in ["embedded", "redis"] {
+        let session = session(name)?;
+        let typed = session.replace(ADDRESS, &broker.url).replace("redis-cli ", &format!("redis-cli -s {socket} "));
+        check(session, &play(&typed)?);
+    }
+    Ok(())
+}
+
+/// The user of docs/operations.md may do all that dwell does, with deleting a topic, and nothing asks for more.
+#[tokio::test]
+async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let socket = redis.url().trim_start_matches("redis+unix://").to_owned();
+    let to_server = |session: &str| session.replace("redis-cli ", &format!("redis-cli -s {socket} "));
+    let acl = session("acl")?;
+    check(acl, &play(&to_server(acl))?);
+    let broker = Broker::serve(&["--redis", &format!("{}?user=dwell&pass=password", redis.url())])?;
+    let embedded = session("embedded")?;
+    check(embedded, &play(&embedded.replace(ADDRESS, &broker.url))?);
+    let delete = format!("curl -sw '%{{http_code}}\\n' -X DELETE {}/v1/topics/orders", broker.url);
+    assert_eq!(play(&delete)?[0].line, "204");
+    let log = play(&to_server("redis-cli --raw acl log"))?;
+    let refused: Vec<_> = log.windows(2).filter(|two| two[0].line == "object").map(|two| &two[1].line).collect();
+    assert!(refused.iter().all(|what| *what == "config|get"), "{refused:?}");
+    Ok(())
+}
+
+/// The rows of the table that begins with `header`, in cells.
+fn table<'a>(page: &'a str, header: &str) -> Vec<Vec<&'a str>> {
+    let rows = page.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+#[test]
+fn every_key_is_in_the_table_with_its_default() -> Result<()> {
+    let rows = table(README, "| key | default | range | meaning |");
+    let named: Vec<_> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+    assert_eq!(named, KEYS);
+    let home = ("HOME".into(), "/home/me".into());
+    let sources = Sources { env: vec![home], ..Sources::default() };
+    let shown = show(&sources).map_err(|errors| Error::bug(errors.to_string()))?;
+    let mut section = String::new();
+    let mut checked = 0;
+    for line in shown.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        }
+        let Some((name, rest)) = line.split_once(" =") else { continue };
+        let key = format!("{section}{}", name.trim_start_matches("# "));
+        let default = rest.split('#').next().unwrap_or_default().trim().trim_matches('"');
+        let Some(row) = rows.iter().find(|row| row[0].trim_matches('`') == key) else { continue };
+        match default {
+            "" => assert!(row[1].starts_with("none"), "{key}: {}", row[1]),
+            _ if key == "data_dir" => assert!(row[1].contains(&default.replace("/home/me", "~")), "{}", row[1]),
+            default => assert_eq!(row[1].trim_matches('`'), default, "{key}"),
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, KEYS.len(), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn every_limit_is_one_of_the_protocol() {
+    let all = table(PROTOCOL, "| what | limit |");
+    let rows = table(README, "| what | limit |");
+    assert!(rows.len() >= 8, "{rows:?}");
+    for row in rows {
+        assert!(all.contains(&row), "{row:?}");
+    }
+}
+
+#[test]
+fn every_command_is_one_of_the_binary() -> Result<()> {
+    let help = Command::new(env!("CARGO_BIN_EXE_dwell")).arg("--help").output().map_err(failed("dwell --help"))?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let served: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).filter(|c| *c != "help").collect();
+    let rows = table(README, "| command | what it does |");
+    let named: Vec<_> = rows.iter().filter_map(|row| row[0].trim_matches('`').strip_prefix("dwell ")).collect();
+    assert_eq!(named, served);
+    Ok(())
+}
+
+/// What a stranger is told to run, and what runs here, are the same.
+#[test]
+fn continuous_integration_runs_the_test_command_of_the_readme() {
+    const COMMAND: &str = "make test";
+    assert!(README.lines().any(|line| line.starts_with(COMMAND)));
+    assert!(include_str!("../../.ci/run").lines().any(|line| line == format!("step {COMMAND}")));
+    for (_, rest) in README.match_indices("cargo test --test suite ").map(|(at, text)| (at, &README[at + text.len()..]))
+    {
+        let module = rest.split('`').next().unwrap_or_default();
+        let main = include_str!("main.rs");
+        assert!(main.lines().any(|line| line.starts_with(&format!("mod {module}"))), "{module}");
+    }
+}

@@ -1,0 +1,128 @@
+//! What only one part does, and so no other: the invariants of docs/architecture.md that are absences.
+
+use dwell::error::Result;
+
+use super::{File, files, line_of, places_of};
+
+/// Something that is used only in some places.
+struct Only {
+    /// What is looked for in code.
+    what: &'static [&'static str],
+    /// The beginnings of the paths where it may be.
+    only: &'static [&'static str],
+}
+
+/// What the shipped code uses only in some places.
+const ONLY: [Only; 19] = [
+    Only { what: &["sled::"], only: &["src/store/embedded/"] },
+    Only { what: &["redis::"], only: &["src/store/redis/"] },
+    Only { what: &["bincode::"], only: &["src/codec.rs"] },
+    Only { what: &["prometheus::"], only: &["src/metrics.rs"] },
+    Only { what: &["murmur3::"], only: &["src/partition.rs"] },
+    // Which store it is, is decided once.
+    Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/engine.rs"] },
+    // Time.
+    Only { what: &["SystemTime", "Instant::now", "clock_gettime"], only: &["src/clock.rs"] },
+    // The embedded store is opened beside the runtime, and may wait there for the directory.
+    Only { what: &["sleep", "interval"], only: &["src/clock.rs", "src/store/embedded/open.rs"] },
+    // What runs in the background.
+    Only { what: &["tokio::spawn", "task::spawn(", "JoinSet", "TaskTracker"], only: &["src/tasks.rs"] },
+    Only { what: &["spawn_blocking"], only: &["src/engine.rs"] },
+    Only { what: &["thread::Builder", "thread::spawn"], only: &["src/store/embedded/commit.rs"] },
+    // The ways in and out.
+    Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
+    Only { what: &["clap::", "reqwest::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
+    Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
+    Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
+    Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
+    Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
+    Only { what: &["std::net::", "tokio::net"], only: &["src/http/"] },
+    Only {
+        what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
+        only: &["src/store/embedded/", "src/http/listener.rs", "src/config/", "src/cli/"],
+    },
+];
+
+/// Whether it stands here: the name of a crate begins a path, so `store::redis::` is not `redis::`; and `clock.sleep` is
+/// the clock's.
+fn is_meant(what: &str, code: &str, at: usize) -> bool {
+    let path = what.ends_with("::") && !what.starts_with("std::") && code[..at].ends_with("::");
+    !path && !code[..at].ends_with('.')
+}
+
+#[test]
+fn what_one_part_does_no_other_does() -> Result<()> {
+    let sources = files("src", ".rs")?;
+    let mut wrong = Vec::new();
+    for Only { what, only } in ONLY {
+        let mut seen = false;
+        for file in &sources {
+            let code = file.shipped();
+            for what in what {
+                for at in places_of(&code, what).filter(|at| is_meant(what, &code, *at)) {
+                    let allowed = only.iter().any(|place| file.path.starts_with(place));
+                    seen |= allowed;
+                    if !allowed {
+                        wrong.push(format!("{}:{}: {what} is for {only:?}", file.path, line_of(&code, at)));
+                    }
+                }
+            }
+        }
+        // A rule about nothing is a rule about something that was renamed.
+        assert!(seen, "nothing in {only:?} uses {what:?}: the rule has lost its object");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+/// The modules from `error` to `codec` compute; only the clock waits.
+#[test]
+fn the_foundations_do_no_input_and_no_output() -> Result<()> {
+    const FOUNDATIONS: [&str; 8] = ["error", "limits", "time", "message", "partition", "retry", "topic", "codec"];
+    let names: Vec<_> = FOUNDATIONS.map(|name| format!("src/{name}.rs")).into();
+    let sources: Vec<File> = files("src", ".rs")?.into_iter().filter(|file| names.contains(&file.path)).collect();
+    assert_eq!(sources.len(), FOUNDATIONS.len());
+    for file in &sources {
+        let code = file.shipped();
+        for what in ["async", "tokio", "std::fs", "std::net", "std::env", "tracing", "Mutex", "static mut", "fastrand"]
+        {
+            assert!(places_of(&code, what).next().is_none(), "{} uses {what}", file.path);
+        }
+    }
+    Ok(())
+}
+
+/// The owner's memory gets time and chance as values.
+#[test]
+fn the_owners_memory_is_pure() -> Result<()> {
+    let table = files("src/dispatch", "table.rs")?;
+    for file in &table {
+        let code = file.shipped();
+        for what in ["async", "await", "tokio", "fastrand", "Clock", "Store", "Mutex", "tracing"] {
+            assert!(places_of(&code, what).next().is_none(), "{} uses {what}", file.path);
+        }
+    }
+    Ok(())
+}
+
+/// Waiting makes a test slow or wrong; skipping makes it silent.
+#[test]
+fn no_test_waits_or_skips() -> Result<()> {
+    let tests: Vec<File> = files("tests", ".rs")?.into_iter().chain(files("src", ".rs")?).collect();
+    let mut wrong = Vec::new();
+    for file in &tests {
+        let code = file.code();
+        for what in ["#[ignore", "#![ignore"] {
+            wrong.extend(code.find(what).map(|at| format!("{}:{}: {what}", file.path, line_of(&code, at))));
+        }
+        // The one place that asks again and again. What the code under test waits for is above.
+        if file.path == "tests/suite/support/mod.rs" || file.path.starts_with("src/") {
+            continue;
+        }
+        for at in places_of(&code, "sleep").chain(places_of(&code, "interval")) {
+            wrong.push(format!("{}:{}: it waits; use a manual clock, or `eventually`", file.path, line_of(&code, at)));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Pages name what they have to, and their links lead somewhere.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use dwell::error::Result;
+
+use super::{files, pages, places_of};
+
+const ARCHITECTURE: &str = include_str!("../../../docs/architecture.md");
+const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+
+/// The names that begin with `dwell_` in a text.
+fn metric_names(text: &str) -> BTreeSet<&str> {
+    let name = |at: usize| text[at..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default();
+    text.match_indices("dwell_").map(|(at, _)| name(at)).collect()
+}
+
+#[test]
+fn every_metric_is_explained_and_nothing_else() -> Result<()> {
+    let source = files("src", "metrics.rs")?;
+    // A name in quotes is a metric; its unit test names series.
+    let quoted = |at: usize| source[0].text[at..].split('"').nth(1).filter(|name| metric_names(name).contains(name));
+    let metrics: BTreeSet<&str> = source[0].text.match_indices("\"dwell_").filter_map(|(at, _)| quoted(at)).collect();
+    assert!(metrics.len() > 15, "{metrics:?}");
+    let row = |name: &&str| OPERATIONS.lines().any(|line| line.starts_with(&format!("| `{name}")));
+    let missing: Vec<_> = metrics.iter().filter(|name| !row(name)).collect();
+    assert!(missing.is_empty(), "docs/operations.md does not explain {missing:?}");
+    for name in metric_names(OPERATIONS) {
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(metrics.contains(name) || metrics.contains(base), "docs/operations.md explains {name}");
+    }
+    Ok(())
+}
+
+/// The first cells of the rows of the tables that begin with `header`, without their marks.
+fn first_cells<'a>(page: &'a str, header: &str) -> Vec<&'a str> {
+    let rows = page.lines().skip_while(|line| !line.starts_with(header)).skip(2);
+    let cell = |row: &'a str| row.trim_matches('|').split('|').next().map(|cell| cell.trim().trim_matches('`'));
+    rows.take_while(|line| line.starts_with('|')).filter_map(cell).collect()
+}
+
+#[test]
+fn the_modules_of_the_page_are_those_of_lib_in_order() {
+    let lib = include_str!("../../../src/lib.rs");
+    let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(first_cells(ARCHITECTURE, "| module |"), modules);
+}
+
+#[test]
+fn every_dependency_has_its_reason_on_the_page() {
+    let manifest = include_str!("../../../Cargo.toml");
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = section.take_while(|line| !line.starts_with("[profile")).filter(|line| !line.starts_with(['#', '[']));
+    let names: BTreeSet<_> = lines.filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert!(names.len() > 30, "{names:?}");
+    let from = ARCHITECTURE.find("\n## Dependencies").unwrap_or(0);
+    let chapter = ARCHITECTURE[from + 1..].split("\n## ").next().unwrap_or_default();
+    let words: BTreeSet<_> = chapter.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
+    assert!(names.is_subset(&words), "{:?}", names.difference(&words));
+}
+
+/// The name that a heading has in a link.
+fn anchor(heading: &str) -> String {
+    let kept = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| kept(*c))
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
+/// The targets of the links of a page.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split(')').next())
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = pages()?;
+    let mut broken = Vec::new();
+    for page in &pages {
+        let here = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+        for link in links(&page.text).filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { root.join(&page.path) } else { root.join(here).join(file) };
+            let text = std::fs::read_to_string(&target).unwrap_or_default();
+            let there = target.exists()
+                && (part.is_empty() || text.lines().any(|line| line.starts_with('#') && anchor(line) == part));
+            if !there {
+                broken.push(format!("{}: {link}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    Ok(())
+}
+
+/// What a page says of a file or a test of the repository is there.
+#[test]
+fn every_path_that_a_page_names_exists() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut missing = Vec::new();
+    for page in pages()? {
+        for quoted in page.text.split('`').skip(1).step_by(2) {
+            let path = ["src/", "tests/", "docs/", "deploy/", "benches/", "examples/"]
+                .iter()
+                .any(|dir| quoted.starts_with(dir));
+            if path && quoted.bytes().all(|b| b.is_ascii_graphic() && b != b'*') && !root.join(quoted).exists() {
+                missing.push(format!("{}: {quoted}", page.path));
+            }
+        }
+        // Modules by their paths: `store/redis` is src/store/redis.
+        assert!(places_of(&page.text, "TODO").next().is_none(), "{}: TODO", page.path);
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! One word for each thing: those of docs/protocol.md.
+
+use dwell::error::Result;
+
+use super::{File, files, line_of, pages, places_of};
+
+/// What others call something that dwell calls otherwise.
+const BANNED: [&str; 18] = [
+    "job", "jobs", "task", "queue", "queues", "queued", "queueing", "enqueue", "enqueued", "dequeue", "shard",
+    "shards", "sharded", "tube", "tubes", "worker", "workers", "pop",
+];
+
+/// Names of the standard library and of other crates, and what other products call their parts.
+const ALLOWED: [&str; 5] = ["std::task::", "tokio::task::", "tokio_util::task::", "pop_front", "pop_back"];
+
+fn banned(file: &File) -> Vec<String> {
+    let mut text = file.text.to_lowercase();
+    for allowed in ALLOWED {
+        text = text.replace(allowed, "");
+    }
+    // Vec::pop is the standard library's word.
+    text = text.replace(".pop()", "");
+    let found = BANNED.iter().flat_map(|word| places_of(&text, word).map(|at| (*word, at)).collect::<Vec<_>>());
+    found.map(|(word, at)| format!("{}:{}: {word}", file.path, line_of(&text, at))).collect()
+}
+
+#[test]
+fn the_words_of_others_are_not_used() -> Result<()> {
+    let mut pages = pages()?;
+    for page in &mut pages {
+        // What a reader who knows another product is told, in that product's words.
+        if let Some(from) = page.text.find("## If you know another one") {
+            let to = page.text[from + 2..].find("\n## ").map_or(page.text.len(), |at| from + 2 + at);
+            let blank: String = page.text[from..to].chars().filter(|c| *c == '\n').collect();
+            page.text.replace_range(from..to, &blank);
+        }
+    }
+    let all = [files("src", ".rs")?, files("src", ".lua")?, files("deploy", ".toml")?, pages].into_iter().flatten();
+    let found: Vec<_> = all.flat_map(|file| banned(&file)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    Ok(())
+}
