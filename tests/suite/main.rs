@@ -7,6 +7,7 @@ mod embedded;
 mod embedded_loss;
 mod random_ops;
 mod volume;
+mod crash;
 mod crash_embedded;
 mod chain;
 mod ownership_model;

@@ -1,5 +1,6 @@
 //! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
 
+mod process;
 mod proxy;
 mod application;
 mod redis;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use dwell::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
+pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;

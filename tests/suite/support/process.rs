@@ -1,0 +1,80 @@
+//! The real binary as a broker in a process of its own.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use dwell::error::{Error, Result};
+use reqwest::Client;
+use serde_json::Value;
+
+use super::{eventually, failed};
+
+/// `dwell serve`. It is killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) client: HttpClient,
+}
+
+/// A client of the broker that listens in a directory, whichever process that is. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct HttpClient(Client);
+
+impl Process {
+    /// Starts one whose data, socket and `dwell.log` (errors only) are in a directory, and waits until it is ready.
+    /// `settings` are variables of its environment, as in `REDIS_URL`.
+    pub(crate) async fn serve(dir: &Path, settings: &[(&str, &str)]) -> Result<Process> {
+        let socket = dir.join("dwell.sock");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        // Nothing else from the environment may change what it does.
+        command.env_clear().arg("serve").env("DWELL_LISTEN", format!("unix:{}", socket.display()));
+        command.env("DWELL_DATA_DIR", dir).env("DWELL_LOG_LEVEL", "error");
+        command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value)));
+        let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().map_err(failed("dwell serve"))?;
+        let client =
+            Client::builder().no_proxy().unix_socket(socket.as_path()).timeout(Duration::from_secs(30)).build();
+        let client = HttpClient(client.map_err(|error| Error::bug(error.to_string()))?);
+        let process = Process { child, client };
+        let ready = async || Ok(process.client.get("/readyz").await.filter(|(status, _)| *status == 200));
+        eventually("dwell serve is ready", ready).await.map_err(|error| {
+            let said = std::fs::read_to_string(dir.join("dwell.log")).unwrap_or_default();
+            Error::unavailable(format!("{}: {said}", error.detail()))
+        })?;
+        Ok(process)
+    }
+
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of dwell serve"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.kill();
+    }
+}
+
+impl HttpClient {
+    /// The status and the JSON of an answer; `None` when none came.
+    pub(crate) async fn get(&self, target: &str) -> Option<(u16, Value)> {
+        self.send(self.0.get(format!("http://dwell{target}"))).await
+    }
+
+    /// The same for a request with a JSON body.
+    pub(crate) async fn post(&self, target: &str, body: &Value) -> Option<(u16, Value)> {
+        self.send(self.0.post(format!("http://dwell{target}")).json(body)).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Option<(u16, Value)> {
+        let answer = request.send().await.ok()?;
+        let status = answer.status().as_u16();
+        // An answer that broke off is none.
+        let bytes = answer.bytes().await.ok()?;
+        Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+}
