@@ -143,3 +143,6 @@ pub const PAIR_MESSAGES_MAX: u64 = 10_000_000;
 /// Bytes of the embedded store's disk that pushes leave free: a write that fails on a full disk stops the store until it
 /// is restarted, and acknowledging what is there needs room too. More than a few calls write between two looks.
 pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Bytes of payloads handed out in one answer, but for the last message of it.
+pub const DELIVERIES_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -11,7 +11,7 @@ use super::delivery::{Decision, Delivery, Receipt};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord};
-use crate::limits::{CALL_IDS_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
@@ -221,7 +221,9 @@ impl Table {
                 return self.bury(id, slot, DeadReason::Unreadable, attempts, Some(error.to_string()));
             }
         };
-        if attempts >= self.attempts_of(&message) {
+        // A nack of the last attempt buries at once, so a lone charge is only what recovery supposes: perhaps nobody ever
+        // had the message. It is handed out once more.
+        if attempts > 1 && attempts >= self.attempts_of(&message) {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
             return self.bury(id, slot, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
@@ -250,13 +252,15 @@ impl Table {
     ) -> usize {
         let mut expired = 0;
         let wanted = deliveries.len() + max;
-        while deliveries.len() < wanted && self.out.len() < IN_FLIGHT_MAX {
+        let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < IN_FLIGHT_MAX {
             let Some(held) = self.ready.pop_front() else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;
             };
             self.held_bytes -= held.bytes;
+            bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
                 self.decide_fate(held.message.id, held.slot, Fate::Gone);

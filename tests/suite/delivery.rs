@@ -23,6 +23,7 @@ stories! {
     a_buried_message_is_dead_at_once_and_can_be_redriven, what_nobody_took_goes_back_without_a_charge,
     a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_consumer_that_waits_in_vain_gets_nothing,
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
+    a_single_attempt_is_not_spent_by_an_owner_that_died, an_answer_is_bounded_by_bytes,
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
     a_topic_that_was_deleted_elsewhere_is_gone, new_settings_take_effect,
     a_topic_made_anew_while_its_deletion_ends_is_served, a_retry_is_not_held_up_by_a_backlog,
@@ -385,6 +386,38 @@ async fn a_stolen_pair_makes_receipts_stale(world: World) -> Result<()> {
     // What was lost is acquired again after a pause.
     let again = world.as_time_passes(shop.one()).await?;
     assert_eq!((again.message.id.as_str(), again.attempt), ("a", 2));
+    Ok(())
+}
+
+async fn a_single_attempt_is_not_spent_by_an_owner_that_died(world: World) -> Result<()> {
+    let partitions = std::num::NonZeroU16::MIN;
+    let shop = Shop::open(&world, Settings { partitions, max_attempts: 1, ..Settings::default() }).await?;
+    for id in ["a", "b", "c"] {
+        shop.push(id, 0).await?;
+    }
+    let taken = shop.reserve(1).await?;
+    let pair = shop.broker.topic(&orders()?.0).await?.pair(taken[0].partition, &orders()?.1);
+    world.steal(&pair, shop.broker.member()).await?.recover().await?;
+    let mut again = HashSet::new();
+    while again.len() < 3 {
+        again.extend(world.as_time_passes(shop.reserve(10)).await?.into_iter().map(|delivery| delivery.message.id));
+    }
+    Ok(())
+}
+
+async fn an_answer_is_bounded_by_bytes(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    for n in 0..20 {
+        let mut large = message(&format!("m{n}"), Duration::ZERO)?;
+        large.payload = vec![b'x'; 1024 * 1024].into();
+        shop.broker.push(&orders()?.0, large).await?;
+    }
+    let mut got = 0;
+    while got < 20 {
+        let deliveries = shop.reserve(1_000).await?;
+        assert!(deliveries.len() <= 9, "{} MiB in one answer", deliveries.len());
+        got += deliveries.len();
+    }
     Ok(())
 }
 

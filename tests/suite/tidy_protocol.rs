@@ -108,6 +108,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("webhooks", with_commas(limits::WEBHOOKS_MAX)),
         ("POSTs of a webhook at the same time", with_commas(limits::WEBHOOK_CONCURRENCY_MAX)),
         ("body of an answer to a POST that is read", bytes(limits::WEBHOOK_ANSWER_BYTES_MAX)),
+        ("payloads in one answer, but for its last message", bytes(limits::DELIVERIES_BYTES_MAX)),
         ("consumers waiting in a group", with_commas(limits::WAITERS_MAX)),
         ("reason of a nack (cut)", bytes(limits::REASON_BYTES_MAX)),
         ("open connections (one more waits)", with_commas(limits::CONNECTIONS_MAX)),

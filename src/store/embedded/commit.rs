@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use sled::Db;
 use tokio::sync::oneshot;
 
+use super::nudge::Nudge;
 use super::open::REMEDY;
 use super::tail::Tail;
 use crate::error::{Error, Result};
@@ -32,12 +33,12 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Starts the thread for an open store. # Errors: `Unavailable` when its file or a thread cannot be had.
-    pub(super) fn start(db: Db, tail: Tail, dir: &Path) -> Result<Committer> {
+    pub(super) fn start(db: Db, tail: Tail, nudge: Arc<Nudge>, dir: &Path) -> Result<Committer> {
         let path = dir.join("db");
         let file = File::open(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
         let (waiters, arrivals) = channel();
         let failed = Arc::new(OnceLock::new());
-        let mut disk = Disk { db, file, tail, place: dir.display().to_string(), failed: failed.clone() };
+        let mut disk = Disk { db, file, tail, nudge, place: dir.display().to_string(), failed: failed.clone() };
         let thread = std::thread::Builder::new()
             .name("dwell-committer".into())
             .spawn(move || disk.run(&arrivals))
@@ -83,6 +84,7 @@ struct Disk {
     db: Db,
     file: File,
     tail: Tail,
+    nudge: Arc<Nudge>,
     place: String,
     failed: Arc<OnceLock<Error>>,
 }
@@ -108,8 +110,8 @@ impl Disk {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.tail.begin(&self.db).map_err(io::Error::other)?;
-        self.db.flush().map_err(io::Error::other)?;
+        self.nudge.during(|| self.tail.begin(&self.db)).map_err(io::Error::other)?;
+        self.nudge.during(|| self.db.flush()).map_err(io::Error::other)?;
         self.file.sync_data()?;
         self.tail.end()
     }

@@ -18,6 +18,7 @@ mod keys;
 mod lease;
 mod look;
 mod members;
+mod nudge;
 mod open;
 mod owner;
 mod pair;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::nudge::Nudge;
 use self::topics::Topics;
 use super::{
     Acquired, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
@@ -64,6 +66,8 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    /// Watches the calls that change the tree.
+    nudge: Arc<Nudge>,
     committer: Committer,
     /// Read for every verb and held to its end, so that after an update or a deletion has answered nothing happens under
     /// the older descriptor. Taken before the lock of a partition.
@@ -81,7 +85,8 @@ impl Embedded {
             let (tree, tail) = open::open(dir)?;
             let topics = Topics::load(&tree)?;
             scan::count(&tree, &topics)?;
-            let committer = Committer::start(tree.clone(), tail, dir)?;
+            let nudge = Arc::new(Nudge::start(tree.clone())?);
+            let committer = Committer::start(tree.clone(), tail, nudge.clone(), dir)?;
             let inner = Inner {
                 tree,
                 dir: dir.to_owned(),
@@ -90,6 +95,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                nudge,
                 committer,
                 topics: RwLock::new(topics),
             };
@@ -119,7 +125,7 @@ impl Inner {
     /// `Unavailable` when sled failed: a batch that it did not finish is not there after a restart.
     fn apply(&self, batch: Batch) -> Result<()> {
         self.committer.check()?;
-        self.tree.apply_batch(batch).map_err(|error| self.committer.fail(&self.dir, &error))
+        self.nudge.during(|| self.tree.apply_batch(batch)).map_err(|error| self.committer.fail(&self.dir, &error))
     }
 
     /// Waits until what was applied survives a power cut.
