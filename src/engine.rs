@@ -65,6 +65,11 @@ impl Engine {
         &self.broker
     }
 
+    /// The loops of groups, for what consumes in this process: they stop together.
+    pub fn groups(&self) -> &Tasks {
+        &self.groups
+    }
+
     /// The store, and what it survives.
     pub fn describe(&self) -> Description {
         self.store.describe()

@@ -22,6 +22,7 @@ pub mod broker;
 pub mod engine;
 pub mod embed;
 pub mod http;
+pub mod webhook;
 pub mod config;
 pub mod server;
 pub mod cli;

@@ -113,6 +113,24 @@ pub const STREAM_IN_FLIGHT_MAX: usize = 1_000;
 /// Longest silence of a stream: then an empty line is written, since only a write finds out that nobody reads any more.
 pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(15);
 
+/// Webhooks of one broker.
+pub const WEBHOOKS_MAX: usize = 100;
+
+/// POSTs of one webhook at the same time.
+pub const WEBHOOK_CONCURRENCY_MAX: usize = 256;
+
+/// Shortest time for a POST and its answer.
+pub const WEBHOOK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// Longest time for a POST and its answer. What takes longer answers at once and works behind the answer, or streams.
+pub const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+
+/// How much longer the visibility timeout of a posted delivery is than the timeout of its POST.
+pub const WEBHOOK_MARGIN: Duration = Duration::from_secs(5);
+
+/// Bytes of the body of an answer to a POST that are read.
+pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
 

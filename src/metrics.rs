@@ -24,6 +24,9 @@ const LATENESS_BUCKETS: [f64; 14] =
 /// Buckets for calls and requests.
 const CALL_BUCKETS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
 
+/// Buckets for POSTs to applications: from a local answer to the longest timeout anyone should set.
+const POST_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0];
+
 /// The metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -54,6 +57,8 @@ pub struct Metrics {
     store_errors: IntCounterVec,
     http_requests: IntCounterVec,
     http_seconds: HistogramVec,
+    webhook_requests: IntCounterVec,
+    webhook_seconds: HistogramVec,
     /// Open HTTP connections.
     pub http_connections: IntGauge,
 }
@@ -108,6 +113,17 @@ impl Metrics {
             store_errors: make.counters("dwell_redis_errors_total", "Failed calls to the store.", &["kind"])?,
             http_requests: make.counters("dwell_http_requests_total", "HTTP requests answered.", &["route", "code"])?,
             http_seconds: make.histograms("dwell_http_request_seconds", "HTTP requests.", &["route"], &CALL_BUCKETS)?,
+            webhook_requests: make.counters(
+                "dwell_webhook_requests_total",
+                "POSTs of webhooks, by outcome: ok, gone, refused, timed_out, failed.",
+                &["topic", "group", "outcome"],
+            )?,
+            webhook_seconds: make.histograms(
+                "dwell_webhook_request_seconds",
+                "POSTs of webhooks, to the end of the answer.",
+                &["topic", "group"],
+                &POST_BUCKETS,
+            )?,
             http_connections: make.gauge("dwell_http_connections", "Open HTTP connections.")?,
             labels: Mutex::default(),
             registry: make.0.clone(),
@@ -177,6 +193,13 @@ impl Metrics {
     pub fn http_request(&self, route: &str, code: u16, took: Duration) {
         self.http_requests.with_label_values(&[route, &code.to_string()]).inc();
         self.http_seconds.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    /// Counts a POST of a webhook.
+    pub fn webhook_request(&self, topic: &TopicName, group: &GroupName, outcome: &str, took: Duration) {
+        let (topic, group) = (self.label(topic.as_str()), self.label(group.as_str()));
+        self.webhook_requests.with_label_values(&[topic.as_str(), group.as_str(), outcome]).inc();
+        self.webhook_seconds.with_label_values(&[&topic, &group]).observe(took.as_secs_f64());
     }
 
     /// The Prometheus text format.

@@ -12,6 +12,7 @@ use crate::http::{self, App, Connections, Listen, Listener};
 use crate::limits::BODY_TIMEOUT;
 use crate::store::Description;
 use crate::tasks::Tasks;
+use crate::webhook::{Subscription, Webhook};
 
 /// What a process is made of.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct ServerOptions {
     pub connections: Connections,
     /// Time for a request body to arrive.
     pub body_timeout: Duration,
+    /// Where messages are posted to.
+    pub webhooks: Vec<Webhook>,
     /// The local clock.
     pub clock: Clock,
 }
@@ -34,7 +37,8 @@ impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
-        ServerOptions { listen, store, broker, connections, body_timeout: BODY_TIMEOUT, clock }
+        let (body_timeout, webhooks) = (BODY_TIMEOUT, Vec::new());
+        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, clock }
     }
 }
 
@@ -58,6 +62,10 @@ impl Server {
         let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
         let (broker, connections) = (engine.broker().clone(), Tasks::new());
         let metrics = broker.metrics();
+        for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
+            let subscription = Subscription::new(broker.clone(), webhook, options.clock.clone())?;
+            engine.groups().start(subscription.run(engine.groups().stopping()));
+        }
         let address = listener.address().clone();
         let app = App::new(broker, options.clock, address.guard(), connections.clone());
         let app = app.with_body_timeout(options.body_timeout);
@@ -83,7 +91,7 @@ impl Server {
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
-        // Long polls return, deliveries that are out may still be settled, leases are given up.
+        // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
         self.engine.drain().await;
         // Requests that are being answered are answered.
         self.connections.stop().await;

@@ -104,6 +104,11 @@ impl Broker {
         self.keeper.member()
     }
 
+    /// How long a stop waits for deliveries that are out.
+    pub fn drain_timeout(&self) -> std::time::Duration {
+        self.options.drain_timeout
+    }
+
     /// Waits for deliveries. Empty when `wait` ends or the broker stops.
     ///
     /// # Errors

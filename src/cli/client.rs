@@ -14,6 +14,8 @@ use super::api::{
 };
 use super::failure::Failure;
 use super::problem::CallError;
+use crate::clock::Clock;
+use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, NewMessage, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.
@@ -108,6 +110,20 @@ impl Client {
         self.call::<Deliveries>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
     }
 
+    /// Opens a stream that has at most `max` deliveries unsettled.
+    pub(super) async fn stream(
+        &self,
+        group: &GroupOf,
+        max: usize,
+        visibility_timeout: Option<Duration>,
+    ) -> CallResult<DeliveryStream> {
+        let mut query = vec![("max_in_flight", max.to_string())];
+        query.extend(visibility_timeout.map(|timeout| ("visibility_timeout", timeout.as_millis().to_string())));
+        // It ends when either side goes away, not after a time.
+        let request = self.request(Method::GET, &group.path("stream")).query(&query).timeout(Duration::MAX);
+        Ok(DeliveryStream { client: self.clone(), response: self.send(request).await?, rest: Vec::new() })
+    }
+
     /// Says that deliveries are done.
     pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String]) -> CallResult<Vec<Verdict>> {
         let request = self.request(Method::POST, &group.path("ack")).json(&Receipts { receipts });
@@ -197,6 +213,32 @@ impl Client {
 
     fn garbled(&self, why: &str) -> CallError {
         CallError::Garbled(format!("{} answers, but not as dwell does: {why}", self.server))
+    }
+}
+
+/// Deliveries as they come. Dropping it returns those that are not settled.
+pub(super) struct DeliveryStream {
+    client: Client,
+    response: Response,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl DeliveryStream {
+    /// What comes next, perhaps nothing but a sign of life. # Errors: `NoAnswer` at the end of the stream, or when it is silent.
+    pub(super) async fn next(&mut self) -> CallResult<Vec<Delivery>> {
+        let chunk = tokio::select! {
+            chunk = self.response.chunk() => chunk.map_err(|error| self.client.unreachable(error))?,
+            () = Clock::System.sleep(STREAM_SILENCE_MAX * 2) => None,
+        };
+        let ended = || CallError::NoAnswer(format!("the stream from {} has ended", self.client.server));
+        self.rest.extend_from_slice(&chunk.ok_or_else(ended)?);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let rest = self.rest.split_off(end);
+        let lines = std::mem::replace(&mut self.rest, rest);
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let read = |line| serde_json::from_slice(line).map_err(|error| self.client.garbled(&error.to_string()));
+        lines.map(read).collect()
     }
 }
 

@@ -61,7 +61,8 @@ fn options(config: &Config) -> Result<ServerOptions, Failure> {
         (None, Some(dir)) => StoreOptions::Embedded { dir: dir.join("store") },
         (None, None) => return Err(Failure::usage("data_dir: the embedded store needs a directory")),
     };
-    Ok(ServerOptions::new(config.listen.clone(), store, config.broker_options()))
+    let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
+    Ok(ServerOptions { webhooks: config.webhooks.clone(), ..options })
 }
 
 /// What is printed once the broker serves.

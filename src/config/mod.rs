@@ -1,7 +1,8 @@
 //! The whole configuration: one TOML file, the environment and flags, checked at once.
 //!
 //! A flag wins over the environment, the environment over the file, the file over the defaults. `redis.url` in the file
-//! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. This module starts nothing.
+//! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. Webhooks are in the file only: who
+//! may set a variable of the process shall not be able to send its messages elsewhere. This module starts nothing.
 
 mod errors;
 mod keys;
@@ -10,6 +11,7 @@ mod reader;
 mod redis_url;
 mod show;
 mod sources;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,10 +22,12 @@ pub use log::{LogFormat, LogLevel};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
+pub use webhooks::WEBHOOK_KEYS;
 
 use crate::broker;
 use crate::http::{LISTEN_ACCEPTED, Listen};
 use crate::topic::Settings;
+use crate::webhook::Webhook;
 use reader::Reader;
 use sources::Layers;
 
@@ -51,6 +55,8 @@ pub struct Config {
     pub auto_create: bool,
     /// What is logged.
     pub log: LogConfig,
+    /// Where messages are posted to. Only the file says it.
+    pub webhooks: Vec<Webhook>,
 }
 
 /// The configuration of the Redis store.
@@ -109,6 +115,7 @@ impl Config {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
             },
+            webhooks: read.webhooks(),
         };
         if config.data_dir.is_none() && config.redis.url.is_none() {
             let why = "has no default here, because neither XDG_STATE_HOME nor HOME is set to an absolute path";

@@ -18,7 +18,7 @@ use crate::topic::Settings;
 
 /// Reads keys one by one. A key that is wrong is noted and reads as its default, so that the next one is looked at too.
 pub(super) struct Reader<'a> {
-    layers: &'a Layers,
+    pub(super) layers: &'a Layers,
     errors: Vec<ConfigError>,
 }
 
@@ -36,7 +36,10 @@ impl<'a> Reader<'a> {
     pub(super) fn refuse(&mut self, key: &str, accepted: &str, problem: impl Into<String>) {
         let given = self.layers.get(key);
         let value = given.map(|(raw, _)| match raw {
-            Raw::Text(text) if key == "redis.url" => format!("{:?}", redis_url::mask(text)),
+            // A URL may hold a password, also one that should not.
+            Raw::Text(text) if key == "redis.url" || key.ends_with(".url") && text.contains('@') => {
+                format!("{:?}", redis_url::mask(text))
+            }
             Raw::Text(text) => cut(format!("{text:?}")),
             Raw::List(items) => cut(format!("{items:?}")),
             Raw::Other(what) => (*what).to_owned(),
@@ -46,10 +49,16 @@ impl<'a> Reader<'a> {
         self.errors.push(ConfigError { key, origin, value, problem, accepted });
     }
 
+    /// Notes that a key is missing where it has to be given.
+    pub(super) fn miss(&mut self, key: String, origin: Origin, accepted: &str) {
+        let (problem, accepted) = ("is missing".to_owned(), Some(accepted.to_owned()));
+        self.errors.push(ConfigError { key, origin, value: None, problem, accepted });
+    }
+
     /// A key whose text `parse` understands.
     pub(super) fn parsed<T>(
         &mut self,
-        key: &'static str,
+        key: &str,
         accepted: &str,
         default: T,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -67,7 +76,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A duration in a range.
-    pub(super) fn span(&mut self, key: &'static str, range: RangeInclusive<Duration>, default: Duration) -> Duration {
+    pub(super) fn span(&mut self, key: &str, range: RangeInclusive<Duration>, default: Duration) -> Duration {
         let accepted = format!("{} to {}", show_span(*range.start()), show_span(*range.end()));
         self.parsed(key, &accepted, default, |text| {
             let span = parse_span(text).map_err(|_| "is not a duration like 30s, 1h30m or milliseconds".to_owned())?;
@@ -76,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number in a range.
-    pub(super) fn number<N>(&mut self, key: &'static str, range: RangeInclusive<N>, default: N) -> N
+    pub(super) fn number<N>(&mut self, key: &str, range: RangeInclusive<N>, default: N) -> N
     where
         N: std::str::FromStr + std::fmt::Display + PartialOrd + Copy,
     {
@@ -88,12 +97,12 @@ impl<'a> Reader<'a> {
     }
 
     /// `true` or `false`.
-    pub(super) fn switch(&mut self, key: &'static str, default: bool) -> bool {
+    pub(super) fn switch(&mut self, key: &str, default: bool) -> bool {
         self.word(key, &[true, false], default, |on| if on { "true" } else { "false" })
     }
 
     /// One of some words.
-    pub(super) fn word<T: Copy>(&mut self, key: &'static str, all: &[T], default: T, name: fn(T) -> &'static str) -> T {
+    pub(super) fn word<T: Copy>(&mut self, key: &str, all: &[T], default: T, name: fn(T) -> &'static str) -> T {
         let accepted = all.iter().map(|word| name(*word)).collect::<Vec<_>>().join(", ");
         self.parsed(key, &accepted, default, |text| {
             let found = all.iter().find(|word| name(**word) == text);

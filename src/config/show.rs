@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::sources::Layers;
+use super::webhooks::{WEBHOOK_KEYS, webhook_key, webhook_value};
 use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
 use crate::retry::Backoff;
 use crate::time::show_span;
@@ -30,6 +31,16 @@ pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
             None => (format!("# {name} ="), Origin::Default),
         };
         let _ = writeln!(text, "{line:<44} # {}", described(key, &origin));
+    }
+    for (n, webhook) in config.webhooks.iter().enumerate() {
+        let _ = write!(text, "\n[[webhook]]\n");
+        for name in WEBHOOK_KEYS {
+            let line = match webhook_value(webhook, n, name, &layers) {
+                Some(value) => format!("{name} = {value}"),
+                None => format!("# {name} ="),
+            };
+            let _ = writeln!(text, "{line:<44} # {}", layers.origin(&webhook_key(n, name)));
+        }
     }
     Ok(text)
 }
@@ -84,6 +95,6 @@ fn backoff_value(backoff: &Backoff, name: &str) -> Option<String> {
 }
 
 /// A TOML basic string; JSON escapes the same way.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

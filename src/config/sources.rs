@@ -10,6 +10,7 @@ use config::{FileFormat, Map, Source, Value, ValueKind};
 
 use super::errors::ConfigError;
 use super::keys::{KEYS, env_name, is_foreign, nearest};
+use super::webhooks::{WEBHOOK_KEYS, webhook_key};
 
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -95,9 +96,12 @@ pub(super) enum Raw {
     Other(&'static str),
 }
 
-/// The winning value of every key that was given.
+/// The winning value of every key that was given, and where each webhook came from.
 #[derive(Debug, Default)]
-pub(super) struct Layers(BTreeMap<&'static str, (Raw, Origin)>);
+pub(super) struct Layers {
+    values: BTreeMap<String, (Raw, Origin)>,
+    webhooks: Vec<Origin>,
+}
 
 impl Layers {
     /// Reads all sources, the weakest first, and says what is wrong with them so far.
@@ -108,19 +112,28 @@ impl Layers {
         }
         layers.read_env(&sources.env, &mut errors);
         for flag in &sources.flags {
-            layers.0.insert(flag.key, (Raw::Text(flag.value.clone()), Origin::Flag(flag.flag)));
+            layers.set(flag.key, (Raw::Text(flag.value.clone()), Origin::Flag(flag.flag)));
         }
         (layers, errors)
     }
 
     /// The winning value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&(Raw, Origin)> {
-        self.0.get(key)
+        self.values.get(key)
     }
 
     /// Where the value of a key came from.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    /// Where each webhook came from.
+    pub(super) fn webhooks(&self) -> &[Origin] {
+        &self.webhooks
+    }
+
+    fn set(&mut self, key: &str, value: (Raw, Origin)) {
+        self.values.insert(key.to_owned(), value);
     }
 
     fn read_file(&mut self, path: &Path, errors: &mut Vec<ConfigError>) {
@@ -143,11 +156,34 @@ impl Layers {
             let section = KEYS.iter().any(|key| key.starts_with(&format!("{path}.")));
             match (KEYS.iter().find(|key| **key == path), value.kind) {
                 (Some(key), kind) => {
-                    self.0.insert(key, (raw(kind), origin.clone()));
+                    self.set(key, (raw(kind), origin.clone()));
                 }
                 (None, ValueKind::Table(inner)) if section => self.read_table(&path, inner, origin, errors),
+                (None, ValueKind::Array(tables)) if path == "webhook" => self.read_webhooks(tables, origin, errors),
+                (None, _) if path == "webhook" => {
+                    errors.push(whole(&path, origin.clone(), "is one of many: write [[webhook]]".to_owned()));
+                }
                 (None, _) if section => errors.push(whole(&path, origin.clone(), "is a section, not a key".into())),
                 (None, _) => errors.push(unknown(&path, origin.clone(), nearest(&path, KEYS.into_iter()))),
+            }
+        }
+    }
+
+    fn read_webhooks(&mut self, tables: Vec<Value>, origin: &Origin, errors: &mut Vec<ConfigError>) {
+        for (n, table) in tables.into_iter().enumerate() {
+            self.webhooks.push(origin.clone());
+            let ValueKind::Table(table) = table.kind else {
+                errors.push(whole(&webhook_key(n, ""), origin.clone(), "is no table: write [[webhook]]".to_owned()));
+                continue;
+            };
+            let mut entries: Vec<_> = table.into_iter().collect();
+            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+            for (name, value) in entries {
+                let key = webhook_key(n, &name);
+                match WEBHOOK_KEYS.contains(&name.as_str()) {
+                    true => self.set(&key, (raw(value.kind), origin.clone())),
+                    false => errors.push(unknown(&key, origin.clone(), nearest(&name, WEBHOOK_KEYS.into_iter()))),
+                }
             }
         }
     }
@@ -163,7 +199,7 @@ impl Layers {
                 // An empty variable is how compose files and shells say "not set".
                 (Some(_), Some("")) => {}
                 (Some(key), Some(text)) => {
-                    self.0.insert(key, (Raw::Text(text.to_owned()), origin));
+                    self.set(key, (Raw::Text(text.to_owned()), origin));
                 }
                 (Some(key), None) => errors.push(whole(key, origin, "is not UTF-8".to_owned())),
                 (None, _) if is_foreign(name) => {}

@@ -1,5 +1,7 @@
 //! What a whole configuration does with its sources.
 
+mod webhooks;
+
 use std::io::Result as IoResult;
 use std::time::Duration;
 
@@ -166,6 +168,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         },
         auto_create: false,
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
+        webhooks: Vec::new(),
     };
     assert_eq!(config, Ok(expected));
     let backoff = load("", &exponential, &[])?.map(|config| config.topic_defaults.backoff);
@@ -244,22 +247,26 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let example = include_str!("../../deploy/dwell.toml");
     assert_eq!(load(example, &[], &[])?, load("", &[], &[])?);
     // The same with every comment that is a key switched on, but for the secret that is given twice then.
-    let is_key = |line: &str| line.starts_with("# ") && line.contains(" = ") && !line.contains("kind =");
+    let is_key = |line: &str| {
+        let key = line.starts_with("# ") && line.contains(" = ") && !line.contains("kind =");
+        key || line == "# [[webhook]]"
+    };
     let on = |line: &str| if is_key(line) { line[2..].to_owned() } else { line.to_owned() };
-    let all: Vec<String> = example.lines().map(on).filter(|line| !line.starts_with("url_file")).collect();
+    let all: Vec<String> = example.lines().map(on).filter(|line| !line.contains("_file = ")).collect();
     let errors = load(&all.join("\n"), &[], &[])?.err().unwrap_or_default();
     assert!(errors.starts_with("1 error") && errors.contains("topic.backoff.steps"), "{errors}");
     let mut section = String::new();
-    let mut named = vec!["redis.url_file".to_owned()];
+    let mut named = vec!["redis.url_file".to_owned(), "webhook.secret_file".to_owned()];
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
-            section = format!("{}.", name.trim_end_matches(']'));
+            section = format!("{}.", name.trim_matches(['[', ']']));
         } else if let Some((name, _)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
             named.push(format!("{section}{name}"));
         }
     }
     named.sort();
-    let mut keys = KEYS.map(str::to_owned);
+    let webhook = WEBHOOK_KEYS.map(|name| format!("webhook.{name}"));
+    let mut keys: Vec<_> = KEYS.map(str::to_owned).into_iter().chain(webhook).collect();
     keys.sort();
     assert_eq!(named, keys);
     Ok(())

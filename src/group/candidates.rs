@@ -17,7 +17,7 @@ pub(super) struct Candidates {
     next: usize,
     untried: Vec<bool>,
     known: BTreeMap<Partition, Not>,
-    queue: BTreeSet<Key>,
+    by_time: BTreeSet<Key>,
 }
 
 /// Until when not to try.
@@ -37,12 +37,12 @@ const FREE: Instant = Instant::START;
 impl Candidates {
     pub(super) fn new(seat: Seat, partitions: u16) -> Candidates {
         let (order, untried) = (seat.order(partitions), vec![true; usize::from(partitions)]);
-        Candidates { seat, order, next: 0, untried, known: BTreeMap::new(), queue: BTreeSet::new() }
+        Candidates { seat, order, next: 0, untried, known: BTreeMap::new(), by_time: BTreeSet::new() }
     }
 
     /// Takes the partition to try now, if there is one.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Partition> {
-        let first = self.queue.first().map(|key| (key.0, key.2));
+        let first = self.by_time.first().map(|key| (key.0, key.2));
         match first {
             Some((FREE, partition)) => self.take(partition).then_some(partition),
             _ => self.pop_untried().or_else(|| {
@@ -55,7 +55,7 @@ impl Candidates {
     /// Takes the partition whose lease ends first, although it should hold now: its owner may have given it up.
     pub(super) fn pop_early(&mut self) -> Option<Partition> {
         let early = |key: &&Key| self.known.get(&key.2).is_some_and(|not| !not.failed);
-        let partition = self.queue.iter().find(early)?.2;
+        let partition = self.by_time.iter().find(early)?.2;
         self.take(partition).then_some(partition)
     }
 
@@ -78,7 +78,7 @@ impl Candidates {
     pub(super) fn take(&mut self, partition: Partition) -> bool {
         let untried = self.take_untried(partition);
         let known = self.known.remove(&partition);
-        known.is_some_and(|not| self.queue.remove(&self.key(partition, not))) || untried
+        known.is_some_and(|not| self.by_time.remove(&self.key(partition, not))) || untried
     }
 
     fn take_untried(&mut self, partition: Partition) -> bool {
@@ -97,7 +97,7 @@ impl Candidates {
 
     fn put(&mut self, partition: Partition, not: Not) {
         self.take(partition);
-        self.queue.insert(self.key(partition, not));
+        self.by_time.insert(self.key(partition, not));
         self.known.insert(partition, not);
     }
 
@@ -128,7 +128,7 @@ impl Candidates {
         let mut rest = self.order.iter().skip(self.next);
         match rest.any(|partition| self.untried.get(usize::from(partition.0)) == Some(&true)) {
             true => Some(FREE),
-            false => self.queue.first().map(|key| key.0),
+            false => self.by_time.first().map(|key| key.0),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use dwell::error::{Error, Result};
 use tempfile::TempDir;
 
-use crate::support::{eventually, failed};
+use crate::support::{Application, eventually, failed};
 
 /// A broker in a process and a directory of its own, and the command line as its client.
 struct Shell {
@@ -28,12 +28,18 @@ impl Shell {
     }
 
     async fn start() -> Result<Shell> {
-        let mut shell = Shell::without_broker()?;
-        let mut serve = shell.command(&["serve", "--listen", &shell.address()]);
+        Shell::without_broker()?.serving("").await
+    }
+
+    /// Starts a broker with this configuration file.
+    async fn serving(mut self, config: &str) -> Result<Shell> {
+        let file = self.dir.path().join("dwell.toml").display().to_string();
+        std::fs::write(&file, config).map_err(failed("a configuration"))?;
+        let mut serve = self.command(&["serve", "--listen", &self.address(), "--config", &file]);
         serve.stdout(Stdio::piped()).stderr(Stdio::piped());
-        shell.broker = Some(serve.spawn().map_err(failed("dwell serve"))?);
-        eventually("dwell serve answers", async || Ok(shell.dwell(&["topic", "list"])?.ok().map(drop))).await?;
-        Ok(shell)
+        self.broker = Some(serve.spawn().map_err(failed("dwell serve"))?);
+        eventually("dwell serve answers", async || Ok(self.dwell(&["topic", "list"])?.ok().map(drop))).await?;
+        Ok(self)
     }
 
     fn address(&self) -> String {
@@ -65,10 +71,7 @@ impl Shell {
 
     /// Sends SIGTERM to the broker and waits for its end.
     fn stop(mut self) -> Result<Said> {
-        let broker = self.broker.take().ok_or_else(|| Error::bug("no broker"))?;
-        let kill = Command::new("kill").args(["-TERM", &broker.id().to_string()]).status();
-        kill.map_err(failed("kill"))?;
-        broker.wait_with_output().map(Said::from).map_err(failed("the end of dwell serve"))
+        terminate(self.broker.take().ok_or_else(|| Error::bug("no broker"))?)
     }
 }
 
@@ -80,6 +83,13 @@ impl Drop for Shell {
             let _ = broker.wait();
         }
     }
+}
+
+/// Sends SIGTERM to a process and waits for its end.
+fn terminate(process: Child) -> Result<Said> {
+    let kill = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
+    kill.map_err(failed("kill"))?;
+    process.wait_with_output().map(Said::from).map_err(failed("the end of a process"))
 }
 
 impl From<Output> for Said {
@@ -157,6 +167,47 @@ async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() 
     let said = shell.dwell(&exec)?;
     assert_eq!(said.out, "slow");
     assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_is_printed_and_acked_until_it_is_told_to_stop() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "first", "--id", "a"])?;
+    let mut consume = shell.command(&["consume", "orders", "--stream", "--max", "1"]);
+    let mut consumer =
+        consume.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed("dwell consume"))?;
+    let mut lines = BufReader::new(consumer.stdout.take().ok_or_else(|| Error::bug("no stdout"))?).lines();
+    let mut line = || lines.next().transpose().map_err(failed("stdout")).map(Option::unwrap_or_default);
+    assert!(line()?.ends_with(": first"));
+    shell.dwell(&["push", "orders", "second", "--id", "b"])?;
+    assert!(line()?.ends_with(": second"));
+    eventually("both are acked", async || {
+        let described = shell.dwell(&["topic", "show", "orders", "--json"])?.out;
+        let topic: serde_json::Value = serde_json::from_str(&described).unwrap_or_default();
+        Ok((topic["totals"][0]["in_flight"] == 0).then_some(()))
+    })
+    .await?;
+    let said = terminate(consumer)?;
+    assert!(said.code == Some(0) && said.err.ends_with("2 delivered, 2 acked, 0 nacked\n"), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_webhook_of_the_configuration_posts_and_a_stop_waits_for_its_answer() -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let webhook = format!("[[webhook]]\ntopic = 'orders'\nurl = '{}'\n", application.url());
+    let off = format!("{webhook}enabled = false\n").replace("orders", "mails");
+    let shell = Shell::without_broker()?.serving(&format!("{webhook}{off}")).await?;
+    shell.dwell(&["push", "mails", "not posted"])?;
+    shell.dwell(&["push", "orders", "close 4711", "--id", "a"])?;
+    let posted = posts.next().await?;
+    assert_eq!((posted.header("dwell-id"), posted.body.as_ref()), ("a", b"close 4711".as_slice()));
+    let stop = tokio::task::spawn_blocking(|| shell.stop());
+    posted.answer(());
+    let stopped = stop.await.map_err(|error| Error::bug(error.to_string()))??;
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(posts.are_none() && !stopped.err.contains("target fails"), "{stopped:?}");
     Ok(())
 }
 

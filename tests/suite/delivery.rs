@@ -13,25 +13,7 @@ use dwell::store::{Pushed, State};
 use dwell::topic::Settings;
 use futures_util::future::{join, try_join_all};
 
-use crate::support::{Running, World, kind_of};
-
-/// Makes a test of every story for every store.
-macro_rules! stories {
-    ($($story:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
-                super::$story(crate::support::World::embedded().await?).await
-            })*
-        }
-        mod redis {
-            $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
-                super::$story(crate::support::World::redis().await?).await
-            })*
-        }
-    };
-}
+use crate::support::{Running, World, kind_of, stories};
 
 stories! {
     a_message_comes_when_it_is_due_and_not_before, a_message_that_is_earlier_than_the_head_comes_first,

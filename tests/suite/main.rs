@@ -16,6 +16,7 @@ mod redis_keys;
 mod shape;
 mod idle;
 mod sessions;
+mod webhooks;
 mod http;
 mod cli;
 mod readme;

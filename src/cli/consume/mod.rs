@@ -1,6 +1,7 @@
 //! `dwell consume`: prints deliveries, or runs a command for each, and settles them.
 
 mod exec;
+mod source;
 mod tail;
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Delivery, Nack, Reserve, Verdict};
+use super::api::{Delivery, Nack, Verdict};
 use super::client::{CallResult, Client, GroupOf};
 use super::failure::Failure;
 use super::signals::Signals;
@@ -18,9 +19,7 @@ use crate::clock::Clock;
 use crate::limits::BATCH_MESSAGES_MAX;
 use crate::message::{GroupName, TopicName};
 use exec::{Exec, Outcome};
-
-/// How long one request waits for a delivery.
-const WAIT: Duration = Duration::from_secs(30);
+use source::Source;
 
 /// How long to wait after the first, second, … failure in a row. After the last one it is over.
 const RETRY_AFTER_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 3_000, 5_000, 5_000, 5_000, 5_000];
@@ -29,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   dwell consume orders                               print and ack until Ctrl-C
   dwell consume orders --count 1 --json              one delivery with everything that is known about it
+  dwell consume orders --stream --max 1000           the same over one stream, with up to 1,000 unsettled
   dwell consume orders --exec './close-order.sh' --max 4
 
 A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID, DWELL_KEY,
@@ -59,6 +59,9 @@ pub(super) struct ConsumeArgs {
     /// How long a delivery may take before it comes again [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Option<Duration>,
+    /// Read one stream in place of asking again and again
+    #[arg(long, conflicts_with_all = ["count", "exec"])]
+    stream: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -97,12 +100,14 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
+        let (client, of) = (self.client.clone(), self.of.clone());
+        let mut source = Source::new(client, of, self.args.visibility_timeout, self.args.stream);
         let max = self.args.max.map_or(if self.args.exec.is_some() { 1 } else { 10 }, usize::from);
         while self.args.count.is_none_or(|count| tally.delivered < count) {
             let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);
             let max = max.min(usize::try_from(left).unwrap_or(max));
             let deliveries = tokio::select! {
-                deliveries = self.reserve(max) => deliveries?,
+                deliveries = source.take(max) => deliveries?,
                 _ = signals.next() => return Ok(()),
             };
             tally.delivered += deliveries.len() as u64;
@@ -127,29 +132,6 @@ impl Consumer<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Waits for deliveries; a broker that is away for a while is waited for.
-    async fn reserve(&self, max: usize) -> Result<Vec<Delivery>, Failure> {
-        let request = Reserve { max, wait: WAIT, visibility_timeout: self.args.visibility_timeout };
-        let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
-        let mut first = true;
-        loop {
-            let error = match self.client.reserve(&self.of, &request).await {
-                Ok(deliveries) if deliveries.is_empty() => continue,
-                Ok(deliveries) => return Ok(deliveries),
-                Err(error) => error,
-            };
-            match waits.next().filter(|_| error.is_passing()) {
-                Some(wait) => {
-                    if std::mem::take(&mut first) {
-                        output::note(format_args!("{error}; trying again"));
-                    }
-                    self.clock.sleep(wait).await;
-                }
-                None => return Err(error.into()),
-            }
-        }
     }
 
     async fn handle(&mut self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod process;
 mod proxy;
+mod application;
 mod redis;
 mod resp;
 mod running;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 
+pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
@@ -39,3 +41,22 @@ pub(crate) fn kind_of<T>(result: Result<T>) -> Option<Kind> {
 pub(crate) fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |error| Error::unavailable(format!("{what}: {error}"))
 }
+
+/// Makes a test of every story for every store.
+macro_rules! stories {
+    ($($story:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $story() -> dwell::error::Result<()> {
+                super::$story(crate::support::World::embedded().await?).await
+            })*
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $story() -> dwell::error::Result<()> {
+                super::$story(crate::support::World::redis().await?).await
+            })*
+        }
+    };
+}
+pub(crate) use stories;

@@ -7,6 +7,7 @@ use dwell::error::Result;
 use dwell::message::TopicName;
 use dwell::metrics::Metrics;
 use dwell::tasks::Tasks;
+use tokio_util::sync::CancellationToken;
 
 use super::World;
 
@@ -25,6 +26,11 @@ impl Running {
         let (run, stop) = (broker.clone(), background.stopping());
         background.start(async move { run.run(stop).await });
         Ok(Running { broker, pairs, background })
+    }
+
+    /// Runs something beside the loops of the pairs, which stops with them.
+    pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(&self, run: impl FnOnce(CancellationToken) -> F) {
+        self.pairs.start(run(self.pairs.stopping()));
     }
 
     /// Stops it in order: first the loops of the pairs, then what keeps their leases.

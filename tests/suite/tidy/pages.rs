@@ -100,22 +100,28 @@ fn every_relative_link_leads_somewhere() -> Result<()> {
     Ok(())
 }
 
-/// What a page says of a file or a test of the repository is there.
+/// What a page, or a comment, says of a file of the repository is there.
 #[test]
-fn every_path_that_a_page_names_exists() -> Result<()> {
+fn every_path_that_is_named_exists() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut missing = Vec::new();
     for page in pages()? {
         for quoted in page.text.split('`').skip(1).step_by(2) {
-            let path = ["src/", "tests/", "docs/", "deploy/", "benches/", "examples/"]
-                .iter()
-                .any(|dir| quoted.starts_with(dir));
-            if path && quoted.bytes().all(|b| b.is_ascii_graphic() && b != b'*') && !root.join(quoted).exists() {
+            let dirs = ["src/", "tests/", "docs/", "deploy/", "benches/", "examples/"];
+            let is_path = quoted.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*');
+            if is_path && dirs.iter().any(|dir| quoted.starts_with(dir)) && !root.join(quoted).exists() {
                 missing.push(format!("{}: {quoted}", page.path));
             }
         }
-        // Modules by their paths: `store/redis` is src/store/redis.
-        assert!(places_of(&page.text, "TODO").next().is_none(), "{}: TODO", page.path);
+    }
+    for file in files("src", ".rs")?.into_iter().chain(files("tests", ".rs")?) {
+        for at in places_of(&file.text, "docs/") {
+            let name = file.text[at..].split(|c: char| !c.is_ascii_alphanumeric() && !"/._-".contains(c)).next();
+            let name = name.unwrap_or_default().trim_end_matches('.');
+            if name.ends_with(".md") && !root.join(name).exists() {
+                missing.push(format!("{}: {name}", file.path));
+            }
+        }
     }
     assert!(missing.is_empty(), "{missing:#?}");
     Ok(())

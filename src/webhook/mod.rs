@@ -1,0 +1,39 @@
+//! Webhooks: each message of a group is POSTed to an application, whose answer settles it. docs/protocol.md is the
+//! contract.
+//!
+//! Targets come from the configuration file only. A webhook never follows a redirect, and reaches nothing beyond this
+//! machine unless it is told to.
+
+mod answer;
+mod post;
+mod signature;
+mod subscription;
+mod target;
+
+use std::time::Duration;
+
+pub use signature::Secret;
+pub use subscription::Subscription;
+pub use target::{ACCEPTED as TARGET_ACCEPTED, Target};
+
+use crate::message::{GroupName, TopicName};
+
+/// Where the messages of a group go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// The topic.
+    pub topic: TopicName,
+    /// The group that is consumed for.
+    pub group: GroupName,
+    /// The application.
+    pub target: Target,
+    /// POSTs at the same time, 1 to 256.
+    pub concurrency: usize,
+    /// From the start of a POST to the end of its answer, 100 ms to 1 h. The visibility timeout of its delivery is
+    /// longer, so that the POST has ended before its message may come again.
+    pub timeout: Duration,
+    /// Signs every POST.
+    pub secret: Option<Secret>,
+    /// Whether it is started.
+    pub enabled: bool,
+}

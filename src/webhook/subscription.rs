@@ -1,0 +1,145 @@
+//! One webhook at work: takes what is due while it has places free, posts it, and settles it by the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use super::Webhook;
+use super::answer::Answer;
+use super::post::Poster;
+use crate::broker::{Broker, StreamRequest};
+use crate::clock::Clock;
+use crate::dispatch::{Decision, Delivery, Session};
+use crate::error::Result;
+use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
+use crate::message::{GroupName, MessageId, TopicName};
+use crate::metrics::Metrics;
+
+/// The pause before a topic that cannot be consumed is asked for again: most often it does not exist yet.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// POSTs that are on their way.
+type Posts<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
+
+/// One webhook at work.
+pub struct Subscription {
+    broker: Broker,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    topic: TopicName,
+    group: GroupName,
+    concurrency: usize,
+    timeout: Duration,
+    poster: Poster,
+    /// The last POST failed.
+    fails: AtomicBool,
+}
+
+impl Subscription {
+    /// A webhook that consumes from `broker`.
+    ///
+    /// # Errors
+    /// `Bug` when no HTTP client can be made.
+    pub fn new(broker: Broker, webhook: Webhook, clock: Clock) -> Result<Subscription> {
+        Ok(Subscription {
+            metrics: broker.metrics(),
+            broker,
+            topic: webhook.topic.clone(),
+            group: webhook.group.clone(),
+            concurrency: webhook.concurrency,
+            timeout: webhook.timeout,
+            poster: Poster::new(webhook, clock.clone())?,
+            clock,
+            fails: AtomicBool::new(false),
+        })
+    }
+
+    /// Posts what is due until `stop`. What is on its way then may be answered for as long as a stop waits for
+    /// deliveries.
+    pub async fn run(self, stop: CancellationToken) {
+        tracing::info!(topic = %self.topic, group = %self.group, "a webhook posts");
+        let mut posts = Posts::new();
+        let mut waits = false;
+        while !stop.is_cancelled() {
+            match self.open().await {
+                Ok(session) => {
+                    waits = false;
+                    self.serve(session, &mut posts).await;
+                }
+                Err(error) if !std::mem::replace(&mut waits, true) => {
+                    tracing::warn!(topic = %self.topic, group = %self.group, %error, "a webhook waits for its group");
+                }
+                Err(_) => {}
+            }
+            let pause = stop.run_until_cancelled(self.clock.sleep(PAUSE));
+            meanwhile(&mut posts, pause).await;
+        }
+        let left = async { while posts.next().await.is_some() {} };
+        tokio::select! {
+            () = left => {}
+            () = self.clock.sleep(self.broker.drain_timeout()) => {}
+        }
+    }
+
+    async fn open(&self) -> Result<Session> {
+        // A POST has ended before its delivery does, so a message is never with the target twice at a time.
+        let visibility_timeout = Some(self.timeout.saturating_add(WEBHOOK_MARGIN));
+        let request = StreamRequest { max_in_flight: self.concurrency, visibility_timeout };
+        self.broker.stream(&self.topic, &self.group, request).await
+    }
+
+    /// Takes and posts until the session is over: the process stops, or the topic is gone.
+    async fn serve<'a>(&'a self, session: Session, posts: &mut Posts<'a>) {
+        while !session.is_over() {
+            // Not only the deliveries count: a POST lives on when its pair is lost.
+            if posts.len() >= self.concurrency {
+                posts.next().await;
+            } else if let Some(delivery) = meanwhile(posts, session.next(WAIT_MAX)).await {
+                posts.push(Box::pin(self.deliver(delivery)));
+            }
+        }
+        session.end();
+    }
+
+    /// Posts a delivery and settles it.
+    async fn deliver(&self, delivery: Delivery) {
+        let (receipt, id) = (delivery.receipt.to_string(), delivery.message.id.clone());
+        let began = self.clock.instant();
+        let answer = self.poster.post(delivery).await;
+        let took = self.clock.instant().since(began);
+        self.metrics.webhook_request(&self.topic, &self.group, answer.outcome(), took);
+        self.note(&id, &answer);
+        let decisions = vec![(receipt, answer.decision())];
+        if let Err(error) = self.broker.settle(&self.topic, &self.group, decisions).await {
+            tracing::debug!(topic = %self.topic, group = %self.group, %id, %error, "an answer was not settled");
+        }
+    }
+
+    /// Says when a target begins to fail and when it works again, not with every message.
+    fn note(&self, id: &MessageId, answer: &Answer) {
+        let (topic, group) = (&self.topic, &self.group);
+        let fails = matches!(answer.decision(), Decision::Nack { .. });
+        match (fails, self.fails.swap(fails, Ordering::Relaxed)) {
+            (true, false) => tracing::warn!(%topic, %group, %id, reason = answer.reason(), "a webhook's target fails"),
+            (true, true) => tracing::debug!(%topic, %group, %id, reason = answer.reason(), "a POST failed"),
+            (false, true) => tracing::info!(%topic, %group, "a webhook's target works again"),
+            (false, false) => {}
+        }
+    }
+}
+
+/// Lets posts go on while something is waited for.
+async fn meanwhile<T>(posts: &mut Posts<'_>, wait: impl Future<Output = T>) -> T {
+    tokio::pin!(wait);
+    loop {
+        tokio::select! {
+            done = &mut wait => return done,
+            Some(()) = posts.next() => {}
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Webhooks: what an application is sent, and what its answers do. The clock moves only when the story says so.
+
+mod killed;
+mod shop;
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use dwell::error::Result;
+use dwell::message::{Key, MessageId, NewMessage};
+use dwell::store::State;
+use dwell::webhook::Secret;
+use futures_util::future::join;
+use futures_util::stream::{StreamExt as _, iter, pending, repeat};
+
+use crate::support::{Application, World, stories};
+use shop::Shop;
+
+stories! {
+    a_post_says_everything_and_2xx_acks_it, a_busy_target_is_asked_again_when_it_said_and_not_before,
+    gone_is_dead_at_once, a_target_that_does_not_answer_is_given_up, a_redirect_is_not_followed,
+    an_endless_answer_is_cut, only_so_many_posts_at_a_time, a_stop_waits_for_an_answer,
+    a_topic_may_come_later, nobody_listening_is_a_failed_attempt,
+}
+
+async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.secret = Secret::new("a secret")).await?;
+    // The time and the payload of the example in docs/protocol.md, whose signature a test compares with the code.
+    let at = world.now();
+    let message = NewMessage {
+        id: Some(MessageId::new("a")?),
+        key: Some(Key::new("café 7")?),
+        content_type: Some("text/plain".to_owned()),
+        meta: vec![("trace".to_owned(), "100%".to_owned())],
+        ..NewMessage::new("close order 4711")
+    };
+    let partition = shop.broker.push(&shop.topic, message).await?.partition.to_string();
+    let posted = posts.next().await?;
+    let at = at.to_string();
+    for (name, value) in [
+        ("content-type", "text/plain"),
+        ("dwell-id", "a"),
+        ("dwell-key", "caf%C3%A9%207"),
+        ("dwell-topic", "orders"),
+        ("dwell-group", "default"),
+        ("dwell-attempt", "1"),
+        ("dwell-due-at", &at),
+        ("dwell-pushed-at", &at),
+        ("dwell-partition", &partition),
+        ("dwell-meta-trace", "100%25"),
+    ] {
+        assert_eq!(posted.header(name), value, "{name}");
+    }
+    assert_eq!(posted.body, "close order 4711");
+    let signature = posted.header("dwell-signature");
+    assert!(include_str!("../../../docs/protocol.md").contains(signature) && signature.len() > 64, "{signature}");
+    assert_eq!(shop.running.messages(&shop.topic).await?, 1);
+    posted.answer(StatusCode::NO_CONTENT);
+    world.until("it is acked", async || Ok(shop.running.messages(&shop.topic).await? == 0)).await?;
+    let counted = shop.broker.metrics().text()?;
+    let expected = "dwell_webhook_requests_total{group=\"default\",outcome=\"ok\",topic=\"orders\"} 1";
+    assert!(counted.contains(expected), "{counted}");
+    Ok(())
+}
+
+async fn a_busy_target_is_asked_again_when_it_said_and_not_before(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::open(&world, &application.url(), |_, _| {}).await?;
+    shop.push(&["a"]).await?;
+    posts.next().await?.answer((StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "2")], "busy"));
+    shop.becomes("a", Some((State::Scheduled, 1))).await?;
+    world.pass(1_999);
+    shop.is_quiet(&posts).await;
+    world.pass(1);
+    let again = posts.next().await?;
+    assert_eq!(again.header("dwell-attempt"), "2");
+    // Without a word about when, the backoff of the topic decides.
+    again.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    shop.becomes("a", Some((State::Scheduled, 2))).await?;
+    world.pass(3_599_999);
+    shop.is_quiet(&posts).await;
+    world.pass(1);
+    posts.next().await?.answer(StatusCode::OK);
+    shop.becomes("a", None).await
+}
+
+async fn gone_is_dead_at_once(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::open(&world, &application.url(), |_, _| {}).await?;
+    shop.push(&["a"]).await?;
+    posts.next().await?.answer((StatusCode::GONE, "no such customer"));
+    assert_eq!(shop.dead().await?, "status 410: no such customer");
+    Ok(())
+}
+
+async fn a_target_that_does_not_answer_is_given_up(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::with_one(&world, &application.url()).await?;
+    let posted = posts.next().await?;
+    world.pass(9_999);
+    world.settled().await;
+    assert_eq!(shop.state("a").await?, Some((State::InFlight, 0)));
+    world.pass(1);
+    posted.given_up().await?;
+    assert_eq!(shop.dead().await?, "no answer within 10s");
+    Ok(())
+}
+
+async fn a_redirect_is_not_followed(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let (elsewhere, others) = Application::told().await?;
+    let shop = Shop::with_one(&world, &application.url()).await?;
+    posts.next().await?.answer((StatusCode::TEMPORARY_REDIRECT, [("location", elsewhere.url())]));
+    assert_eq!(shop.dead().await?, "status 307: redirects are not followed");
+    assert!(posts.are_none() && others.are_none());
+    Ok(())
+}
+
+async fn an_endless_answer_is_cut(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::with_one(&world, &application.url()).await?;
+    let chunk = |text: &'static str| Ok::<_, Infallible>(Bytes::from_static(text.as_bytes()));
+    let endless = Body::from_stream(repeat("no! ").map(chunk));
+    posts.next().await?.answer((StatusCode::INTERNAL_SERVER_ERROR, endless));
+    assert_eq!(shop.dead().await?, format!("status 500: {}", "no! ".repeat(50).trim()));
+    // One that stops in the middle is waited for as long as any answer, and its status counts.
+    shop.broker.purge(&shop.topic, &shop.group, None).await?;
+    shop.push(&["b"]).await?;
+    let hanging = Body::from_stream(iter(["because"]).chain(pending()).map(chunk));
+    posts.next().await?.answer((StatusCode::INTERNAL_SERVER_ERROR, hanging));
+    world
+        .until("the answer began", async || {
+            world.settled().await;
+            world.pass(1_000);
+            Ok(!shop.broker.dead(&shop.topic, &shop.group, None, 1).await?.dead.is_empty())
+        })
+        .await?;
+    assert_eq!(shop.dead().await?, "status 500: because");
+    Ok(())
+}
+
+async fn only_so_many_posts_at_a_time(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.concurrency = 2).await?;
+    let ids: Vec<String> = (0..9).map(|n| format!("m{n}")).collect();
+    shop.push(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let mut open = vec![posts.next().await?, posts.next().await?];
+    for _ in 2..ids.len() {
+        shop.is_quiet(&posts).await;
+        open.remove(0).answer(StatusCode::OK);
+        open.push(posts.next().await?);
+    }
+    for posted in open {
+        posted.answer(StatusCode::OK);
+    }
+    world.until("all are acked", async || Ok(shop.running.messages(&shop.topic).await? == 0)).await
+}
+
+async fn a_stop_waits_for_an_answer(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.concurrency = 1).await?;
+    shop.push(&["a", "b"]).await?;
+    let posted = posts.next().await?;
+    let answer = async {
+        world.settled().await;
+        posted.answer(StatusCode::OK);
+    };
+    join(shop.running.stop(), answer).await;
+    // The other one was not posted, and is there for the next process.
+    assert!(posts.are_none());
+    assert_eq!(shop.running.messages(&shop.topic).await?, 1);
+    Ok(())
+}
+
+async fn a_topic_may_come_later(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let (shop, subscription) = Shop::before_opening(&world, &application.url(), |_, _| {})?;
+    shop.running.beside(|stop| subscription.run(stop));
+    // The webhook looks every second.
+    let noticed = async || {
+        world.settled().await;
+        world.pass(1_000);
+    };
+    for _ in 0..5 {
+        noticed().await;
+    }
+    shop.push(&["a"]).await?;
+    noticed().await;
+    posts.next().await?.answer(StatusCode::OK);
+    // And go, and come again.
+    shop.becomes("a", None).await?;
+    shop.broker.delete_topic(&shop.topic).await?;
+    noticed().await;
+    shop.push(&["b"]).await?;
+    noticed().await;
+    assert_eq!(posts.next().await?.header("dwell-id"), "b");
+    Ok(())
+}
+
+async fn nobody_listening_is_a_failed_attempt(world: World) -> Result<()> {
+    let url = Application::told().await?.0.url();
+    let shop = Shop::with_one(&world, &url).await?;
+    let why = shop.dead().await?;
+    assert!(why.contains("refused") || why.contains("reset"), "{why}");
+    Ok(())
+}
