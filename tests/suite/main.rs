@@ -13,6 +13,8 @@ mod chain;
 mod ownership_model;
 mod delivery;
 mod redis_keys;
+mod shape;
+mod idle;
 mod sessions;
 mod webhooks;
 mod http;
