@@ -54,8 +54,25 @@ impl Shop {
     async fn open(world: &World, settings: Settings) -> Result<Shop> {
         // Time moves in leaps here, and a lease must not lapse in one of them.
         let options = Options { topic_defaults: settings, lease_ttl: LEASE_TTL, ..Options::default() };
+        let topic = orders()?.0;
         let running = Running::start(world, options)?;
-        Ok(Shop { broker: running.broker.clone(), running })
+        running.broker.declare(topic.clone(), running.broker.topic_defaults().clone()).await?;
+        let shop = Shop { broker: running.broker.clone(), running };
+        // Every pair is owned before the story begins: a member that time leaps away from would join again first.
+        world.as_time_passes(shop.look()).await?;
+        world
+            .until("every pair is owned", async || {
+                Ok(shop.broker.stats(&topic).await?.iter().all(|(_, stats)| stats.owner.is_some()))
+            })
+            .await?;
+        Ok(shop)
+    }
+
+    /// Asks for messages without waiting for any, which makes this process a member of the group.
+    async fn look(&self) -> Result<Vec<Delivery>> {
+        let (topic, group) = orders()?;
+        let request = ReserveRequest { max: 1, wait: Duration::ZERO, visibility_timeout: None };
+        self.broker.reserve(&topic, &group, request).await
     }
 
     async fn push(&self, id: &str, delay_ms: u64) -> Result<()> {
@@ -276,7 +293,7 @@ async fn what_nobody_took_goes_back_without_a_charge(world: World) -> Result<()>
 
 async fn a_stop_gives_everything_back(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
-    let shop = Shop::open(&world, one).await?;
+    let shop = Shop::open(&world, one.clone()).await?;
     for id in ["a", "b", "c"] {
         shop.push(id, 0).await?;
     }
@@ -290,7 +307,7 @@ async fn a_stop_gives_everything_back(world: World) -> Result<()> {
     assert_eq!(verdict?, Verdict::Acked);
     assert_eq!(kind_of(shop.reserve(1).await), Some(Kind::Unavailable));
     // Another process has them at once, each for the first time.
-    let next = Shop::open(&world, Settings::default()).await?;
+    let next = Shop::open(&world, one).await?;
     let rest = next.reserve(10).await?;
     assert_eq!(
         rest.iter().map(|delivery| (delivery.message.id.as_str(), delivery.attempt)).collect::<Vec<_>>(),
@@ -422,14 +439,14 @@ async fn an_answer_is_bounded_by_bytes(world: World) -> Result<()> {
 }
 
 async fn a_batch_is_all_checked_before_any_is_stored(world: World) -> Result<()> {
-    let shop = Shop::open(&world, Settings::default()).await?;
+    let running = Running::start(&world, Options::default())?;
     let mut wrong = message("b", Duration::ZERO)?;
     wrong.max_attempts = Some(0);
-    let refused = shop.broker.push_batch(&orders()?.0, vec![message("a", Duration::ZERO)?, wrong]).await;
+    let refused = running.broker.push_batch(&orders()?.0, vec![message("a", Duration::ZERO)?, wrong]).await;
     let error = refused.err().ok_or_else(|| Error::bug("a wrong batch was accepted"))?;
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.detail().starts_with("messages[1]: `max_attempts`"), "{error}");
-    assert_eq!(shop.broker.topics().await?, []);
+    assert_eq!(running.broker.topics().await?, []);
     Ok(())
 }
 
