@@ -293,7 +293,7 @@ async fn what_nobody_took_goes_back_without_a_charge(world: World) -> Result<()>
 
 async fn a_stop_gives_everything_back(world: World) -> Result<()> {
     let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
-    let shop = Shop::open(&world, one.clone()).await?;
+    let shop = Shop::open(&world, one).await?;
     for id in ["a", "b", "c"] {
         shop.push(id, 0).await?;
     }
@@ -307,8 +307,9 @@ async fn a_stop_gives_everything_back(world: World) -> Result<()> {
     assert_eq!(verdict?, Verdict::Acked);
     assert_eq!(kind_of(shop.reserve(1).await), Some(Kind::Unavailable));
     // Another process has them at once, each for the first time.
-    let next = Shop::open(&world, one).await?;
-    let rest = next.reserve(10).await?;
+    let next = Running::start(&world, Options { lease_ttl: LEASE_TTL, ..Options::default() })?;
+    let request = ReserveRequest { max: 10, wait: Duration::from_secs(60), visibility_timeout: None };
+    let rest = next.broker.reserve(&orders()?.0, &orders()?.1, request).await?;
     assert_eq!(
         rest.iter().map(|delivery| (delivery.message.id.as_str(), delivery.attempt)).collect::<Vec<_>>(),
         [("b", 1), ("c", 1)]

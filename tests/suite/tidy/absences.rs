@@ -28,7 +28,10 @@ const ONLY: [Only; 20] = [
     // What runs in the background.
     Only { what: &["tokio::spawn", "task::spawn(", "JoinSet", "TaskTracker"], only: &["src/tasks.rs"] },
     Only { what: &["spawn_blocking"], only: &["src/engine.rs"] },
-    Only { what: &["thread::Builder", "thread::spawn"], only: &["src/store/embedded/commit.rs"] },
+    Only {
+        what: &["thread::Builder", "thread::spawn"],
+        only: &["src/store/embedded/commit.rs", "src/store/embedded/nudge.rs"],
+    },
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
