@@ -40,6 +40,16 @@ impl Shares {
         self.seats.len()
     }
 
+    /// Whether everyone of the others is a member here.
+    pub fn include(&self, others: &Shares) -> bool {
+        others.seats.iter().all(|seat| self.contain(seat))
+    }
+
+    /// Whether this is a member.
+    pub fn contain(&self, seat: &Seat) -> bool {
+        self.seats.binary_search(seat).is_ok()
+    }
+
     /// How many partitions a member is to own; none if it is not a member.
     pub fn quota(&self, seat: &Seat) -> usize {
         let (partitions, members) = (usize::from(self.partitions), self.seats.len());
@@ -130,6 +140,8 @@ mod tests {
         list.reverse();
         list.push(list[2].clone());
         assert_eq!(Shares::new(&topic, &group, 8, &list), shares);
+        let fewer = Shares::new(&topic, &group, 8, &list[..2]);
+        assert!(shares.include(&fewer) && shares.include(&shares) && !fewer.include(&shares));
         assert_eq!(Shares::new(&topic, &group, 8, &[]).quota(&Seat::new(&topic, &group, &list[0])), 0);
         Ok(())
     }

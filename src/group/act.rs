@@ -15,7 +15,7 @@ impl Member {
                 if now >= self.hold_until {
                     self.exempt.clear();
                 }
-                self.sweep.expire(now);
+                self.sweep.pass(now);
                 self.release_excess(now, actions);
                 self.acquire_missing(now, actions);
                 self.sweep_orphans(now, actions);
@@ -40,7 +40,7 @@ impl Member {
     /// The last acquired go first: when members come and go, the same few partitions move, and the others never do.
     fn release_excess(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.pairs.owned() <= self.quota {
-            return self.sweep.forget_all();
+            return self.sweep.forget_kept();
         }
         let excess = self.pairs.owned().saturating_sub(self.quota + self.sweep.kept());
         // Nobody could take it while all hold back.
@@ -54,7 +54,6 @@ impl Member {
     }
 
     pub(super) fn release(&mut self, partition: Partition, actions: &mut Vec<Action>) {
-        self.sweep.forget(partition);
         self.pairs.release(partition);
         actions.push(Action::Release(partition));
     }
@@ -75,36 +74,38 @@ impl Member {
             let own = self.exempt.iter().find(|partition| self.candidates.may_try(**partition, now)).copied()?;
             return self.candidates.take(own).then_some(own);
         }
-        self.candidates.pop(now).or_else(|| {
-            self.early = self.early.checked_sub(1)?;
-            self.candidates.pop_early()
+        self.candidates.pop_timed(now).or_else(|| {
+            self.guesses = self.guesses.checked_sub(1)?;
+            self.candidates.pop_guess()
         })
     }
 
     /// What nobody takes is found by the members that prefer it most, even beyond their share.
     fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let may_sweep = self.may_acquire(now) && now >= self.hold_until && self.missing() == 0;
-        if let Some(places) = self.sweep.begin(now) {
-            let orphans = if may_sweep { self.orphans(places, now) } else { Vec::new() };
-            self.sweep.fill(orphans);
-        }
+        let has_its_share = self.pairs.owned() >= self.quota;
+        let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
         if !may_sweep {
-            return self.sweep.fill(Vec::new());
+            return self.sweep.give_up(now);
         }
         while self.pairs.acquiring() < ACQUIRES_MAX {
             let Some(partition) = self.sweep.pop() else { return };
             if self.candidates.may_try(partition, now) && self.candidates.take(partition) {
                 self.pairs.acquire(partition, true);
                 actions.push(Action::Acquire(partition));
+            } else {
+                self.sweep.forget(partition);
             }
         }
     }
 
-    fn orphans(&self, places: usize, now: Instant) -> Vec<Partition> {
-        let may_be = |partition: &Partition| {
-            self.candidates.may_try(*partition, now) && self.shares.is_among_first(places, &self.seat, *partition)
-        };
-        (0..self.partitions).map(Partition).filter(may_be).collect()
+    /// A sweep begins with a new list: if someone had come, partitions would be on their way to them.
+    pub(super) fn begin_sweep(&mut self, now: Instant) {
+        if let Some(places) = self.sweep.begin(now) {
+            let may_be = |partition: &Partition| {
+                self.candidates.may_try(*partition, now) && self.shares.is_among_first(places, &self.seat, *partition)
+            };
+            self.sweep.fill((0..self.partitions).map(Partition).filter(may_be));
+        }
     }
 
     /// How many more partitions it should own than it does or may soon.
@@ -128,7 +129,9 @@ impl Member {
             return Instant::FAR;
         }
         let own = self.exempt.iter().filter_map(|partition| self.candidates.not_before(*partition)).min();
-        let any = self.candidates.earliest().map(|at| at.max(self.hold_until));
+        let guess = (self.guesses.min(self.candidates.guesses()) > 0).then_some(Instant::START);
+        let any = [self.candidates.next_timed(), guess].into_iter().flatten().min();
+        let any = any.map(|at| at.max(self.hold_until));
         let first = [own, any].into_iter().flatten().min().unwrap_or(Instant::FAR);
         first.max(self.quiet_until).max(self.pulse.settled_at())
     }

@@ -6,36 +6,45 @@ use crate::assignment::Seat;
 use crate::clock::Instant;
 use crate::partition::Partition;
 
-/// Every partition that is neither owned nor on the way to or from it: when it may be tried, and which one first.
+/// Every partition that is neither owned nor on the way to or from it.
 ///
-/// First those that were announced as free, then those that were never tried, then those whose time has come.
+/// Some have a time at which trying them makes sense: announced as free, or their lease ends then and nobody renews it,
+/// or a pause after a failure is over. All but the last may also be tried by guess: they may have been given up unheard.
 #[derive(Debug)]
 pub(super) struct Candidates {
     seat: Seat,
-    /// Never tried, from `next` on, the most preferred first. Some are known by now.
+    /// Where those are that were tried, or announced.
+    places: BTreeMap<Partition, Place>,
+    /// By time, and among equals by preference.
+    timed: BTreeSet<(Instant, u32, Partition)>,
+    /// Held when they were tried, the longest ago first.
+    tried: BTreeSet<(u64, Partition)>,
+    tries: u64,
+    /// Never tried, from `next` on, unless `is_untried` says otherwise; the most preferred first.
     order: Vec<Partition>,
     next: usize,
+<<<<<<< HEAD
     untried: Vec<bool>,
     known: BTreeMap<Partition, Not>,
     by_time: BTreeSet<Key>,
+=======
+    is_untried: Vec<bool>,
+    untried: usize,
+>>>>>>> pure
 }
 
-/// Until when not to try.
 #[derive(Debug, Clone, Copy)]
-struct Not {
-    before: Instant,
-    /// Whether this is a pause after a failure, rather than the end of a lease that its owner may give up any time.
-    failed: bool,
+struct Place {
+    /// In `timed`.
+    at: Option<Instant>,
+    /// In `tried`.
+    number: Option<u64>,
 }
-
-/// The instant, and among equals the preference.
-type Key = (Instant, u32, Partition);
-
-/// The key instant of a partition that was announced as free: before everything else.
-const FREE: Instant = Instant::START;
 
 impl Candidates {
+    /// All partitions, never tried, the most preferred first.
     pub(super) fn new(seat: Seat, partitions: u16) -> Candidates {
+<<<<<<< HEAD
         let (order, untried) = (seat.order(partitions), vec![true; usize::from(partitions)]);
         Candidates { seat, order, next: 0, untried, known: BTreeMap::new(), by_time: BTreeSet::new() }
     }
@@ -56,73 +65,124 @@ impl Candidates {
     pub(super) fn pop_early(&mut self) -> Option<Partition> {
         let early = |key: &&Key| self.known.get(&key.2).is_some_and(|not| !not.failed);
         let partition = self.by_time.iter().find(early)?.2;
+=======
+        Candidates {
+            places: BTreeMap::new(),
+            timed: BTreeSet::new(),
+            tried: BTreeSet::new(),
+            tries: 0,
+            order: seat.order(partitions),
+            next: 0,
+            is_untried: vec![true; usize::from(partitions)],
+            untried: usize::from(partitions),
+            seat,
+        }
+    }
+
+    /// Takes the partition whose time has come.
+    pub(super) fn pop_timed(&mut self, now: Instant) -> Option<Partition> {
+        let (_, _, partition) = *self.timed.first().filter(|(at, _, _)| *at <= now)?;
+>>>>>>> pure
         self.take(partition).then_some(partition)
     }
 
-    /// How many are known to have been held by someone, at most.
-    pub(super) fn held(&self) -> usize {
-        self.known.len()
-    }
-
-    fn pop_untried(&mut self) -> Option<Partition> {
+    /// Takes a partition that was never tried, or else the one that was tried the longest ago.
+    pub(super) fn pop_guess(&mut self) -> Option<Partition> {
         while let Some(partition) = self.order.get(self.next).copied() {
             self.next += 1;
             if self.take_untried(partition) {
                 return Some(partition);
             }
         }
-        None
+        let (_, partition) = *self.tried.first()?;
+        self.take(partition).then_some(partition)
     }
 
     /// Takes this partition, if it is here.
     pub(super) fn take(&mut self, partition: Partition) -> bool {
+<<<<<<< HEAD
         let untried = self.take_untried(partition);
         let known = self.known.remove(&partition);
         known.is_some_and(|not| self.by_time.remove(&self.key(partition, not))) || untried
+=======
+        let Some(place) = self.places.remove(&partition) else { return self.take_untried(partition) };
+        if let Some(at) = place.at {
+            self.timed.remove(&(at, !self.seat.score(partition), partition));
+        }
+        if let Some(number) = place.number {
+            self.tried.remove(&(number, partition));
+        }
+        true
+>>>>>>> pure
     }
 
     fn take_untried(&mut self, partition: Partition) -> bool {
-        self.untried.get_mut(usize::from(partition.0)).is_some_and(std::mem::take)
+        let is_untried = self.is_untried.get_mut(usize::from(partition.0)).is_some_and(std::mem::take);
+        self.untried -= usize::from(is_untried);
+        is_untried
     }
 
-    /// Puts back a partition that another member holds until then.
-    pub(super) fn put_held(&mut self, partition: Partition, before: Instant) {
-        self.put(partition, Not { before, failed: false });
+    /// Puts back a partition that a live member holds.
+    pub(super) fn put_held(&mut self, partition: Partition) {
+        self.put(partition, None, true);
     }
 
-    /// Puts back a partition whose acquisition failed, or that was lost.
-    pub(super) fn put_failed(&mut self, partition: Partition, before: Instant) {
-        self.put(partition, Not { before, failed: true });
+    /// Puts back a partition whose lease ends then, unless it is given up before.
+    pub(super) fn put_lapsing(&mut self, partition: Partition, at: Instant) {
+        self.put(partition, Some(at), true);
     }
 
-    fn put(&mut self, partition: Partition, not: Not) {
+    /// Puts back a partition that is free.
+    pub(super) fn put_free(&mut self, partition: Partition) {
+        self.put(partition, Some(Instant::START), true);
+    }
+
+    /// Puts back a partition whose acquisition failed, or that was lost: not to be tried before.
+    pub(super) fn put_failed(&mut self, partition: Partition, at: Instant) {
+        self.put(partition, Some(at), false);
+    }
+
+    fn put(&mut self, partition: Partition, at: Option<Instant>, may_guess: bool) {
         self.take(partition);
+<<<<<<< HEAD
         self.by_time.insert(self.key(partition, not));
         self.known.insert(partition, not);
+=======
+        self.tries += 1;
+        let number = may_guess.then_some(self.tries);
+        self.timed.extend(at.map(|at| (at, !self.seat.score(partition), partition)));
+        self.tried.extend(number.map(|number| (number, partition)));
+        self.places.insert(partition, Place { at, number });
+>>>>>>> pure
     }
 
     /// A partition was announced as free. A pause after a failure is kept.
     pub(super) fn free(&mut self, partition: Partition) {
-        let is_here = self.untried.get(usize::from(partition.0)) == Some(&true);
-        let not = self.known.get(&partition);
-        if is_here || not.is_some_and(|not| !not.failed) {
-            self.put_held(partition, FREE);
+        let is_paused = self.places.get(&partition).is_some_and(|place| place.number.is_none());
+        if !is_paused && self.not_before(partition).is_some() {
+            self.put_free(partition);
+        }
+    }
+
+    /// When this partition may be tried, if it is here.
+    pub(super) fn not_before(&self, partition: Partition) -> Option<Instant> {
+        match self.places.get(&partition) {
+            Some(place) => Some(place.at.unwrap_or(Instant::START)),
+            None => self.is_untried.get(usize::from(partition.0))?.then_some(Instant::START),
         }
     }
 
     /// Whether this partition is here and may be tried.
     pub(super) fn may_try(&self, partition: Partition, now: Instant) -> bool {
-        self.not_before(partition).is_some_and(|before| before <= now)
+        self.not_before(partition).is_some_and(|at| at <= now)
     }
 
-    /// When this partition may be tried, if it is here.
-    pub(super) fn not_before(&self, partition: Partition) -> Option<Instant> {
-        match self.untried.get(usize::from(partition.0)) {
-            Some(true) => Some(FREE),
-            _ => self.known.get(&partition).map(|not| not.before),
-        }
+    /// The first time of those that have one.
+    pub(super) fn next_timed(&self) -> Option<Instant> {
+        self.timed.first().map(|(at, _, _)| *at)
     }
 
+<<<<<<< HEAD
     /// When there is something to try.
     pub(super) fn earliest(&self) -> Option<Instant> {
         let mut rest = self.order.iter().skip(self.next);
@@ -134,6 +194,11 @@ impl Candidates {
 
     fn key(&self, partition: Partition, not: Not) -> Key {
         (not.before, !self.seat.score(partition), partition)
+=======
+    /// How many may be tried by guess.
+    pub(super) fn guesses(&self) -> usize {
+        self.tried.len() + self.untried
+>>>>>>> pure
     }
 }
 
@@ -146,9 +211,10 @@ mod tests {
     use crate::message::{GroupName, TopicName};
     use crate::store::MemberId;
 
-    fn candidates(partitions: u16) -> Result<Candidates> {
+    fn candidates(partitions: u16) -> Result<(Candidates, Vec<Partition>)> {
         let seat = Seat::new(&TopicName::new("t")?, &GroupName::standard(), &MemberId::from_store("m"));
-        Ok(Candidates::new(seat, partitions))
+        let order = seat.order(partitions);
+        Ok((Candidates::new(seat, partitions), order))
     }
 
     fn at(ms: u64) -> Instant {
@@ -156,33 +222,28 @@ mod tests {
     }
 
     #[test]
-    fn announced_ones_come_first_then_untried_ones_then_those_whose_time_has_come() -> Result<()> {
-        let mut candidates = candidates(4)?;
-        let order = candidates.order.clone();
-        candidates.put_held(order[0], at(10));
-        candidates.put_failed(order[1], at(5));
-        candidates.free(order[3]);
-        candidates.free(order[1]);
-        assert_eq!(candidates.pop(at(0)), Some(order[3]));
-        assert_eq!(candidates.pop(at(0)), Some(order[2]));
-        assert_eq!((candidates.pop(at(4)), candidates.earliest()), (None, Some(at(5))));
-        assert_eq!(candidates.pop(at(5)), Some(order[1]));
-        assert_eq!(candidates.pop(at(9)), None);
-        assert_eq!(candidates.pop(at(10)), Some(order[0]));
-        assert_eq!((candidates.pop(at(99)), candidates.earliest()), (None, None));
+    fn guesses_go_by_preference_then_the_longest_untried_first() -> Result<()> {
+        let (mut candidates, order) = candidates(3)?;
+        assert_eq!(candidates.pop_guess(), Some(order[0]));
+        candidates.put_held(order[0]);
+        assert_eq!([candidates.pop_guess(), candidates.pop_guess()], [Some(order[1]), Some(order[2])]);
+        assert_eq!([candidates.pop_guess(), candidates.pop_guess()], [Some(order[0]), None]);
         Ok(())
     }
 
     #[test]
-    fn only_a_lease_is_tried_early_and_what_was_taken_is_gone() -> Result<()> {
-        let mut candidates = candidates(2)?;
-        candidates.put_failed(Partition(0), at(5));
-        candidates.put_held(Partition(1), at(9));
-        assert_eq!((candidates.pop_early(), candidates.pop_early()), (Some(Partition(1)), None));
-        assert!(!candidates.take(Partition(1)) && candidates.not_before(Partition(1)).is_none());
-        candidates.free(Partition(1));
-        assert!(!candidates.may_try(Partition(1), at(99)), "it is on its way: nothing to try");
-        assert!(candidates.may_try(Partition(0), at(5)) && !candidates.may_try(Partition(0), at(4)));
+    fn an_announcement_comes_first_but_ends_no_pause() -> Result<()> {
+        let (mut candidates, order) = candidates(3)?;
+        candidates.put_lapsing(order[0], at(5));
+        candidates.put_failed(order[1], at(9));
+        candidates.free(order[2]);
+        candidates.free(order[1]);
+        assert_eq!(
+            [4, 4, 5, 8, 9].map(|ms| candidates.pop_timed(at(ms))),
+            [Some(order[2]), None, Some(order[0]), None, Some(order[1])]
+        );
+        candidates.free(order[0]);
+        assert_eq!((candidates.next_timed(), candidates.guesses()), (None, 0), "it is on its way: nothing to try");
         Ok(())
     }
 }

@@ -29,6 +29,8 @@ pub enum Event {
     Held {
         /// The partition.
         partition: Partition,
+        /// Who has it.
+        by: MemberId,
         /// How long that lease still runs, if nobody prolongs it.
         expires_in: Duration,
     },

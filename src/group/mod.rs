@@ -31,10 +31,10 @@ use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::store::MemberId;
 
-/// Partitions that a member tries before the end of the lease that it saw, after each heartbeat that finds it under its
-/// share, besides two for each missing one: releases may have gone unheard. A group costs its store no more than
-/// `2 * partitions + 8 * members` of them in a heartbeat.
-const EARLY_TRIES: usize = 8;
+/// Partitions that a member under its share tries by guess after a heartbeat, besides two for each missing one; twice as
+/// many after the next, until all were tried. Announcements make guesses unnecessary; these are for lost ones, and for
+/// members that begin together.
+const GUESSES: usize = 32;
 
 /// One member of one group of one topic.
 #[derive(Debug)]
@@ -49,12 +49,16 @@ pub struct Member {
     list: Arc<[MemberId]>,
     shares: Shares,
     quota: usize,
+    /// After the lists had become stale: who was there before.
+    awaited: Option<Shares>,
     pulse: Pulse,
     pairs: Pairs,
     candidates: Candidates,
     sweep: Sweep,
-    /// Partitions that may be tried before their time, as owners may have released them unheard.
-    early: usize,
+    /// How many partitions may be tried by guess until the next heartbeat is answered.
+    guesses: usize,
+    /// Heartbeats that found it under its share since it last guessed everywhere.
+    search: u32,
     /// Failures in a row of each partition.
     failures: BTreeMap<Partition, u32>,
     /// Acquisitions that failed in a row, of whatever partition, and until when to acquire nothing for that.
@@ -90,10 +94,12 @@ impl Member {
             timing,
             list: Arc::new([]),
             quota: 0,
+            awaited: None,
             pulse: Pulse::new(timing),
             pairs: Pairs::default(),
             sweep: Sweep::new(timing),
-            early: 0,
+            guesses: 0,
+            search: 0,
             failures: BTreeMap::new(),
             streak: 0,
             quiet_until: Instant::START,
@@ -122,9 +128,12 @@ impl Member {
                 }
             }
             Event::MembersChanged => self.pulse.hurry(now),
-            Event::Freed(partition) => self.candidates.free(partition),
+            Event::Freed(partition) => {
+                self.candidates.free(partition);
+                self.pairs.freed(partition);
+            }
             Event::Acquired(partition) => self.acquired(now, partition, &mut actions),
-            Event::Held { partition, expires_in } => self.held(now.plus(expires_in), partition),
+            Event::Held { partition, by, expires_in } => self.held(now.plus(expires_in), partition, &by),
             Event::AcquireFailed(partition) => self.acquire_failed(now, partition),
             Event::Lost(partition) => self.lost(now, partition),
             Event::Released(partition) => self.released(now, partition),
@@ -165,26 +174,45 @@ impl Member {
             // Read before our heartbeat was written: the list is not about us. The next one is.
             return self.pulse.failed(now);
         }
-        self.pulse.answered(now);
+        let was_stale = self.pulse.answered(now);
         if self.life != Life::Joined {
             return self.pulse.turn(now);
         }
+        if was_stale {
+            self.awaited = Some(self.shares.clone());
+        }
+        let mut has_lost_some = false;
         if self.list != list {
             let shares = Shares::new(&self.topic, &self.group, self.partitions, &list);
             self.list = list;
             if shares != self.shares {
+                has_lost_some = !shares.include(&self.shares);
                 self.quota = shares.quota(&self.seat);
                 self.shares = shares;
                 self.sweep.restart(now);
             }
         }
+        if self.awaited.as_ref().is_some_and(|awaited| self.shares.include(awaited)) {
+            self.awaited = None;
+            self.pulse.settle(now);
+        }
         if self.pulse.settled_at() > now {
             self.sweep.postpone(self.pulse.settled_at());
         }
-        self.early = match self.missing() {
-            0 => 0,
-            missing => self.candidates.held().min(EARLY_TRIES + 2 * missing),
-        };
+        self.begin_sweep(now);
+        self.allow_guesses(has_lost_some || self.shares.members() == 1);
+    }
+
+    /// Everywhere when there is reason to believe that something is free; otherwise a few, and more each time.
+    fn allow_guesses(&mut self, everywhere: bool) {
+        let (all, missing) = (self.candidates.guesses(), self.quota.saturating_sub(self.pairs.owned()));
+        let few = (GUESSES + 2 * missing).saturating_mul(2_usize.saturating_pow(self.search));
+        if everywhere || missing == 0 {
+            (self.guesses, self.search) = (if everywhere { all } else { 0 }, 0);
+        } else if self.guesses < few {
+            self.guesses = few.min(all);
+            self.search = if few < all { self.search + 1 } else { 0 };
+        }
     }
 
     fn acquired(&mut self, now: Instant, partition: Partition, actions: &mut Vec<Action>) {
@@ -197,33 +225,38 @@ impl Member {
                 // It overlapped a data loss: somebody else may believe to own it.
                 self.release(partition, actions);
             }
-            Some(Slot::Acquiring { orphan: true }) if self.pairs.owned() > self.quota => {
+            Some(Slot::Acquiring { orphan: true, .. }) if self.pairs.owned() > self.quota => {
                 self.sweep.keep(partition, now);
             }
-            _ => {}
+            _ => self.sweep.forget(partition),
         }
     }
 
-    fn held(&mut self, until: Instant, partition: Partition) {
-        if self.is_acquiring(partition) {
-            self.pairs.remove(partition);
-            self.streak = 0;
-            self.failures.remove(&partition);
-            self.candidates.put_held(partition, until);
+    fn held(&mut self, until: Instant, partition: Partition, by: &MemberId) {
+        let Some(Slot::Acquiring { freed, .. }) = self.pairs.get(partition) else { return };
+        self.pairs.remove(partition);
+        self.streak = 0;
+        self.failures.remove(&partition);
+        self.sweep.forget(partition);
+        if freed {
+            // The answer is older than the announcement.
+            self.candidates.put_free(partition);
+        } else if self.shares.contain(&Seat::new(&self.topic, &self.group, by)) {
+            self.candidates.put_held(partition);
+        } else {
+            // Nobody renews it; if its owner drains, it gives it up before.
+            self.candidates.put_lapsing(partition, until);
         }
     }
 
     fn acquire_failed(&mut self, now: Instant, partition: Partition) {
-        if self.is_acquiring(partition) {
+        if let Some(Slot::Acquiring { .. }) = self.pairs.get(partition) {
             self.pairs.remove(partition);
             self.streak = self.streak.saturating_add(1);
             self.quiet_until = now.plus(self.timing.retry(self.streak));
+            self.sweep.offer(partition, now);
             self.pause(now, partition);
         }
-    }
-
-    fn is_acquiring(&self, partition: Partition) -> bool {
-        matches!(self.pairs.get(partition), Some(Slot::Acquiring { .. }))
     }
 
     fn lost(&mut self, now: Instant, partition: Partition) {
@@ -243,8 +276,8 @@ impl Member {
     fn released(&mut self, now: Instant, partition: Partition) {
         if let Some(Slot::Owned { .. } | Slot::Releasing) = self.pairs.get(partition) {
             self.pairs.remove(partition);
-            self.sweep.forget(partition);
-            self.candidates.put_held(partition, now);
+            self.sweep.offer(partition, now);
+            self.candidates.put_free(partition);
         }
     }
 

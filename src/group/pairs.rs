@@ -12,6 +12,8 @@ pub(super) enum Slot {
     Acquiring {
         /// Beyond the share, since nobody seems to take it.
         orphan: bool,
+        /// Announced as free since it was sent: if it comes too early it is repeated.
+        freed: bool,
     },
     /// Owned and served.
     Owned {
@@ -39,7 +41,14 @@ impl Pairs {
     }
 
     pub(super) fn acquire(&mut self, partition: Partition, orphan: bool) {
-        self.set(partition, Some(Slot::Acquiring { orphan }));
+        self.set(partition, Some(Slot::Acquiring { orphan, freed: false }));
+    }
+
+    /// Notes that a partition was announced as free, if its acquisition is in flight.
+    pub(super) fn freed(&mut self, partition: Partition) {
+        if let Some(Slot::Acquiring { freed, .. }) = self.slots.get_mut(&partition) {
+            *freed = true;
+        }
     }
 
     pub(super) fn own(&mut self, partition: Partition, since: Instant) {

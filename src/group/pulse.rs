@@ -83,14 +83,21 @@ impl Pulse {
         self.last_sent.map_or(now, |sent| sent.plus(self.timing.beat_pause()).max(now))
     }
 
-    /// A heartbeat brought a list of which we are part.
-    pub(super) fn answered(&mut self, now: Instant) {
-        let Some((_, sent)) = self.call.take() else { return };
-        if self.seen.is_some_and(|seen| sent.since(seen) > self.timing.stale_after()) {
+    /// A heartbeat brought a list of which we are part. Returns whether the list before it had become stale.
+    pub(super) fn answered(&mut self, now: Instant) -> bool {
+        let Some((_, sent)) = self.call.take() else { return false };
+        let was_stale = self.seen.is_some_and(|seen| sent.since(seen) > self.timing.stale_after());
+        if was_stale {
             self.settled = now.plus(self.timing.settle());
         }
         self.seen = Some(sent);
         self.next = if self.again { self.soon(now) } else { sent.plus(self.timing.heartbeat()) };
+        was_stale
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) fn settle(&mut self, now: Instant) {
+        self.settled = self.settled.min(now);
     }
 
     /// The call failed, or its answer cannot be used.

@@ -2,8 +2,8 @@
 //!
 //! A member may be alive and never take its share: the store refuses it, or it is broken. What was released for it would
 //! wait forever. So some time after the members changed, each partition is tried by the member that prefers it most,
-//! later by the two that do, and so on. What is found free that late is kept beyond the share for a while, then offered
-//! again.
+//! later by the two that do, and so on. What is found free that late is kept beyond the share, offered again, and taken
+//! back if nobody wanted it: each time it is kept for longer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::timing::Timing;
 use crate::clock::Instant;
 use crate::partition::Partition;
 
-/// The sweeps of one member.
+/// The sweeps of one member, and what they found.
 #[derive(Debug)]
 pub(super) struct Sweep {
     timing: Timing,
@@ -19,14 +19,29 @@ pub(super) struct Sweep {
     next: Instant,
     /// Still to be tried in this sweep.
     pending: Vec<Partition>,
+    found: BTreeMap<Partition, Found>,
+}
+
+/// A partition that nobody took.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    times: u32,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
     /// Owned beyond the share, until then.
-    kept: BTreeMap<Partition, Instant>,
-    offers: u32,
+    Kept(Instant),
+    /// On its way.
+    Moving,
+    /// Free for those who miss one, until then.
+    Offered(Instant),
 }
 
 impl Sweep {
     pub(super) fn new(timing: Timing) -> Sweep {
-        Sweep { timing, round: 0, next: Instant::FAR, pending: Vec::new(), kept: BTreeMap::new(), offers: 0 }
+        Sweep { timing, round: 0, next: Instant::FAR, pending: Vec::new(), found: BTreeMap::new() }
     }
 
     /// The members changed: everything is offered again, and the first sweep comes late enough for them to take it.
@@ -36,7 +51,7 @@ impl Sweep {
 
     /// Nobody acquires before `until`, so nothing is an orphan soon after.
     pub(super) fn postpone(&mut self, until: Instant) {
-        self.pending.clear();
+        self.give_up(until);
         if self.next != Instant::FAR {
             self.next = self.next.max(until.plus(self.timing.sweep_after(0)));
         }
@@ -53,8 +68,8 @@ impl Sweep {
     }
 
     /// What this sweep has to try.
-    pub(super) fn fill(&mut self, partitions: Vec<Partition>) {
-        self.pending = partitions;
+    pub(super) fn fill(&mut self, partitions: impl Iterator<Item = Partition>) {
+        self.pending.extend(partitions);
     }
 
     /// Takes the next to try.
@@ -62,37 +77,64 @@ impl Sweep {
         self.pending.pop()
     }
 
-    /// Keeps a partition beyond the share for a while.
+    /// This is no time to sweep: what was found before is tried later.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        for partition in std::mem::take(&mut self.pending) {
+            self.offer(partition, now);
+        }
+    }
+
+    /// Keeps a partition that nobody took, beyond the share.
     pub(super) fn keep(&mut self, partition: Partition, now: Instant) {
-        self.kept.insert(partition, now.plus(self.timing.keep(self.offers)));
+        let times = self.found.get(&partition).map_or(0, |found| found.times.saturating_add(1));
+        let stage = Stage::Kept(now.plus(self.timing.keep(times)));
+        self.found.insert(partition, Found { times, stage });
     }
 
-    /// Offers again what was kept for long enough.
-    pub(super) fn expire(&mut self, now: Instant) {
-        let before = self.kept.len();
-        self.kept.retain(|_, until| *until > now);
-        self.offers = self.offers.saturating_add(u32::from(self.kept.len() < before));
+    /// What was kept for long enough is offered, and what was offered for long enough is tried again.
+    pub(super) fn pass(&mut self, now: Instant) {
+        for (partition, found) in &mut self.found {
+            match found.stage {
+                Stage::Kept(until) if until <= now => found.stage = Stage::Moving,
+                Stage::Offered(until) if until <= now => {
+                    found.stage = Stage::Moving;
+                    self.pending.push(*partition);
+                }
+                _ => {}
+            }
+        }
     }
 
-    /// This partition is not owned any more.
+    /// This partition is free for others.
+    pub(super) fn offer(&mut self, partition: Partition, now: Instant) {
+        if let Some(found) = self.found.get_mut(&partition) {
+            found.stage = Stage::Offered(now.plus(self.timing.ttl()));
+        }
+    }
+
+    /// Somebody has this partition, or it is part of the share.
     pub(super) fn forget(&mut self, partition: Partition) {
-        self.kept.remove(&partition);
+        self.found.remove(&partition);
     }
 
     /// Nothing is owned beyond the share.
-    pub(super) fn forget_all(&mut self) {
-        self.kept.clear();
+    pub(super) fn forget_kept(&mut self) {
+        self.found.retain(|_, found| !matches!(found.stage, Stage::Kept(_)));
     }
 
     pub(super) fn is_kept(&self, partition: Partition) -> bool {
-        self.kept.contains_key(&partition)
+        self.found.get(&partition).is_some_and(|found| matches!(found.stage, Stage::Kept(_)))
     }
 
     pub(super) fn kept(&self) -> usize {
-        self.kept.len()
+        self.found.values().filter(|found| matches!(found.stage, Stage::Kept(_))).count()
     }
 
     pub(super) fn wake(&self) -> Instant {
-        self.kept.values().min().map_or(self.next, |until| self.next.min(*until))
+        let stages = self.found.values().filter_map(|found| match found.stage {
+            Stage::Kept(until) | Stage::Offered(until) => Some(until),
+            Stage::Moving => None,
+        });
+        stages.fold(Instant::FAR, Instant::min)
     }
 }

@@ -44,8 +44,8 @@ impl Timing {
         self.absent_after().min(self.ttl / 2)
     }
 
-    /// How long a member acquires nothing after its list had become stale: the store was away, perhaps for everyone, and
-    /// owners come first to resume what is theirs. They renew each third of the ttl.
+    /// How long a member whose list had become stale acquires nothing while others of it are missing: the store was away,
+    /// perhaps for all, and owners come first to resume what is theirs. They renew each third of the ttl.
     pub(super) fn settle(&self) -> Duration {
         self.ttl / 3 + self.heartbeat
     }
@@ -71,9 +71,9 @@ impl Timing {
         self.ttl * 2_u32.saturating_pow(round.saturating_add(1)).min(32)
     }
 
-    /// How long a partition that nobody took is kept beyond the share, before it is offered for the nth time again.
-    pub(super) fn keep(&self, offers: u32) -> Duration {
-        self.ttl * 4_u32.saturating_mul(2_u32.saturating_pow(offers)).min(64)
+    /// How long a partition that nobody took is kept beyond the share, when that was found so many times before.
+    pub(super) fn keep(&self, times: u32) -> Duration {
+        self.ttl / 2 * 2_u32.saturating_pow(times).min(128)
     }
 }
 
@@ -97,6 +97,6 @@ mod tests {
         let timing = Timing::new(ms(10_000), ms(1_000));
         assert_eq!([1, 2, 3, 6, 7, u32::MAX].map(|n| timing.retry(n).as_millis()), [20, 40, 80, 640, 1_000, 1_000]);
         assert_eq!([0, 1, 4, 5, u32::MAX].map(|n| timing.sweep_after(n).as_secs()), [20, 40, 320, 320, 320]);
-        assert_eq!([0, 1, 4, 5, u32::MAX].map(|n| timing.keep(n).as_secs()), [40, 80, 640, 640, 640]);
+        assert_eq!([0, 1, 7, 8, u32::MAX].map(|n| timing.keep(n).as_secs()), [5, 10, 640, 640, 640]);
     }
 }
