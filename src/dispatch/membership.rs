@@ -207,7 +207,7 @@ async fn tenure(
                 Err(_) => Event::Lost(partition),
             }
         }
-        Ok(Acquisition::Held(expires_in)) => Event::Held { partition, expires_in },
+        Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
             dispatch.close();
             Event::AcquireFailed(partition)

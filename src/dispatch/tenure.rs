@@ -10,7 +10,7 @@ use super::serving::Serving;
 use super::{Dispatch, Owned, Policy, Table};
 use crate::error::{Error, Kind, Result};
 use crate::partition::Partition;
-use crate::store::{Acquired, Channel, Claim, Owner};
+use crate::store::{Acquired, Channel, Claim, MemberId, Owner};
 use crate::topic::Pair;
 
 /// How an acquisition ended.
@@ -18,7 +18,7 @@ pub(super) enum Acquisition {
     /// The pair is ours, and recovered.
     Owned(Tenure),
     /// Someone else has it, for so long if it is not renewed.
-    Held(Duration),
+    Held(MemberId, Duration),
     /// The topic or the group is gone.
     Gone,
 }
@@ -40,7 +40,7 @@ impl Tenure {
         let sent = dispatch.store.clock().local().instant();
         let generation = dispatch.descriptor().generation;
         match dispatch.store.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
-            Ok(Acquired::Held { expires_in, .. }) => Ok(Acquisition::Held(expires_in)),
+            Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
             Ok(Acquired::Owned(owner)) => {
                 // What was acquired while the store may have lost something hands nothing out: another may own it too.
                 if dispatch.store.losses().borrow().count != losses {

@@ -74,9 +74,9 @@ impl Member {
             let own = self.exempt.iter().find(|partition| self.candidates.may_try(**partition, now)).copied()?;
             return self.candidates.take(own).then_some(own);
         }
-        self.candidates.pop_timed(now).or_else(|| {
+        self.candidates.take_timed(now).or_else(|| {
             self.guesses = self.guesses.checked_sub(1)?;
-            self.candidates.pop_guess()
+            self.candidates.take_guess()
         })
     }
 
@@ -88,7 +88,7 @@ impl Member {
             return self.sweep.give_up(now);
         }
         while self.pairs.acquiring() < ACQUIRES_MAX {
-            let Some(partition) = self.sweep.pop() else { return };
+            let Some(partition) = self.sweep.take() else { return };
             if self.candidates.may_try(partition, now) && self.candidates.take(partition) {
                 self.pairs.acquire(partition, true);
                 actions.push(Action::Acquire(partition));

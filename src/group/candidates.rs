@@ -23,14 +23,8 @@ pub(super) struct Candidates {
     /// Never tried, from `next` on, unless `is_untried` says otherwise; the most preferred first.
     order: Vec<Partition>,
     next: usize,
-<<<<<<< HEAD
-    untried: Vec<bool>,
-    known: BTreeMap<Partition, Not>,
-    by_time: BTreeSet<Key>,
-=======
     is_untried: Vec<bool>,
     untried: usize,
->>>>>>> pure
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,28 +38,6 @@ struct Place {
 impl Candidates {
     /// All partitions, never tried, the most preferred first.
     pub(super) fn new(seat: Seat, partitions: u16) -> Candidates {
-<<<<<<< HEAD
-        let (order, untried) = (seat.order(partitions), vec![true; usize::from(partitions)]);
-        Candidates { seat, order, next: 0, untried, known: BTreeMap::new(), by_time: BTreeSet::new() }
-    }
-
-    /// Takes the partition to try now, if there is one.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Partition> {
-        let first = self.by_time.first().map(|key| (key.0, key.2));
-        match first {
-            Some((FREE, partition)) => self.take(partition).then_some(partition),
-            _ => self.pop_untried().or_else(|| {
-                let (_, partition) = first.filter(|(before, _)| *before <= now)?;
-                self.take(partition).then_some(partition)
-            }),
-        }
-    }
-
-    /// Takes the partition whose lease ends first, although it should hold now: its owner may have given it up.
-    pub(super) fn pop_early(&mut self) -> Option<Partition> {
-        let early = |key: &&Key| self.known.get(&key.2).is_some_and(|not| !not.failed);
-        let partition = self.by_time.iter().find(early)?.2;
-=======
         Candidates {
             places: BTreeMap::new(),
             timed: BTreeSet::new(),
@@ -80,14 +52,13 @@ impl Candidates {
     }
 
     /// Takes the partition whose time has come.
-    pub(super) fn pop_timed(&mut self, now: Instant) -> Option<Partition> {
+    pub(super) fn take_timed(&mut self, now: Instant) -> Option<Partition> {
         let (_, _, partition) = *self.timed.first().filter(|(at, _, _)| *at <= now)?;
->>>>>>> pure
         self.take(partition).then_some(partition)
     }
 
     /// Takes a partition that was never tried, or else the one that was tried the longest ago.
-    pub(super) fn pop_guess(&mut self) -> Option<Partition> {
+    pub(super) fn take_guess(&mut self) -> Option<Partition> {
         while let Some(partition) = self.order.get(self.next).copied() {
             self.next += 1;
             if self.take_untried(partition) {
@@ -100,11 +71,6 @@ impl Candidates {
 
     /// Takes this partition, if it is here.
     pub(super) fn take(&mut self, partition: Partition) -> bool {
-<<<<<<< HEAD
-        let untried = self.take_untried(partition);
-        let known = self.known.remove(&partition);
-        known.is_some_and(|not| self.by_time.remove(&self.key(partition, not))) || untried
-=======
         let Some(place) = self.places.remove(&partition) else { return self.take_untried(partition) };
         if let Some(at) = place.at {
             self.timed.remove(&(at, !self.seat.score(partition), partition));
@@ -113,7 +79,6 @@ impl Candidates {
             self.tried.remove(&(number, partition));
         }
         true
->>>>>>> pure
     }
 
     fn take_untried(&mut self, partition: Partition) -> bool {
@@ -144,16 +109,11 @@ impl Candidates {
 
     fn put(&mut self, partition: Partition, at: Option<Instant>, may_guess: bool) {
         self.take(partition);
-<<<<<<< HEAD
-        self.by_time.insert(self.key(partition, not));
-        self.known.insert(partition, not);
-=======
         self.tries += 1;
         let number = may_guess.then_some(self.tries);
         self.timed.extend(at.map(|at| (at, !self.seat.score(partition), partition)));
         self.tried.extend(number.map(|number| (number, partition)));
         self.places.insert(partition, Place { at, number });
->>>>>>> pure
     }
 
     /// A partition was announced as free. A pause after a failure is kept.
@@ -182,23 +142,9 @@ impl Candidates {
         self.timed.first().map(|(at, _, _)| *at)
     }
 
-<<<<<<< HEAD
-    /// When there is something to try.
-    pub(super) fn earliest(&self) -> Option<Instant> {
-        let mut rest = self.order.iter().skip(self.next);
-        match rest.any(|partition| self.untried.get(usize::from(partition.0)) == Some(&true)) {
-            true => Some(FREE),
-            false => self.by_time.first().map(|key| key.0),
-        }
-    }
-
-    fn key(&self, partition: Partition, not: Not) -> Key {
-        (not.before, !self.seat.score(partition), partition)
-=======
     /// How many may be tried by guess.
     pub(super) fn guesses(&self) -> usize {
         self.tried.len() + self.untried
->>>>>>> pure
     }
 }
 
@@ -224,10 +170,10 @@ mod tests {
     #[test]
     fn guesses_go_by_preference_then_the_longest_untried_first() -> Result<()> {
         let (mut candidates, order) = candidates(3)?;
-        assert_eq!(candidates.pop_guess(), Some(order[0]));
+        assert_eq!(candidates.take_guess(), Some(order[0]));
         candidates.put_held(order[0]);
-        assert_eq!([candidates.pop_guess(), candidates.pop_guess()], [Some(order[1]), Some(order[2])]);
-        assert_eq!([candidates.pop_guess(), candidates.pop_guess()], [Some(order[0]), None]);
+        assert_eq!([candidates.take_guess(), candidates.take_guess()], [Some(order[1]), Some(order[2])]);
+        assert_eq!([candidates.take_guess(), candidates.take_guess()], [Some(order[0]), None]);
         Ok(())
     }
 
@@ -239,7 +185,7 @@ mod tests {
         candidates.free(order[2]);
         candidates.free(order[1]);
         assert_eq!(
-            [4, 4, 5, 8, 9].map(|ms| candidates.pop_timed(at(ms))),
+            [4, 4, 5, 8, 9].map(|ms| candidates.take_timed(at(ms))),
             [Some(order[2]), None, Some(order[0]), None, Some(order[1])]
         );
         candidates.free(order[0]);

@@ -73,7 +73,7 @@ impl Sweep {
     }
 
     /// Takes the next to try.
-    pub(super) fn pop(&mut self) -> Option<Partition> {
+    pub(super) fn take(&mut self) -> Option<Partition> {
         self.pending.pop()
     }
 
