@@ -13,6 +13,7 @@ mod ownership_model;
 mod delivery;
 mod redis_keys;
 mod sessions;
+mod groups;
 mod http;
 mod cli;
 mod readme;
