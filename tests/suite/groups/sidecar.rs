@@ -63,7 +63,12 @@ impl Sidecar {
         command.env_clear().env("HOME", dir).env("DWELL_LEASE_TTL", format!("{}ms", TTL.as_millis()));
         command.envs(SETTINGS).envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let process = Process(command.spawn().map_err(failed("dwell serve"))?);
-        let client = Client::builder().no_proxy().unix_socket(socket.as_path()).build().map_err(unsent)?;
+        let client = Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .unix_socket(socket.as_path())
+            .build()
+            .map_err(unsent)?;
         let process = Arc::new(Mutex::new(process));
         let sidecar = Sidecar { name: name.to_owned(), client, log, process };
         eventually("dwell serve is ready", async || Ok(sidecar.ask("GET /readyz").await.ok())).await?;
