@@ -28,6 +28,8 @@ pub struct Lease {
     claim: Claim,
     /// Milliseconds on the monotonic clock.
     valid_until_ms: AtomicU64,
+    /// Data losses of the store that were known when the lease was last known to be valid.
+    losses: AtomicU64,
     glances: watch::Sender<Option<Glance>>,
     lost: CancellationToken,
 }
@@ -53,7 +55,14 @@ impl Lease {
         &self.lost
     }
 
-    fn renewed(&self, sent: Instant, ttl: Duration) {
+    /// Whether the store may have lost something since, so that another member may have been told that it owns the pair.
+    /// Then only a lease that is still valid is renewed.
+    fn is_doubtful(&self, now: Instant, losses: u64) -> bool {
+        self.losses.load(Ordering::Relaxed) != losses && !self.is_valid(now)
+    }
+
+    fn renewed(&self, sent: Instant, ttl: Duration, losses: u64) {
+        self.losses.store(losses, Ordering::Relaxed);
         self.valid_until_ms.store(ms(sent.plus(ttl - ttl / MARGIN)), Ordering::Relaxed);
     }
 }
@@ -87,10 +96,11 @@ impl Keeper {
         let lease = Arc::new(Lease {
             claim,
             valid_until_ms: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
             glances: watch::Sender::new(None),
             lost: CancellationToken::new(),
         });
-        lease.renewed(sent, self.ttl);
+        lease.renewed(sent, self.ttl, self.losses());
         self.lock().push(lease.clone());
         lease
     }
@@ -108,10 +118,18 @@ impl Keeper {
             let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();
             let sent = self.store.clock().local().instant();
             let renewals = self.store.renew(&self.member, &claims, self.ttl).await;
+            let (now, losses) = (self.store.clock().local().instant(), self.losses());
             for (lease, renewal) in page.iter().zip(renewals) {
                 match renewal {
+                    // Its loop may be in the middle of a call, and must not find it valid again after that.
+                    Ok(Renewal::Kept(_)) if lease.is_doubtful(now, losses) => {
+                        let (pair, epoch) = (&lease.claim.pair, &lease.claim.epoch);
+                        tracing::warn!(%pair, %epoch, "lease not resumed: the store changed while it was not valid");
+                        lease.lost.cancel();
+                        self.forget(lease);
+                    }
                     Ok(Renewal::Kept(glance)) => {
-                        lease.renewed(sent, self.ttl);
+                        lease.renewed(sent, self.ttl, losses);
                         lease.glances.send_replace(Some(glance));
                     }
                     Ok(Renewal::Lost { by }) => {
@@ -140,6 +158,10 @@ impl Keeper {
         while stop.run_until_cancelled(clock.sleep(pause)).await.is_some() {
             pause = if self.step().await { self.ttl / 3 } else { RETRY_AFTER.min(self.ttl / 3) };
         }
+    }
+
+    fn losses(&self) -> u64 {
+        self.store.losses().borrow().count
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {

@@ -17,6 +17,7 @@ mod shape;
 mod idle;
 mod sessions;
 mod webhooks;
+mod groups;
 mod http;
 mod cli;
 mod readme;

@@ -32,6 +32,20 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Resu
     Err(Error::unavailable(format!("5 seconds went by without this: {what}")))
 }
 
+/// The same for a task of its own: what it asks has to own what it needs.
+pub(crate) async fn repeatedly<T, F>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    for _ in 0..1_000 {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Err(Error::unavailable(format!("5 seconds went by without this: {what}")))
+}
+
 /// The kind of an error, for a story in which it has to fail.
 pub(crate) fn kind_of<T>(result: Result<T>) -> Option<Kind> {
     result.err().map(|error| error.kind())

@@ -54,6 +54,11 @@ impl RedisServer {
         self.answered().await
     }
 
+    /// Its process id, for signals.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where a client finds it.
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}", self.socket())

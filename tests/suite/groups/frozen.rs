@@ -1,0 +1,52 @@
+//! An owner stands still for longer than its leases, as under a suspended machine, and then goes on.
+
+use std::time::Instant;
+
+use dwell::error::Result;
+use rustix::process::Signal;
+
+use super::fleet::{Fleet, ORDERS};
+use super::load::Load;
+use super::{TTL, passed};
+use crate::support::eventually;
+
+#[tokio::test]
+async fn an_owner_that_stood_still_decides_nothing_under_its_old_epochs() -> Result<()> {
+    let (fleet, members) = Fleet::with(16, &["a", "b"]).await?;
+    let load = Load::start(&members);
+    members[0].shared(ORDERS, &[8, 8]).await?;
+    load.flows(100).await?;
+    let held = members[1].take(ORDERS, 20).await?;
+    load.ledger.delivered(&held);
+
+    load.leave(&members[1]);
+    let (since, before) = (Instant::now(), fleet.epochs(16).await?);
+    members[1].signal(Signal::STOP)?;
+    members[0].shared(ORDERS, &[16]).await?;
+    let taken_over = since.elapsed();
+    passed(since, TTL * 3).await?;
+    members[1].signal(Signal::CONT)?;
+    // The very first thing it hears is an ack of what it handed out before.
+    let verdicts = members[1].ack(ORDERS, &held).await?;
+    assert!(verdicts.iter().all(|verdict| verdict == "stale"), "{verdicts:?}");
+
+    members[0].shared(ORDERS, &[8, 8]).await?;
+    let after = fleet.epochs(16).await?;
+    let mine: Vec<_> = held.iter().map(|taken| taken.partition).collect();
+    assert!(mine.iter().all(|partition| before[*partition] != after[*partition]), "{before:?} {after:?}");
+    let lost = members[1].metric("dwell_leases_lost_total", "").await?;
+    println!("16 partitions: taken over {taken_over:?} after SIGSTOP; {lost} epochs lost after SIGCONT");
+    assert!(lost >= 8.0, "{lost}\n{}", members[1].log());
+    eventually("what it had in hand comes again", async || {
+        let book = load.ledger.book();
+        Ok(held.iter().all(|taken| book.attempts.get(&taken.id).is_some_and(|a| a.len() > 1)).then_some(()))
+    })
+    .await?;
+    load.drained(&members[0], |book| {
+        for taken in &held {
+            assert_eq!(book.attempts.get(&taken.id).map(Vec::as_slice), Some([1, 2].as_slice()), "{}", taken.id);
+        }
+        assert_eq!(book.acked.union(&book.doubtful).count(), book.pushed.len());
+    })
+    .await
+}
