@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Dispatch;
 use super::tenure::{Acquisition, Tenure};
-use crate::clock::Instant;
 use crate::group::{Action, Event, Member, Timing};
 use crate::partition::Partition;
 use crate::store::{Channel, Loss, Wake};
