@@ -29,7 +29,8 @@ pub struct Seat {
 impl Shares {
     /// The shares of `members`, in whatever order they come.
     pub fn new(topic: &TopicName, group: &GroupName, partitions: u16, members: &[MemberId]) -> Shares {
-        let mut seats: Vec<Seat> = members.iter().map(|member| Seat::new(topic, group, member)).collect();
+        let place = place(topic, group);
+        let mut seats: Vec<Seat> = members.iter().map(|member| Seat::of(place, member)).collect();
         seats.sort_unstable();
         seats.dedup();
         Shares { partitions, seats }
@@ -59,20 +60,25 @@ impl Shares {
         }
     }
 
-    /// Whether fewer than `places` members come before this one when `partition` looks for an owner.
+    /// Whether exactly so many members come before this one when `partition` looks for an owner.
     ///
-    /// Looks at few members unless `places` is many: most partitions find them soon.
-    pub fn is_among_first(&self, places: usize, seat: &Seat, partition: Partition) -> bool {
+    /// Looks at few members unless `place` is large: most partitions find them soon.
+    pub fn is_at(&self, place: usize, seat: &Seat, partition: Partition) -> bool {
         let own = (seat.score(partition), seat.hash);
         let before = |other: &&Seat| (other.score(partition), other.hash) > own;
-        self.seats.iter().filter(before).take(places).count() < places
+        self.seats.iter().filter(before).take(place + 1).count() == place
     }
 }
 
 impl Seat {
     /// The seat of a member in a group of a topic.
     pub fn new(topic: &TopicName, group: &GroupName, member: &MemberId) -> Seat {
-        Seat { hash: hash(format!("{topic}/{group}/{member}").as_bytes()), member: member.clone() }
+        Seat::of(place(topic, group), member)
+    }
+
+    fn of(place: u32, member: &MemberId) -> Seat {
+        // Mixed, so that the order of the members is another one in each group.
+        Seat { hash: mix(place ^ hash(member.as_str().as_bytes())), member: member.clone() }
     }
 
     /// How much the member would like to own a partition (rendezvous): the one with the highest score comes first.
@@ -83,20 +89,29 @@ impl Seat {
     /// All partitions, the most preferred first. Every member has another order, so that members who look for a free
     /// partition begin at different ones.
     pub fn order(&self, partitions: u16) -> Vec<Partition> {
-        let mut scored: Vec<(u32, Partition)> =
-            (0..partitions).map(Partition).map(|partition| (!self.score(partition), partition)).collect();
-        scored.sort_unstable();
-        scored.into_iter().map(|(_, partition)| partition).collect()
+        // Score and number in one word: a topic has few partitions, but a member sorts them for every group it joins.
+        let word = |partition: Partition| u64::from(!self.score(partition)) << 16 | u64::from(partition.0);
+        let mut words: Vec<u64> = (0..partitions).map(Partition).map(word).collect();
+        words.sort_unstable();
+        words.into_iter().map(|word| Partition((word & 0xffff) as u16)).collect()
     }
 }
 
-/// The finalizer of murmur3 over member and partition. Different members never score the same in one partition unless
-/// their hashes are the same.
+/// A group of a topic as a number.
+fn place(topic: &TopicName, group: &GroupName) -> u32 {
+    mix(hash(topic.as_str().as_bytes())) ^ hash(group.as_str().as_bytes())
+}
+
+/// Different members never score the same in one partition unless their hashes are the same.
 fn score(member: u32, partition: Partition) -> u32 {
-    let mut mixed = member ^ u32::from(partition.0).wrapping_mul(0x9e37_79b9);
-    mixed = (mixed ^ (mixed >> 16)).wrapping_mul(0x85eb_ca6b);
-    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
-    mixed ^ (mixed >> 16)
+    mix(member ^ u32::from(partition.0).wrapping_mul(0x9e37_79b9))
+}
+
+/// The finalizer of murmur3: a bijection in which every bit of the input changes half of the output.
+fn mix(mut bits: u32) -> u32 {
+    bits = (bits ^ (bits >> 16)).wrapping_mul(0x85eb_ca6b);
+    bits = (bits ^ (bits >> 13)).wrapping_mul(0xc2b2_ae35);
+    bits ^ (bits >> 16)
 }
 
 #[cfg(test)]
@@ -184,11 +199,12 @@ mod tests {
             let seat = Seat::new(&topic, &group, member);
             let order = seat.order(1_000);
             assert!(order.is_sorted_by_key(|partition| !seat.score(*partition)));
-            let chosen = order.iter().filter(|partition| shares.is_among_first(1, &seat, **partition));
+            let chosen = order.iter().filter(|partition| shares.is_at(0, &seat, **partition));
             let chosen: Vec<_> = chosen.collect();
             assert!((60..=140).contains(&chosen.len()), "{}", chosen.len());
             chosen.iter().for_each(|partition| first[usize::from(partition.0)] += 1);
-            assert!(order.iter().all(|partition| shares.is_among_first(10, &seat, *partition)));
+            let places = order.iter().map(|partition| (0..10).filter(|n| shares.is_at(*n, &seat, *partition)).count());
+            assert!(places.into_iter().all(|places| places == 1));
         }
         assert!(first.iter().all(|choices| *choices == 1));
         Ok(())

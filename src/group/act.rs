@@ -80,7 +80,7 @@ impl Member {
         })
     }
 
-    /// What nobody takes is found by the members that prefer it most, even beyond their share.
+    /// What nobody takes is found by a member that prefers it, even beyond its share.
     fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let has_its_share = self.pairs.owned() >= self.quota;
         let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
@@ -100,9 +100,9 @@ impl Member {
 
     /// A sweep begins with a new list: if someone had come, partitions would be on their way to them.
     pub(super) fn begin_sweep(&mut self, now: Instant) {
-        if let Some(places) = self.sweep.begin(now) {
+        if let Some(place) = self.sweep.begin(now, self.shares.members()) {
             let may_be = |partition: &Partition| {
-                self.candidates.may_try(*partition, now) && self.shares.is_among_first(places, &self.seat, *partition)
+                self.candidates.may_try(*partition, now) && self.shares.is_at(place, &self.seat, *partition)
             };
             self.sweep.fill((0..self.partitions).map(Partition).filter(may_be));
         }

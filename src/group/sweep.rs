@@ -2,8 +2,8 @@
 //!
 //! A member may be alive and never take its share: the store refuses it, or it is broken. What was released for it would
 //! wait forever. So some time after the members changed, each partition is tried by the member that prefers it most,
-//! later by the two that do, and so on. What is found free that late is kept beyond the share, offered again, and taken
-//! back if nobody wanted it: each time it is kept for longer.
+//! later by the second, and so on. What is found free that late is kept beyond the share, offered again, and taken back
+//! if nobody wanted it: each time it is kept for longer.
 
 use std::collections::BTreeMap;
 
@@ -57,14 +57,15 @@ impl Sweep {
         }
     }
 
-    /// Begins the sweep that is due. Returns among how many members one has to be to try a partition.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<usize> {
+    /// Begins the sweep that is due. Returns at which place one has to be to try a partition.
+    pub(super) fn begin(&mut self, now: Instant, members: usize) -> Option<usize> {
         if now < self.next {
             return None;
         }
-        self.round = self.round.saturating_add(1);
+        let place = usize::try_from(self.round).ok()?.checked_rem(members);
+        self.round = self.round.wrapping_add(1);
         self.next = now.plus(self.timing.sweep_after(self.round));
-        usize::try_from(self.round).ok()
+        place
     }
 
     /// What this sweep has to try.

@@ -1,0 +1,156 @@
+//! What a member learns from what happened.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::pairs::Slot;
+use super::{Action, Life, Member};
+use crate::assignment::{Seat, Shares};
+use crate::clock::Instant;
+use crate::partition::Partition;
+use crate::store::MemberId;
+
+/// Partitions that a member under its share tries by guess after a heartbeat, besides two for each missing one; twice as
+/// many after the next, until all were tried. Announcements make guesses unnecessary; these are for lost ones, and for
+/// members that begin together.
+const GUESSES: usize = 32;
+
+impl Member {
+    pub(super) fn beaten(&mut self, now: Instant, list: Arc<[MemberId]>) {
+        if !Arc::ptr_eq(&list, &self.list) && !list.contains(&self.id) {
+            // Read before our heartbeat was written: the list is not about us. The next one is.
+            return self.pulse.failed(now);
+        }
+        let was_stale = self.pulse.answered(now);
+        if self.life != Life::Joined {
+            return self.pulse.turn(now);
+        }
+        if was_stale {
+            self.awaited = Some(self.shares.clone());
+        }
+        let mut has_lost_some = false;
+        if self.list != list {
+            let shares = Shares::new(&self.topic, &self.group, self.partitions, &list);
+            self.list = list;
+            if shares != self.shares {
+                has_lost_some = !shares.include(&self.shares);
+                self.quota = shares.quota(&self.seat);
+                self.shares = shares;
+                self.sweep.restart(now);
+            }
+        }
+        if self.awaited.as_ref().is_some_and(|awaited| self.shares.include(awaited)) {
+            self.awaited = None;
+            self.pulse.settle(now);
+        }
+        if self.pulse.settled_at() > now {
+            self.sweep.postpone(self.pulse.settled_at());
+        }
+        self.begin_sweep(now);
+        self.allow_guesses(has_lost_some || self.shares.members() == 1);
+    }
+
+    /// Everywhere when there is reason to believe that something is free; otherwise a few, and more each time.
+    pub(super) fn allow_guesses(&mut self, everywhere: bool) {
+        let (all, missing) = (self.candidates.guesses(), self.quota.saturating_sub(self.pairs.owned()));
+        let few = (GUESSES + 2 * missing).saturating_mul(2_usize.saturating_pow(self.search));
+        if everywhere || missing == 0 {
+            (self.guesses, self.search) = (if everywhere { all } else { 0 }, 0);
+        } else if self.guesses < few {
+            self.guesses = few.min(all);
+            self.search = if few < all { self.search + 1 } else { 0 };
+        }
+    }
+
+    pub(super) fn acquired(&mut self, now: Instant, partition: Partition, actions: &mut Vec<Action>) {
+        let slot = self.pairs.get(partition);
+        self.streak = 0;
+        self.candidates.take(partition);
+        self.pairs.own(partition, now);
+        match slot {
+            Some(Slot::Acquiring { .. }) if self.is_held(partition, now) => {
+                // It overlapped a data loss: somebody else may believe to own it.
+                self.release(partition, actions);
+            }
+            Some(Slot::Acquiring { orphan: true, .. }) if self.pairs.owned() > self.quota => {
+                self.sweep.keep(partition, now);
+            }
+            _ => self.sweep.forget(partition),
+        }
+    }
+
+    pub(super) fn held(&mut self, until: Instant, partition: Partition, by: &MemberId) {
+        let Some(Slot::Acquiring { freed, .. }) = self.pairs.get(partition) else { return };
+        self.pairs.remove(partition);
+        self.streak = 0;
+        self.failures.remove(&partition);
+        self.sweep.forget(partition);
+        if freed {
+            // The answer is older than the announcement.
+            self.candidates.put_free(partition);
+        } else if self.shares.contain(&Seat::new(&self.topic, &self.group, by)) {
+            self.candidates.put_held(partition);
+        } else {
+            // Nobody renews it; if its owner drains, it gives it up before.
+            self.candidates.put_lapsing(partition, until);
+        }
+    }
+
+    pub(super) fn acquire_failed(&mut self, now: Instant, partition: Partition) {
+        if let Some(Slot::Acquiring { .. }) = self.pairs.get(partition) {
+            self.pairs.remove(partition);
+            self.streak = self.streak.saturating_add(1);
+            self.quiet_until = now.plus(self.timing.retry(self.streak));
+            self.sweep.offer(partition, now);
+            self.pause(now, partition);
+        }
+    }
+
+    pub(super) fn lost(&mut self, now: Instant, partition: Partition) {
+        let slot = self.pairs.get(partition);
+        if let Some(Slot::Owned { since, .. }) = slot
+            && now.since(since) >= self.timing.heartbeat()
+        {
+            self.failures.remove(&partition);
+        }
+        if let Some(Slot::Owned { .. } | Slot::Releasing) = slot {
+            self.pairs.remove(partition);
+            self.sweep.forget(partition);
+            self.pause(now, partition);
+        }
+    }
+
+    pub(super) fn released(&mut self, now: Instant, partition: Partition) {
+        if let Some(Slot::Owned { .. } | Slot::Releasing) = self.pairs.get(partition) {
+            self.pairs.remove(partition);
+            self.sweep.offer(partition, now);
+            self.candidates.put_free(partition);
+        }
+    }
+
+    pub(super) fn pause(&mut self, now: Instant, partition: Partition) {
+        let failures = self.failures.entry(partition).or_insert(0);
+        *failures = failures.saturating_add(1);
+        self.candidates.put_failed(partition, now.plus(self.timing.retry(*failures)));
+    }
+
+    pub(super) fn hold(&mut self, until: Instant, valid: BTreeSet<Partition>) {
+        self.hold_until = self.hold_until.max(until);
+        self.exempt = valid;
+        self.sweep.postpone(self.hold_until);
+    }
+
+    pub(super) fn leave(&mut self, now: Instant) {
+        if self.life == Life::Joined {
+            self.life = Life::Leaving;
+            self.pulse.turn(now);
+        }
+    }
+
+    pub(super) fn stay(&mut self, now: Instant) {
+        if self.life == Life::Leaving {
+            self.life = Life::Joined;
+            self.pulse.revive(now);
+        }
+    }
+}
