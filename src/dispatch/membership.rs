@@ -75,9 +75,10 @@ impl Membership {
         let first = self.hold(*losses.borrow_and_update());
         let mut leaving = false;
         let mut event = first;
+        // Moved only when it has come: heartbeats pass more often than anyone looks.
+        let mut look_at = self.dispatch.idle_at();
         while self.step(event) {
             let clock = self.dispatch.store.clock().local();
-            let idle_at = if leaving { Instant::FAR } else { self.dispatch.idle_at() };
             event = tokio::select! {
                 Some(event) = self.told.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
@@ -90,9 +91,12 @@ impl Membership {
                     self.hold(loss)
                 }
                 () = clock.sleep_until(self.member.next_wake()) => Event::Tick,
-                () = clock.sleep_until(idle_at) => match self.dispatch.is_idle(clock.instant()) {
+                () = clock.sleep_until(look_at), if !leaving => match self.dispatch.is_idle(clock.instant()) {
                     true => Event::Leave,
-                    false => Event::Tick,
+                    false => {
+                        look_at = self.dispatch.idle_at();
+                        Event::Tick
+                    }
                 },
                 () = stop.cancelled(), if !leaving => Event::Leave,
                 () = self.dispatch.closed.cancelled(), if !leaving => Event::Leave,
