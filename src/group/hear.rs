@@ -26,7 +26,9 @@ impl Member {
             return self.pulse.turn(now);
         }
         if was_stale {
+            // The leases of the others may have lapsed with ours: what is free is no orphan yet.
             self.awaited = Some(self.shares.clone());
+            self.sweep.postpone(now);
         }
         let mut has_lost_some = false;
         if self.list != list {

@@ -51,7 +51,8 @@ impl World {
             }
             Fate::Pause(ms) => {
                 if let Some(who) = self.someone() {
-                    self.processes[who].asleep_until = self.now + ms;
+                    let process = &mut self.processes[who];
+                    process.asleep_until = process.asleep_until.max(self.now + ms);
                 }
             }
             Fate::Outage(ms) => self.away_until = self.now + ms,

@@ -89,7 +89,7 @@ fn more_members_than_partitions() -> Result<()> {
 fn a_thousand_members_and_ten_thousand_partitions() -> Result<()> {
     let seed = seeds(1)?[0];
     let _told = Seed(seed);
-    let mut large = Large::begin(seed, 1_000, 10_000, Network { deaf: 1, ..Network::CALM })?;
+    let mut large = Large::begin(seed, 1_000, 10_000, Network { deaf: 1, delay: (0, 1), ..Network::CALM })?;
     if is_long() {
         large.lose_some();
         large.gain_some();

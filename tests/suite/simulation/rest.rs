@@ -128,6 +128,20 @@ fn a_pause_longer_than_the_leases_moves_them_once_and_a_share_back() -> Result<(
     })
 }
 
+/// Leases lapse while the store is away. Then owners resume their own before anyone takes more.
+#[test]
+fn an_outage_longer_than_the_leases_moves_nothing() -> Result<()> {
+    each("an outage, from its end", Network::CALM, TTL, |mut world, _| {
+        let outage = world.random.u64(TTL..3 * TTL);
+        let Change { took, moved } = change(&mut world, |world| {
+            world.away_until = world.now + outage;
+            world.run_until(world.away_until);
+        });
+        assert_eq!(moved, 0);
+        took
+    })
+}
+
 /// At rest a group costs heartbeats, renewals and the rare sweep: no member looks for anything.
 #[test]
 fn a_group_at_rest_tries_to_acquire_hardly_anything() -> Result<()> {
