@@ -145,6 +145,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The innermost cause of an error, which is what people can act on.
+pub fn innermost_cause(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

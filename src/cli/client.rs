@@ -15,6 +15,7 @@ use super::api::{
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
+use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, NewMessage, TopicName};
 
@@ -200,9 +201,9 @@ impl Client {
 
     fn unreachable(&self, error: reqwest::Error) -> CallError {
         if error.is_builder() {
-            return CallError::Garbled(format!("the request cannot be made: {}", causes(&error)));
+            return CallError::Garbled(format!("the request cannot be made: {}", innermost_cause(&error)));
         }
-        let (connect, why) = (error.is_connect(), causes(&error.without_url()));
+        let (connect, why) = (error.is_connect(), innermost_cause(&error.without_url()));
         match connect {
             true => {
                 CallError::Unreachable(format!("cannot reach {}: {why}; is `dwell serve` running there?", self.server))
@@ -257,15 +258,6 @@ impl GroupOf {
     fn path(&self, verb: &str) -> String {
         format!("/{}/groups/{}/{verb}", self.topic, self.group)
     }
-}
-
-/// The innermost cause of an error, which is what people can act on.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(next) = last.source() {
-        last = next;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

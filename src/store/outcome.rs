@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{MemberId, Owner};
-use crate::codec::{DeadReason, DeadRecord};
+use crate::codec::DeadRecord;
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId};
@@ -306,13 +306,6 @@ pub struct Buried {
     pub id: MessageId,
     /// Why.
     pub record: DeadRecord,
-}
-
-impl Buried {
-    /// Why it dies, for metrics.
-    pub fn reason(&self) -> DeadReason {
-        self.record.reason
-    }
 }
 
 /// An attempt that is charged before it is handed out.

@@ -67,13 +67,6 @@ impl Wakes {
         }
     }
 
-    /// Wakes everyone: wakes may have been lost.
-    pub fn wake_all(&self) {
-        for sleepers in self.lock().values() {
-            sleepers.iter().for_each(|notify| notify.notify_one());
-        }
-    }
-
     /// The channels where someone sleeps.
     pub fn channels(&self) -> Vec<Channel> {
         self.lock().keys().cloned().collect()

@@ -1,6 +1,5 @@
 //! One POST: what is sent, and when it counts as answered.
 
-use std::error::Error as StdError;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::answer::{Answer, SAID_BYTES, retry_after};
 use super::signature::Signer;
 use crate::clock::Clock;
 use crate::dispatch::Delivery;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, innermost_cause};
 use crate::limits::WEBHOOK_ANSWER_BYTES_MAX;
 
 /// How long a connection is kept open without a POST. Many servers close one after 5 s; a POST should not meet that.
@@ -41,7 +40,7 @@ impl Poster {
             .pool_max_idle_per_host(webhook.concurrency)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build()
-            .map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost(&error))))?;
+            .map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))?;
         Ok(Poster { client, webhook, signer, clock })
     }
 
@@ -66,7 +65,7 @@ impl Poster {
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
                 Answer::Status { status, retry_after, said }
             }
-            Err(error) => Answer::Failed(innermost(&error.without_url())),
+            Err(error) => Answer::Failed(innermost_cause(&error.without_url())),
         }
     }
 
@@ -130,15 +129,6 @@ async fn read(mut response: Response, said: &mut Vec<u8>) {
             None => return,
         };
     }
-}
-
-/// The innermost cause of an error, which is what people can act on.
-fn innermost(error: &dyn StdError) -> String {
-    let mut last = error;
-    while let Some(next) = last.source() {
-        last = next;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]
