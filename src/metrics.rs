@@ -143,6 +143,7 @@ impl Metrics {
         TopicMetrics {
             stored: outcome("stored"),
             duplicate: outcome("duplicate"),
+            journaled: outcome("journaled"),
             buffered: outcome("buffered"),
             failed: outcome("failed"),
         }
@@ -224,6 +225,7 @@ impl Metrics {
 #[allow(missing_docs)] // The names are the label values.
 pub struct TopicMetrics {
     pub stored: IntCounter,
+    pub journaled: IntCounter,
     pub duplicate: IntCounter,
     pub buffered: IntCounter,
     pub failed: IntCounter,

@@ -27,7 +27,7 @@ pub struct PushOutcome {
     pub partition: Partition,
     /// When it is due. For a duplicate: what this push asked for, not what the existing message has.
     pub due_at: Timestamp,
-    /// Stored, or a duplicate.
+    /// Where it is kept, or that it was there already.
     pub pushed: Pushed,
 }
 
@@ -100,7 +100,10 @@ impl Broker {
             let pushed = self.push_call(&mut descriptor, partition, &messages).await;
             for (n, ((index, fresh), message)) in places.into_iter().zip(messages).enumerate() {
                 let outcome = pushed.as_ref().map_err(Clone::clone).map(|pushed| PushOutcome {
-                    pushed: if fresh { Pushed::Stored } else { pushed.get(n).copied().unwrap_or(Pushed::Stored) },
+                    pushed: match pushed.get(n).copied().unwrap_or(Pushed::Stored) {
+                        Pushed::Duplicate if fresh => Pushed::Stored,
+                        pushed => pushed,
+                    },
                     id: message.id,
                     partition,
                     due_at: message.due_at,
@@ -158,6 +161,8 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     match outcome.as_ref().map(|outcome| outcome.pushed) {
         Ok(Pushed::Stored) => metrics.stored.inc(),
+        Ok(Pushed::Journaled) => metrics.journaled.inc(),
+        Ok(Pushed::Buffered) => metrics.buffered.inc(),
         Ok(Pushed::Duplicate) => metrics.duplicate.inc(),
         Err(_) => metrics.failed.inc(),
     }

@@ -66,15 +66,13 @@ impl Topics {
         }
     }
 
-    /// The same, read from the store.
+    /// The same, asked of the store.
     pub(super) async fn load_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        match self.load(topic).await {
-            Err(error) if error.kind() == Kind::NotFound && self.options.auto_create => {
-                let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
-                Ok(self.learn(self.store.create(&wanted).await?))
-            }
-            found => found,
+        if !self.options.auto_create {
+            return self.load(topic).await;
         }
+        let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
+        Ok(self.learn(self.store.create(&wanted).await?))
     }
 
     /// The descriptor of a topic, read from the store.

@@ -113,10 +113,17 @@ pub(super) struct Pushed {
     pub(super) partition: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due_at: Option<Timestamp>,
-    /// `stored`, `duplicate` or `error`.
+    /// `stored`, `journaled`, `buffered`, `duplicate` or `error`.
     pub(super) status: String,
     #[serde(default, skip_serializing)]
     pub(super) error: Option<Box<Problem>>,
+}
+
+impl Pushed {
+    /// Whether the broker answers for it from now on, and it was not there before.
+    pub(super) fn is_accepted(&self) -> bool {
+        matches!(self.status.as_str(), "stored" | "journaled" | "buffered")
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -18,6 +18,7 @@ use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::message::{Key, MessageId, NewMessage};
+use crate::store::Pushed;
 use crate::time::{Timestamp, span};
 
 /// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
@@ -103,6 +104,7 @@ impl BatchMessage {
     request_body(content((Batch = "application/json"), (BatchMessage = "application/x-ndjson"))),
     responses(
         (status = 201, description = "All are stored", body = BatchResults),
+        (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
         (status = 200, description = "All are stored or duplicates", body = BatchResults),
         (status = 207, description = "At least one is an error", body = BatchResults),
         Problem,
@@ -138,7 +140,12 @@ pub(crate) async fn push_batch(
 
 /// One answer for all: see docs/protocol.md.
 fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
-    let stored = outcomes.iter().all(|outcome| outcome.as_ref().is_ok_and(|result| result.status == "stored"));
+    let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
+    let accepted = match (is(Pushed::Buffered.name()), is(Pushed::Duplicate.name())) {
+        (true, _) => StatusCode::ACCEPTED,
+        (false, true) => StatusCode::OK,
+        (false, false) => StatusCode::CREATED,
+    };
     let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     let first = outcomes.iter().find_map(|outcome| outcome.as_ref().err()).map(|(_, error)| error.clone());
     let all = outcomes.len();
@@ -155,8 +162,7 @@ fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -
             Err(Problem::from(error).with_results(results))
         }
         Some(_) => Ok((StatusCode::MULTI_STATUS, Reply(body)).into_response()),
-        None if stored => Ok((StatusCode::CREATED, Reply(body)).into_response()),
-        None => Ok((StatusCode::OK, Reply(body)).into_response()),
+        None => Ok((accepted, Reply(body)).into_response()),
     }
 }
 
@@ -267,7 +273,9 @@ mod tests {
         let status =
             |outcomes| answer(outcomes).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16();
         assert_eq!(status(vec![made("stored"), made("stored")]), 201);
+        assert_eq!(status(vec![made("stored"), made("journaled")]), 201);
         assert_eq!(status(vec![made("stored"), made("duplicate")]), 200);
+        assert_eq!(status(vec![made("stored"), made("duplicate"), made("buffered")]), 202);
         assert_eq!(status(vec![made("stored"), failed()]), 207);
         assert_eq!(status(vec![failed(), failed()]), 503);
         let problem =

@@ -38,7 +38,7 @@ pub(crate) struct PushResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) due_at: Option<Timestamp>,
-    /// `stored`, `duplicate`, or in a batch `error`.
+    /// `stored`, `journaled`, `buffered`, `duplicate`, or in a batch `error`.
     pub(crate) status: &'static str,
     /// Why it was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,10 +47,7 @@ pub(crate) struct PushResult {
 
 impl From<PushOutcome> for PushResult {
     fn from(outcome: PushOutcome) -> PushResult {
-        let status = match outcome.pushed {
-            Pushed::Stored => "stored",
-            Pushed::Duplicate => "duplicate",
-        };
+        let status = outcome.pushed.name();
         let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
         PushResult { id: outcome.id, partition, due_at, status, error: None }
     }
@@ -112,6 +109,7 @@ impl PushParams {
     request_body(content_type = "application/octet-stream", description = "The payload: any bytes of any content type"),
     responses(
         (status = 201, description = "The message is stored", body = PushResult),
+        (status = 202, description = "The store is away; the message is on the local disk and goes there", body = PushResult),
         (status = 200, description = "The id was there already; nothing changed", body = PushResult),
         Problem,
     )
@@ -130,7 +128,8 @@ pub(crate) async fn push(
     let id = message.identify();
     let outcome = app.broker.push(&topic, message).await.map_err(|error| Problem::from(error).with_id(&id))?;
     let status = match outcome.pushed {
-        Pushed::Stored => StatusCode::CREATED,
+        Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
+        Pushed::Buffered => StatusCode::ACCEPTED,
         Pushed::Duplicate => StatusCode::OK,
     };
     Ok((status, Reply(PushResult::from(outcome))))

@@ -39,6 +39,24 @@ impl StoreClock {
         self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
     }
 
+    /// Takes the store to be so many microseconds ahead of the local wall clock, as it was in an earlier life of this
+    /// process, until an answer says otherwise.
+    pub fn assume(&self, ahead_us: i64) {
+        let now_us = i64::try_from(self.clock.now_up().as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let offset = now_us.saturating_add(ahead_us).saturating_sub(instant_us(self.clock.instant()));
+        for known in [&self.sent_offset_us, &self.received_offset_us] {
+            // An answer that came meanwhile knows better.
+            let _ = known.compare_exchange(UNKNOWN, offset, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// By how many microseconds the store is ahead of the local wall clock, once an answer has said so.
+    pub fn ahead_us(&self) -> Option<i64> {
+        let offset = self.sent_offset_us.load(Ordering::Relaxed);
+        let now_us = i64::try_from(self.clock.now_up().as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
+        (offset != UNKNOWN).then(|| offset.saturating_add(instant_us(self.clock.instant())).saturating_sub(now_us))
+    }
+
     /// The store's time now, never behind it.
     pub fn now(&self) -> Timestamp {
         match self.sent_offset_us.load(Ordering::Relaxed) {
@@ -80,6 +98,18 @@ fn instant_us(instant: Instant) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_assumed_offset_holds_until_an_answer_knows_better() {
+        let clock = StoreClock::new(Clock::System);
+        clock.assume(3_600_000_000);
+        let ahead = clock.now().since(clock.local().now());
+        assert!(ahead > Duration::from_secs(3_599) && ahead < Duration::from_secs(3_601), "{ahead:?}");
+        assert!(clock.ahead_us().is_some_and(|us| (3_599_000_000..3_601_000_000).contains(&us)));
+        clock.observe(clock.local().instant(), 5_000_000_000_000);
+        clock.assume(0);
+        assert!(clock.now() < Timestamp::from_ms(5_000_100_000));
+    }
 
     #[test]
     fn the_estimate_is_late_for_due_times_and_sure_for_sleepers() {

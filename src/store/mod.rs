@@ -57,6 +57,14 @@ pub trait Store: Send + Sync + 'static {
     /// Answers once the store answers.
     async fn ping(&self) -> Result<()>;
 
+    /// Whether a push would be accepted durably now; and if so, what is degraded, in a sentence.
+    ///
+    /// # Errors
+    /// Why it would not.
+    async fn ready(&self) -> Result<Option<String>> {
+        self.ping().await.map(|()| None)
+    }
+
     /// Makes everything durable that was answered and releases what it holds.
     async fn close(&self) -> Result<()>;
 
@@ -66,10 +74,11 @@ pub trait Store: Send + Sync + 'static {
     /// The names of all topics, sorted.
     async fn topics(&self) -> Result<Vec<TopicName>>;
 
-    /// Makes a topic, or returns the one that exists. The store sets generation and incarnation.
+    /// Makes a topic, or returns the one that exists. The store sets generation and incarnation. A descriptor that has an
+    /// incarnation is of a topic that the store may have lost: it is made again as that very topic.
     ///
     /// # Errors
-    /// `Full` past [`crate::limits::TOPICS_MAX`] topics.
+    /// `Full` past [`crate::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor>;
 
     /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation.

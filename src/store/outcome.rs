@@ -35,8 +35,24 @@ pub enum PushKind {
 pub enum Pushed {
     /// It is in the store.
     Stored,
+    /// It is in the store, and for a while on the local disk as well, in case the store loses its last moments.
+    Journaled,
+    /// It is on the local disk, and goes into the store once that can be reached.
+    Buffered,
     /// Its id was there already; nothing changed.
     Duplicate,
+}
+
+impl Pushed {
+    /// The stable name, as in the API and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pushed::Stored => "stored",
+            Pushed::Journaled => "journaled",
+            Pushed::Buffered => "buffered",
+            Pushed::Duplicate => "duplicate",
+        }
+    }
 }
 
 /// Where a message is.

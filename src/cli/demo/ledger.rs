@@ -73,7 +73,7 @@ impl Ledger {
 
     /// Notes what pushes were answered with.
     pub(super) fn pushed(&mut self, results: &[Pushed]) {
-        for result in results.iter().filter(|result| result.status == "stored") {
+        for result in results.iter().filter(|result| result.is_accepted()) {
             if let Some(life) = result.id.as_ref().and_then(|id| self.lives.get_mut(id)) {
                 life.due_at = result.due_at;
             }

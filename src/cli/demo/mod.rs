@@ -174,7 +174,7 @@ impl Demo {
             let results = self.client.push_batch(&of.topic, batch).await?;
             let answered_at = self.clock.now();
             for (message, pushed) in batch.iter().zip(&results) {
-                if let Some(due_at) = pushed.due_at.filter(|_| pushed.status == "stored") {
+                if let Some(due_at) = pushed.due_at.filter(|_| pushed.is_accepted()) {
                     self.offset.borrow_mut().observe(due_at, message.delay, sent_at, answered_at);
                 }
             }

@@ -153,8 +153,11 @@ impl Push<'_> {
     fn count(&mut self, batch: Vec<Line>, results: Vec<Pushed>, last: bool) -> Vec<Line> {
         let mut again = Vec::new();
         for (line, result) in batch.into_iter().zip(results) {
+            if result.is_accepted() {
+                self.summary.stored += 1;
+                continue;
+            }
             match (result.status.as_str(), result.error) {
-                ("stored", _) => self.summary.stored += 1,
                 // This very message, from a push whose answer was lost.
                 ("duplicate", _) if line.id_is_ours => self.summary.stored += 1,
                 ("duplicate", _) => self.summary.duplicate += 1,

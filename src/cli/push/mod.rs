@@ -118,6 +118,7 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
     });
     match pushed.status.as_str() {
         "duplicate" => format!("duplicate {id}: it is there already, nothing changed"),
+        "buffered" => format!("buffered {id}{due}: the store is away, it is on the broker's disk and goes there"),
         status => format!("{status} {id}{partition}{due}"),
     }
 }

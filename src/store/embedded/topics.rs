@@ -175,8 +175,13 @@ impl Topics {
         if self.live.len() >= TOPICS_MAX {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics, which is the limit")));
         }
-        let generation = self.next_generation(&wanted.topic, now);
-        let descriptor = Descriptor { generation, incarnation: generation, deleted: false, ..wanted.clone() };
+        let deleted = self.tombstones.get(&wanted.topic).map(|tombstone| tombstone.descriptor.incarnation);
+        if deleted == Some(wanted.incarnation) {
+            return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
+        }
+        let generation = self.next_generation(&wanted.topic, now).max(wanted.generation.saturating_add(1));
+        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
+        let descriptor = Descriptor { generation, incarnation, deleted: false, ..wanted.clone() };
         let (number, next_group) = (self.next_number, FIRST_GROUP);
         let mut record = Record { descriptor, number, groups: Vec::new(), next_group, changed_at: now };
         record.number_groups()?;

@@ -47,6 +47,9 @@ impl Shared {
         let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
         let descriptor = match copy {
             Some(lost) if !lost.deleted => lost,
+            Some(tombstone) if tombstone.incarnation == wanted.incarnation => {
+                return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
+            }
             tombstone => self.born(wanted, tombstone.map_or(0, |tombstone| tombstone.generation)).await?,
         };
         // Listed first: a name without a descriptor is harmless, a topic that no list shows is not. And again afterwards:
@@ -63,8 +66,9 @@ impl Shared {
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
         }
-        let generation = self.next_generation(generation);
-        Ok(Descriptor { generation, incarnation: generation, deleted: false, ..wanted.clone() })
+        let generation = self.next_generation(generation.max(wanted.generation));
+        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
+        Ok(Descriptor { generation, incarnation, deleted: false, ..wanted.clone() })
     }
 
     pub(super) async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {

@@ -64,7 +64,8 @@ contract! {
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,
         a_new_group_gets_what_is_pushed_from_then_on, a_deleted_topic_is_gone_with_its_messages,
-        a_topic_made_again_is_another_one, topics_are_listed_by_name,
+        a_topic_made_again_is_another_one,
+        a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes;

@@ -1,7 +1,7 @@
 use dwell::error::{Kind, Result};
 use dwell::message::{GroupName, TopicName};
 use dwell::store::{PairStats, Pushed};
-use dwell::topic::Descriptor;
+use dwell::topic::{Descriptor, Settings};
 
 use crate::support::{LEASE, TestTopic, World, ids_of, kind_of, member, up_to};
 
@@ -105,6 +105,26 @@ pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()
     // Whoever still means the old one cannot delete the new one.
     world.store.delete(&old.descriptor).await?;
     assert_eq!(world.store.topic(&new.descriptor.topic).await?, Some(new.descriptor));
+    Ok(())
+}
+
+pub(super) async fn a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not(world: World) -> Result<()> {
+    let lost = Descriptor {
+        generation: 1_700_000_000_000,
+        incarnation: 1_600_000_000_000,
+        ..Descriptor::new(TopicName::new("lost")?, Settings { max_attempts: 3, ..Settings::default() })
+    };
+    let found = world.store.create(&lost).await?;
+    assert!(found.generation > lost.generation, "{found:?}");
+    assert_eq!(found, Descriptor { generation: found.generation, ..lost.clone() });
+    assert_eq!(world.store.create(&lost).await?, found);
+    world.store.delete(&found).await?;
+    assert_eq!(kind_of(world.store.create(&lost).await), Some(Kind::NotFound));
+    assert_eq!(world.store.topics().await?, []);
+    let new = world.topic("lost").await?;
+    assert!(new.descriptor.incarnation > lost.incarnation);
+    // Whoever brings the old one back finds the new one in its place.
+    assert_eq!(world.store.create(&lost).await?, new.descriptor);
     Ok(())
 }
 
