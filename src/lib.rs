@@ -14,6 +14,7 @@ pub mod codec;
 pub mod metrics;
 pub mod tasks;
 pub mod store;
+pub mod wal;
 pub mod assignment;
 pub mod lease;
 pub mod group;

@@ -61,6 +61,13 @@ pub struct Metrics {
     webhook_seconds: HistogramVec,
     /// Open HTTP connections.
     pub http_connections: IntGauge,
+    wal_records: IntGaugeVec,
+    wal_bytes: IntGaugeVec,
+    wal_oldest_age: GaugeVec,
+    wal_fsync: HistogramVec,
+    wal_replayed: IntCounterVec,
+    wal_damaged: IntCounterVec,
+    wal_lost: IntCounterVec,
 }
 
 impl Metrics {
@@ -125,6 +132,21 @@ impl Metrics {
                 &POST_BUCKETS,
             )?,
             http_connections: make.gauge("dwell_http_connections", "Open HTTP connections.")?,
+            wal_records: make.gauges("dwell_wal_records", "Records that wait to be replayed.", &["log"])?,
+            wal_bytes: make.gauges("dwell_wal_bytes", "Bytes of all segments on disk.", &["log"])?,
+            wal_oldest_age: make.register(GaugeVec::new(
+                Opts::new("dwell_wal_oldest_age_seconds", "Age of the oldest record."),
+                &["log"],
+            ))?,
+            wal_fsync: make.histograms(
+                "dwell_wal_fsync_seconds",
+                "From a group of records to their fdatasync.",
+                &["log"],
+                &CALL_BUCKETS,
+            )?,
+            wal_replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
+            wal_damaged: make.counters("dwell_wal_damaged_total", "Damages found: unreadable or cut.", &["log"])?,
+            wal_lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
             labels: Mutex::default(),
             registry: make.0.clone(),
         };
@@ -203,6 +225,19 @@ impl Metrics {
         self.webhook_seconds.with_label_values(&[&topic, &group]).observe(took.as_secs_f64());
     }
 
+    /// The series of one write-ahead log, `wal` or `journal`.
+    pub fn wal(&self, log: &'static str) -> WalMetrics {
+        WalMetrics {
+            records: self.wal_records.with_label_values(&[log]),
+            bytes: self.wal_bytes.with_label_values(&[log]),
+            oldest_age: self.wal_oldest_age.with_label_values(&[log]),
+            fsync: self.wal_fsync.with_label_values(&[log]),
+            replayed: self.wal_replayed.with_label_values(&[log]),
+            damaged: self.wal_damaged.with_label_values(&[log]),
+            lost: self.wal_lost.with_label_values(&[log]),
+        }
+    }
+
     /// The Prometheus text format.
     pub fn text(&self) -> Result<String> {
         let mut text = Vec::new();
@@ -247,6 +282,25 @@ pub struct GroupMetrics {
     pub handling: Histogram,
     pub leases_owned: IntGauge,
     pub waiting: IntGauge,
+}
+
+/// What a write-ahead log counts.
+#[derive(Debug, Clone)]
+pub struct WalMetrics {
+    /// Records that wait.
+    pub records: IntGauge,
+    /// Bytes on disk.
+    pub bytes: IntGauge,
+    /// Age of the oldest record, seconds.
+    pub oldest_age: Gauge,
+    /// How long it took to make a group durable, seconds.
+    pub fsync: Histogram,
+    /// Records that the store took.
+    pub replayed: IntCounter,
+    /// Damages found.
+    pub damaged: IntCounter,
+    /// Records that damage took.
+    pub lost: IntCounter,
 }
 
 /// Makes metrics and registers them.
