@@ -1,0 +1,138 @@
+//! The way of a push: to the store, or to the WAL.
+
+use super::{Failover, is_outage};
+use crate::error::{Error, Kind, Result};
+use crate::message::{Message, TopicName};
+use crate::partition::Partition;
+use crate::store::{PushKind, Pushed, Store};
+use crate::topic::Descriptor;
+use crate::wal::Record;
+
+impl<S: Store> Failover<S> {
+    /// Gives messages to the store, or to the WAL if the store does not take them. A call that was not answered goes to
+    /// the WAL as well: under the same ids the replay cannot store it twice.
+    pub(super) async fn accept(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        let why = match self.breaker.reason() {
+            Some(reason) => reason,
+            // The topic was made while the store was away; the store is told before its messages come.
+            None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
+            None => match self.pass(descriptor, partition, kind, messages).await {
+                Err(error) if is_outage(&error) => {
+                    self.breaker.open(&error);
+                    error
+                }
+                answered => return answered,
+            },
+        };
+        if let Some(refusal) = self.breaker.refusal() {
+            return Err(Error::unavailable(refusal.detail().to_owned()));
+        }
+        let records = records(descriptor, messages);
+        self.wal.append(records).await.map_err(|error| both_failed(&why, &error))?;
+        self.buffered.notify_one();
+        Ok(vec![Pushed::Buffered; messages.len()])
+    }
+
+    /// Gives messages to the store, and to the journal beside.
+    async fn pass(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        let push = self.limited(self.store.push(descriptor, partition, kind, messages));
+        let Some(journal) = &self.journal else { return push.await };
+        let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages)));
+        let kept = |pushed| match pushed {
+            Pushed::Stored if journaled => Pushed::Journaled,
+            pushed => pushed,
+        };
+        pushed.map(|pushed| pushed.into_iter().map(kept).collect())
+    }
+
+    /// What a push may know of a topic while the store is away.
+    pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        match self.reach(self.store.topic(topic)).await {
+            Ok(Some(descriptor)) => Ok(Some(self.covered(descriptor).await)),
+            Ok(None) => {
+                self.known.forget(topic);
+                Ok(None)
+            }
+            Err(error) if is_outage(&error) => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a topic. While the store is away one that is not known is promised: it is made, as it was wanted, before its
+    /// messages are replayed, unless the store has one of that name.
+    pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        match self.reach(self.store.create(wanted)).await {
+            Ok(descriptor) => Ok(self.covered(descriptor).await),
+            Err(error) if is_outage(&error) => {
+                if let Some(known) = self.known.get(&wanted.topic) {
+                    return Ok(known);
+                }
+                let promise = vec![Record::Create(wanted.clone())];
+                self.wal.append(promise).await.map_err(|full| both_failed(&error, &full))?;
+                self.known.learn(wanted);
+                self.buffered.notify_one();
+                Ok(wanted.clone())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the store something that a push waits for.
+    async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        if let Some(reason) = self.breaker.reason() {
+            return Err(Error::unavailable(reason.detail().to_owned()));
+        }
+        let answer = self.limited(call).await;
+        if let Err(error) = &answer
+            && is_outage(error)
+        {
+            self.breaker.open(error);
+        }
+        answer
+    }
+
+    /// Notes a topic, and sees to it that what the journal may offer again is known as a duplicate long enough.
+    async fn covered(&self, descriptor: Descriptor) -> Descriptor {
+        let window = self.journal.as_ref().map(|journal| journal.repeats_for()).unwrap_or_default();
+        let mut found = descriptor;
+        if found.settings.dedup_window < window {
+            let mut wanted = found.clone();
+            wanted.settings.dedup_window = window;
+            match self.reach(self.store.update(&wanted)).await {
+                Ok(updated) => found = updated,
+                // Someone else changes it: the next look finds it covered, or tries again.
+                Err(error) => tracing::debug!(topic = %found.topic, %error, "the dedup window was not raised"),
+            }
+        }
+        self.known.learn(&found);
+        found
+    }
+}
+
+/// What the logs keep of a push.
+fn records(descriptor: &Descriptor, messages: &[Message]) -> Vec<Record> {
+    let (topic, incarnation) = (&descriptor.topic, descriptor.incarnation);
+    messages
+        .iter()
+        .map(|message| Record::Push { topic: topic.clone(), incarnation, message: message.clone() })
+        .collect()
+}
+
+/// Neither the store nor the WAL took it: what is certain of both.
+fn both_failed(store: &Error, wal: &Error) -> Error {
+    let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
+    let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
+    Error::new(kind, format!("the store is away ({}), and the local disk does not help: {}", store.detail(), wal.detail()))
+}

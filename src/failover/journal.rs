@@ -1,0 +1,104 @@
+//! The journal: what the store took lately, in case it loses its last moments.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Clock, Instant};
+use crate::error::Result;
+use crate::metrics::WalMetrics;
+use crate::wal::{Position, Record, Wal};
+
+/// How many times in a window the journal looks what it may drop.
+const LOOKS: u32 = 3;
+
+/// A log of what the store took, for a window.
+///
+/// A record is dropped only when the same store has answered for a whole window after it was kept. Time is counted on
+/// the monotonic clock: a wall clock that jumps drops nothing.
+pub(super) struct Journal {
+    log: Wal,
+    window: Duration,
+    clock: Clock,
+    metrics: WalMetrics,
+    trail: Mutex<Trail>,
+}
+
+/// How far the journal reached when.
+#[derive(Default)]
+struct Trail {
+    marks: VecDeque<(Instant, Position)>,
+    /// Since when the same store has been answering.
+    unbroken: Instant,
+}
+
+impl Trail {
+    /// Up to where everything is older than a window in which the store was there.
+    fn due(&mut self, now: Instant, window: Duration) -> Option<Position> {
+        if now.since(self.unbroken) < window {
+            return None;
+        }
+        let old = self.marks.partition_point(|(at, _)| now.since(*at) >= window);
+        self.marks.drain(..old).last().map(|(_, position)| position)
+    }
+}
+
+impl Journal {
+    pub(super) fn new(log: Wal, window: Duration, clock: Clock, metrics: WalMetrics) -> Journal {
+        let trail = Mutex::new(Trail { marks: VecDeque::new(), unbroken: clock.instant() });
+        Journal { log, window, clock, metrics, trail }
+    }
+
+    pub(super) fn log(&self) -> &Wal {
+        &self.log
+    }
+
+    pub(super) fn metrics(&self) -> &WalMetrics {
+        &self.metrics
+    }
+
+    /// How long ids have to be remembered so that what is offered again is known: the window itself, and as long again
+    /// for an outage that begins within it.
+    pub(super) fn repeats_for(&self) -> Duration {
+        self.window * 2
+    }
+
+    /// How long to wait from one look to the next.
+    pub(super) fn pause(&self) -> Duration {
+        self.window / LOOKS
+    }
+
+    /// Keeps what the store is given. A journal that cannot be written makes no push fail: its answer says so.
+    pub(super) async fn keep(&self, records: Vec<Record>) -> bool {
+        let kept = self.log.append(records).await;
+        if let Err(error) = &kept {
+            tracing::warn!(%error, "the journal was not written: these pushes are only in the store");
+        }
+        kept.is_ok()
+    }
+
+    /// The store was not there, or is another one: what is kept now is kept for a whole window from now on.
+    pub(super) fn broken(&self) {
+        self.trail().unbroken = self.clock.instant();
+    }
+
+    /// Drops what the store has answered for long enough. The store answered just now.
+    pub(super) async fn look(&self) -> Result<()> {
+        let now = self.clock.instant();
+        let due = {
+            let mut trail = self.trail();
+            if let Some(end) = self.log.end() {
+                trail.marks.push_back((now, end));
+            }
+            trail.due(now, self.window)
+        };
+        match due {
+            Some(position) => self.log.trim(position).await,
+            None => Ok(()),
+        }
+    }
+
+    fn trail(&self) -> std::sync::MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,127 @@
+//! The topics that this process has seen, kept in a file, so that pushes to them go on while the store is away.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::limits::TOPICS_MAX;
+use crate::message::TopicName;
+use crate::topic::Descriptor;
+
+/// How long changes gather before they are written.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// Descriptors by name, and the file they are in.
+#[derive(Debug)]
+pub(super) struct Known {
+    path: PathBuf,
+    topics: RwLock<HashMap<TopicName, Descriptor>>,
+    changed: Notify,
+}
+
+impl Known {
+    /// Reads the file. One that is missing or unreadable knows nothing, which costs only the pushes to topics that may
+    /// not be made by a push.
+    pub(super) fn load(path: PathBuf) -> Known {
+        let topics: Vec<Descriptor> = match std::fs::read(&path) {
+            Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
+                tracing::warn!(path = %path.display(), %error, "the file of known topics is unreadable; starting anew");
+                Vec::new()
+            }),
+            Err(_) => Vec::new(),
+        };
+        let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
+        Known { path, topics: RwLock::new(topics), changed: Notify::new() }
+    }
+
+    /// A topic, as it was when the store last answered.
+    pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
+    }
+
+    /// Notes what the store said of a topic.
+    pub(super) fn learn(&self, descriptor: &Descriptor) {
+        if self.get(&descriptor.topic).as_ref() == Some(descriptor) {
+            return;
+        }
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) {
+            topics.insert(descriptor.topic.clone(), descriptor.clone());
+            self.changed.notify_one();
+        }
+    }
+
+    /// Notes that a topic is not there.
+    pub(super) fn forget(&self, topic: &TopicName) {
+        if self.get(topic).is_some() {
+            self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Writes the file when something changed, until `stop`.
+    pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.changed.notified() => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = clock.sleep(GATHER) => {}
+            }
+            self.save().await;
+        }
+    }
+
+    async fn save(&self) {
+        let topics: Vec<Descriptor> =
+            self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || write(&path, &topics)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(path = %self.path.display(), %error, "the known topics were not written");
+        }
+    }
+}
+
+/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
+fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir)?;
+    let new = path.with_extension("json.new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(&serde_json::to_vec(topics)?)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[tokio::test]
+    async fn what_is_known_outlives_the_process_and_damage_does_not_stop_it() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| crate::error::Error::bug(error.to_string()))?;
+        let path = dir.path().join("deep").join("topics.json");
+        let known = Known::load(path.clone());
+        let orders = Descriptor { generation: 7, ..Descriptor::new(TopicName::new("orders")?, Default::default()) };
+        known.learn(&orders);
+        known.save().await;
+        assert_eq!(Known::load(path.clone()).get(&orders.topic), Some(orders.clone()));
+        let half = std::fs::read(&path).map(|json| json[..json.len() / 2].to_vec()).unwrap_or_default();
+        assert!(std::fs::write(&path, half).is_ok());
+        assert_eq!(Known::load(path).get(&orders.topic), None);
+        known.forget(&orders.topic);
+        assert_eq!(known.get(&orders.topic), None);
+        Ok(())
+    }
+}

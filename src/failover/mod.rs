@@ -1,0 +1,149 @@
+//! A store around a store: while it is away, pushes go to the WAL and are replayed once it is back.
+//!
+//! Nothing above knows that there are two. Only pushes, and what a push asks about its topic, are taken elsewhere:
+//! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
+//! due: that was fixed before it came.
+
+mod breaker;
+mod buffer;
+mod journal;
+mod known;
+mod offer;
+mod replay;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use self::breaker::Breaker;
+use self::journal::Journal;
+use self::known::Known;
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::metrics::{Metrics, WalMetrics};
+use crate::store::Store;
+use crate::wal::{Wal, WalOptions};
+
+/// Where what is buffered is kept, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailoverOptions {
+    /// The directory of everything that is kept; made if it is not there. One process at a time.
+    pub dir: PathBuf,
+    /// Bytes on disk past which nothing is buffered; also of the journal, which has as many again.
+    pub limit_bytes: u64,
+    /// How long pushes that the store took are kept as well, in case it loses them; `None` is not at all.
+    pub journal_window: Option<Duration>,
+    /// How long a push waits for the store.
+    pub timeout: Duration,
+    /// Whether to take over what was buffered for another store.
+    pub adopt: bool,
+}
+
+/// A store that takes pushes while the one behind it is away.
+pub struct Failover<S> {
+    store: S,
+    clock: Clock,
+    options: FailoverOptions,
+    breaker: Breaker,
+    wal: Wal,
+    wal_metrics: WalMetrics,
+    journal: Option<Journal>,
+    known: Known,
+    /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
+    identified: AtomicBool,
+    /// Something was buffered although the store is there.
+    buffered: Notify,
+}
+
+impl<S: Store> Failover<S> {
+    /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start.
+    ///
+    /// # Errors
+    /// `Conflict` when another process has the directory, or when what is buffered belongs to another store.
+    pub async fn open(store: S, options: FailoverOptions, metrics: &Metrics) -> Result<Failover<S>> {
+        let clock = store.clock().local().clone();
+        let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
+        let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
+        let journal = match options.journal_window {
+            Some(window) => {
+                let log = open_log("journal", &options, &clock, journal_metrics.clone()).await?;
+                Some(Journal::new(log, window, clock.clone(), journal_metrics))
+            }
+            None => None,
+        };
+        if let Some(ahead_us) = wal.clock_offset_us() {
+            store.clock().assume(ahead_us);
+        }
+        let known = Known::load(options.dir.join("topics.json"));
+        let breaker = Breaker::default();
+        let (identified, buffered) = (AtomicBool::new(false), Notify::new());
+        let failover =
+            Failover { store, clock, options, breaker, wal, wal_metrics, journal, known, identified, buffered };
+        match failover.identify().await {
+            Err(error) if is_outage(&error) => failover.breaker.open(&error),
+            identified => identified?,
+        }
+        Ok(failover)
+    }
+
+    /// Asks the store whether it is the one that the WAL belongs to.
+    ///
+    /// # Errors
+    /// `Conflict` when it is another one, and the store's.
+    async fn identify(&self) -> Result<()> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let ours = self.wal.store_identity();
+        let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::generate().to_string());
+        let found = self.limited(self.store.identity(&offered)).await?;
+        if ours.as_ref() != Some(&found) {
+            let kept = self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
+            if ours.is_some() && kept > 0 && !self.options.adopt {
+                return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
+            }
+            self.wal.remember_store(&found).await?;
+        }
+        self.identified.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Waits for the store as long as a push may, and a moment more: the store's own time limit speaks first, since it
+    /// knows better what is wrong.
+    async fn limited<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.options.timeout + GRACE;
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = Clock::System.sleep(limit) => {
+                Err(Error::outcome_unknown(format!("the store did not answer within {limit:?}")))
+            }
+        }
+    }
+}
+
+/// How long the store's own time limit may take to speak.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Whether a call failed because the store is away, and not because of what was asked.
+fn is_outage(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown)
+}
+
+fn another_store(options: &FailoverOptions, store: &impl Store, kept: u64) -> String {
+    format!(
+        "{} holds {kept} messages that were buffered for another store than the one at {}: connect to that one, or let \
+         this one have them with --adopt",
+        options.dir.display(),
+        store.describe().location
+    )
+}
+
+/// Opening reads what is there: beside the runtime, not in it.
+async fn open_log(name: &str, options: &FailoverOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
+    let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
+    let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
+    opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?
+}

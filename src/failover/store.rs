@@ -1,0 +1,175 @@
+//! The contract of a store, kept by two.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Failover;
+use crate::error::{Error, Result};
+use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{
+    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
+    Store, StoreClock, Wakes,
+};
+use crate::topic::{Descriptor, Pair};
+
+#[async_trait]
+impl<S: Store> Store for Failover<S> {
+    fn describe(&self) -> Description {
+        let inner = self.store.describe();
+        let buffered = format!("{}; while it is away, pushes are fsynced in {}", inner.durability, self.options.dir.display());
+        let durability = match self.options.journal_window {
+            None => buffered,
+            Some(window) => format!("{buffered}, and always for the last {window:?}"),
+        };
+        Description { durability, ..inner }
+    }
+
+    fn clock(&self) -> &StoreClock {
+        self.store.clock()
+    }
+
+    fn wakes(&self) -> &Wakes {
+        self.store.wakes()
+    }
+
+    fn losses(&self) -> watch::Receiver<Loss> {
+        self.store.losses()
+    }
+
+    async fn run(&self, stop: CancellationToken) {
+        tokio::join!(
+            self.store.run(stop.clone()),
+            self.replay(stop.clone()),
+            self.watch(stop.clone()),
+            self.known.run(&self.clock, stop),
+        );
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.store.ping().await
+    }
+
+    async fn identity(&self, offered: &str) -> Result<String> {
+        self.store.identity(offered).await
+    }
+
+    async fn ready(&self) -> Result<Option<String>> {
+        if self.breaker.reason().is_none()
+            && let Err(error) = self.limited(self.store.ping()).await
+        {
+            self.breaker.open(&error);
+        }
+        if let Some(refusal) = self.breaker.refusal() {
+            return Err(refusal);
+        }
+        let waiting = self.wal.depth().records;
+        match self.breaker.reason() {
+            Some(away) => {
+                self.wal.check().map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
+                Ok(Some(format!("{}; pushes are buffered on disk, {waiting} so far", away.detail())))
+            }
+            None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),
+            None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {
+                Ok(()) => Ok(None),
+                Err(error) => Ok(Some(format!("the journal cannot be written: {}", error.detail()))),
+            },
+        }
+    }
+
+    async fn close(&self) -> Result<()> {
+        if let Some(ahead_us) = self.store.clock().ahead_us()
+            && let Err(error) = self.wal.remember_clock_offset(ahead_us).await
+        {
+            tracing::warn!(%error, "the offset of the store's clock was not kept");
+        }
+        let waiting = self.wal.depth().records;
+        if waiting > 0 {
+            tracing::warn!(waiting, "messages stay buffered on disk; the next start replays them");
+        }
+        if let Some(journal) = &self.journal {
+            journal.log().close().await?;
+        }
+        self.wal.close().await?;
+        self.store.close().await
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.find(topic).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        self.store.topics().await
+    }
+
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        self.make(wanted).await
+    }
+
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let updated = self.store.update(wanted).await?;
+        self.known.learn(&updated);
+        Ok(updated)
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.delete(descriptor).await?;
+        self.known.forget(&descriptor.topic);
+        Ok(())
+    }
+
+    async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        self.accept(descriptor, partition, kind, messages).await
+    }
+
+    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+        self.store.peek(pair, id).await
+    }
+
+    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+        self.store.stats(pairs).await
+    }
+
+    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+        self.store.dead(pair, after, limit).await
+    }
+
+    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.store.redrive(pair, ids).await
+    }
+
+    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+        self.store.purge(pair, ids).await
+    }
+
+    async fn beat(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> Result<Vec<MemberId>> {
+        self.store.beat(topic, group, member, ttl).await
+    }
+
+    async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
+        self.store.leave(topic, group, member).await
+    }
+
+    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+        self.store.acquire(pair, member, ttl, generation).await
+    }
+
+    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+        self.store.renew(member, claims, ttl).await
+    }
+}
