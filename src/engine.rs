@@ -105,7 +105,7 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
         StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
         StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
             let options = RedisOptions { url, prefix, timeout, allow_eviction };
-            Ok(Arc::new(Redis::connect(options, clock, metrics).await?))
+            Ok(Arc::new(Redis::open(options, clock, metrics).await?))
         }
     }
 }

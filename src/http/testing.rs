@@ -69,6 +69,10 @@ impl Store for Away {
         Ok(())
     }
 
+    async fn identity(&self, _: &str) -> Result<String> {
+        away()
+    }
+
     async fn topic(&self, _: &TopicName) -> Result<Option<Descriptor>> {
         away()
     }

@@ -68,6 +68,10 @@ pub trait Store: Send + Sync + 'static {
     /// Makes everything durable that was answered and releases what it holds.
     async fn close(&self) -> Result<()>;
 
+    /// The identity of the data behind the store, which lives as long as the data: a store that has none takes the one
+    /// that is offered. Who finds another one than before has other data before it.
+    async fn identity(&self, offered: &str) -> Result<String>;
+
     /// The descriptor of a topic, if it exists and was not deleted.
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 

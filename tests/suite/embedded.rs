@@ -53,10 +53,12 @@ async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
     settlement.dedup_window = Duration::from_secs(60);
     owner.settle(&settlement).await?;
     let (before, epoch) = (orders.stats().await?, owner.epoch().number());
+    assert_eq!(world.store.identity("first").await?, "first");
     let descriptor = orders.descriptor.clone();
     drop((owner, orders));
 
     let world = world.reopened().await?;
+    assert_eq!(world.store.identity("second").await?, "first");
     assert_eq!(world.store.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
     let orders = world.existing(descriptor);
     assert_eq!(orders.stats().await?, PairStats { owner: None, ..before });

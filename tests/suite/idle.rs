@@ -18,7 +18,7 @@ const ROUNDS: u64 = 6;
 /// What `renew` and `beat` are made of, and what this story asks.
 const RENEW: [&str; 5] = ["get", "hget", "pexpire", "zrange", "getrange"];
 const BEAT: [&str; 4] = ["zremrangebyscore", "zadd", "pexpire", "zrange"];
-const OTHERS: [&str; 5] = ["evalsha", "time", "info", "config|resetstat", "client|setinfo"];
+const OTHERS: [&str; 6] = ["evalsha", "time", "ping", "info", "config|resetstat", "client|setinfo"];
 
 /// The commands that Redis saw since its statistics began anew, with how often.
 async fn commands(server: &RedisServer) -> Result<BTreeMap<String, u64>> {

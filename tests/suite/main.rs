@@ -14,6 +14,7 @@ mod ownership_model;
 mod simulation;
 mod delivery;
 mod redis_keys;
+mod redis_faults;
 mod shape;
 mod idle;
 mod sessions;

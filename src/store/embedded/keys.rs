@@ -186,6 +186,13 @@ pub(super) fn commits() -> Vec<u8> {
     key
 }
 
+/// The key of the identity of the data.
+pub(super) fn identity() -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'I');
+    key
+}
+
 /// The key of a topic's record; without a name, the beginning of them all.
 pub(super) fn topic(name: &str) -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();

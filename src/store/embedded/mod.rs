@@ -128,6 +128,20 @@ impl Inner {
         self.nudge.during(|| self.tree.apply_batch(batch)).map_err(|error| self.committer.fail(&self.dir, &error))
     }
 
+    /// The identity of the data; an offer is taken when there is none.
+    fn identity(&self, offered: &str) -> Result<String> {
+        // One call at a time, so that all are answered the same.
+        let _one = self.topics_mut();
+        let there = self.tree.get(keys::identity()).map_err(|error| self.committer.fail(&self.dir, &error))?;
+        if let Some(there) = there {
+            return String::from_utf8(there.to_vec()).map_err(|_| Error::corrupt("the store's identity is no text"));
+        }
+        let mut batch = Batch::default();
+        batch.insert(keys::identity(), offered);
+        self.apply(batch)?;
+        Ok(offered.to_owned())
+    }
+
     /// Waits until what was applied survives a power cut.
     ///
     /// # Errors
@@ -177,6 +191,12 @@ impl Store for Embedded {
 
     async fn close(&self) -> Result<()> {
         self.inner.committer.commit().await
+    }
+
+    async fn identity(&self, offered: &str) -> Result<String> {
+        let identity = self.inner.identity(offered)?;
+        self.inner.commit().await?;
+        Ok(identity)
     }
 
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {

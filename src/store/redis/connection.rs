@@ -2,15 +2,18 @@
 //!
 //! Retries of the client library are not used: whether a call may be repeated is decided where the call is made.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
 
+use super::address::Address;
+use super::failure;
 use super::history::History;
+use super::info::{self, Info};
 use super::scripts::{Call, Script};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
@@ -27,33 +30,45 @@ struct Current {
     failure: Option<(Instant, Error)>,
 }
 
-/// The way to one Redis.
+/// What every connection of a store is made with.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    /// How long one call may take.
+    pub(super) timeout: Duration,
+    /// Whether a Redis that may evict keys will do.
+    pub(super) allow_eviction: bool,
+    /// Where calls and failures are counted.
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// The way to one Redis. It is made when the first call needs it.
 pub(super) struct Connection {
-    client: Client,
-    timeout: Duration,
-    metrics: Arc<Metrics>,
+    address: Address,
+    terms: Terms,
     history: History,
     current: Mutex<Current>,
+    /// What Redis said about itself on the newest connection.
+    info: std::sync::Mutex<Option<Info>>,
     /// Counts connections, so that a failure of an old one does not drop its successor.
     number: AtomicU64,
     timeouts: AtomicU32,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, timeout: Duration, metrics: Arc<Metrics>, history: History) -> Connection {
+    pub(super) fn new(address: Address, terms: Terms, history: History) -> Connection {
         Connection {
-            client,
-            timeout,
-            metrics,
+            address,
+            terms,
             history,
             current: Mutex::default(),
+            info: std::sync::Mutex::default(),
             number: AtomicU64::new(0),
             timeouts: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    pub(super) fn address(&self) -> &Address {
+        &self.address
     }
 
     pub(super) fn history(&self) -> &History {
@@ -61,14 +76,32 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+        self.terms.timeout
+    }
+
+    /// What Redis said about itself last, if it was ever reached.
+    pub(super) fn info(&self) -> Option<Info> {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connects before the first call does. # Errors: `Invalid` for a Redis that was reached and must not be used.
+    pub(super) async fn try_now(&self) -> Result<()> {
+        let Err(error) = self.connect().await else { return Ok(()) };
+        self.info().map_or(Ok(()), |info| info.check(self.terms.allow_eviction))?;
+        tracing::warn!(%error, "Redis cannot be used yet");
+        Ok(())
+    }
+
+    /// A connection for announcements, apart from that for calls.
+    pub(super) async fn listen(&self) -> Result<PubSub> {
+        self.address.listen().await
     }
 
     /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
         let answer = match self.call(&call.command).await {
-            Err(error) if error.detail().starts_with(NOSCRIPT) => {
+            answer if failure::is_noscript(&answer) => {
                 self.load(call.script).await?;
                 self.call(&call.command).await
             }
@@ -86,8 +119,7 @@ impl Connection {
             pipeline.add_command(call.command.clone());
         });
         let mut answers = self.pipeline(&pipeline, calls.len()).await;
-        let forgotten = |answer: &Result<Value>| matches!(answer, Err(error) if error.detail().starts_with(NOSCRIPT));
-        if answers.iter().any(forgotten) && self.load(script).await.is_ok() {
+        if answers.iter().any(failure::is_noscript) && self.load(script).await.is_ok() {
             answers = self.pipeline(&pipeline, calls.len()).await;
         }
         self.measure(script, began, answers.iter().find_map(|answer| answer.as_ref().err()));
@@ -101,7 +133,7 @@ impl Connection {
 
     fn measure(&self, script: &Script, began: Instant, error: Option<&Error>) {
         let took = Clock::System.instant().since(began);
-        self.metrics.store_call(script.verb, took, error.map(Error::kind));
+        self.terms.metrics.store_call(script.verb, took, error.map(Error::kind));
     }
 
     /// Calls one command.
@@ -152,75 +184,56 @@ impl Connection {
         if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
             return Err(error.clone());
         }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout));
-        let connected = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            self.history.look(&mut connection).await?;
-            Ok(connection)
-        };
-        let connection = match connected.await {
+        let connection = match self.open().await {
             Ok(connection) => connection,
             Err(error) => {
-                let error = self.note(unreachable_redis(&error));
+                let error = self.note(error);
                 current.failure = Some((Clock::System.instant(), error.clone()));
                 return Err(error);
             }
         };
         current.connection = Some(connection.clone());
         self.timeouts.store(0, Ordering::Relaxed);
-        self.metrics.store_up.set(1);
+        self.terms.metrics.store_up.set(1);
         Ok((self.number.fetch_add(1, Ordering::Relaxed) + 1, connection))
+    }
+
+    /// Makes a connection, and looks before its first call whether this Redis will do, and whether it is still the same.
+    async fn open(&self) -> Result<MultiplexedConnection> {
+        let (mut connection, login) = self.address.connect().await?;
+        let info = info::greet(&mut connection, login).await?;
+        let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
+        if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
+            tracing::warn!("{warning}");
+        }
+        info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
+        self.history.look(&mut connection, &info).await.map_err(|error| failure::of_connecting(&error))?;
+        Ok(connection)
     }
 
     /// It answers, so neither timeouts nor refusals before this count any more.
     fn answered(&self) {
         self.timeouts.store(0, Ordering::Relaxed);
-        self.metrics.store_up.set(1);
+        self.terms.metrics.store_up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
         let timed_out = error.is_timeout() && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX;
-        let demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
-        if timed_out || demoted || error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout()) {
+        let dropped = error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout());
+        if timed_out || dropped || failure::is_demoted(&error) {
             let mut current = self.current.lock().await;
             if self.number.load(Ordering::Relaxed) == number {
                 current.connection = None;
             }
         }
-        self.note(outcome(&error))
+        self.note(failure::of_call(&error))
     }
 
     fn note(&self, error: Error) -> Error {
         if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) {
-            self.metrics.store_up.set(0);
+            self.terms.metrics.store_up.set(0);
         }
         error
-    }
-}
-
-/// How the detail of an error begins when Redis has no such script.
-const NOSCRIPT: &str = "Redis: NOSCRIPT";
-
-fn unreachable_redis(error: &RedisError) -> Error {
-    Error::unavailable(format!("Redis cannot be reached ({error}); check that it runs and that `redis.url` is right"))
-}
-
-/// What a failure means for the call that met it.
-fn outcome(error: &RedisError) -> Error {
-    let Some(code) = error.code() else {
-        if error.is_connection_refusal() {
-            return unreachable_redis(error);
-        }
-        return Error::outcome_unknown(format!("Redis did not answer ({error})"));
-    };
-    let detail = format!("Redis: {code} {}", error.detail().unwrap_or_default());
-    match code {
-        "WRONGTYPE" => Error::corrupt(format!("{detail}; another program uses dwell's keys")),
-        "ERR" if detail.contains("user_script") || detail.contains("script:") => Error::corrupt(detail),
-        // Refused before the first write, by design of the scripts: they are atomic, and flags are checked up front.
-        _ => Error::unavailable(detail),
     }
 }
 
@@ -238,14 +251,10 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("redis.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;
-        let client = Client::open(format!("redis+unix://{}", path.display()))?;
         let timeout = Duration::from_millis(100);
-        let connection = Connection::new(
-            client,
-            timeout,
-            Arc::new(Metrics::new()?),
-            History::new(Keys::new("dwell"), Clock::System),
-        );
+        let address = Address::parse(&format!("redis+unix://{}", path.display()), timeout)?;
+        let terms = Terms { timeout, allow_eviction: false, metrics: Arc::new(Metrics::new()?) };
+        let connection = Connection::new(address, terms, History::new(Keys::new("dwell"), Clock::System));
         let ping = redis::cmd("PING");
         let began = Clock::System.instant();
         let answers = join_all((0..30).map(|_| connection.call(&ping))).await;

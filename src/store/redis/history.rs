@@ -3,14 +3,14 @@
 //! Every new connection looks before its first call. Who finds another Redis first notes so in Redis itself, so that a
 //! process that starts afterwards knows as well.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
+use super::info::Info;
 use super::keys::Keys;
 use super::scripts::SCRIPTS;
 use crate::clock::Clock;
@@ -23,8 +23,23 @@ const OLD: Duration = Duration::from_secs(3_600);
 pub(super) struct History {
     keys: Keys,
     clock: Clock,
-    seen: Mutex<Option<String>>,
+    seen: Mutex<Option<Seen>>,
     losses: watch::Sender<Loss>,
+}
+
+/// A Redis as it was seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    identity: String,
+    offset: u64,
+}
+
+impl Seen {
+    /// Whether a Redis that was seen before may have lost something, now that it is seen like this: another run, another
+    /// replication history, or less of the same one.
+    fn lost(&self, now: &Seen) -> bool {
+        self.identity != now.identity || now.offset < self.offset
+    }
 }
 
 impl History {
@@ -37,51 +52,52 @@ impl History {
     }
 
     /// Looks which Redis is at the other end of a new connection.
-    pub(super) async fn look(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        let id = identity(connection).await?;
+    pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
+        let now = Seen { identity: info.identity.clone(), offset: info.offset };
         let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.as_ref() == Some(&id) {
-            return Ok(());
+        let lost = known.as_ref().is_some_and(|known| known.lost(&now));
+        if known.is_none() || lost {
+            let before = self.clock.instant();
+            let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
+            let age = self.notice(connection, &now.identity, rewound).await?;
+            let since = (age < OLD).then(|| before.minus(age));
+            self.losses.send_modify(|loss| {
+                loss.count += u64::from(lost);
+                loss.since = since;
+            });
         }
-        let before = self.clock.instant();
-        let age = self.notice(connection, &id).await?;
-        let since = (age < OLD).then(|| before.minus(age));
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
-        self.losses.send_modify(|loss| {
-            loss.count += u64::from(known.is_some());
-            loss.since = since;
-        });
-        if known.is_some() {
+        if lost {
             tracing::warn!("this is another Redis than before: it may have lost its last writes");
         }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())
     }
 
     /// For how long this Redis has been known to be this one.
-    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str) -> RedisResult<Duration> {
+    async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
         let topics: Value = connection.send_packed_command(redis::cmd("EXISTS").arg(self.keys.topics())).await?;
         let anything = i32::from(matches!(topics, Value::Int(1)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
         let mut call = redis::cmd("EVAL");
         call.arg(SCRIPTS.notice.source).arg(1).arg(self.keys.history()).arg(id).arg(anything).arg(over);
-        let (_, _, age_ms): (String, u64, u64) = ask(connection, &call).await?;
+        call.arg(i32::from(rewound));
+        let (_, _, age_ms): (String, u64, u64) = call.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }
 }
 
-/// The run and the replication history of a Redis: either changes when it may have lost something.
-async fn identity(connection: &mut MultiplexedConnection) -> RedisResult<String> {
-    let mut server = redis::cmd("INFO");
-    server.arg("server");
-    let mut replication = redis::cmd("INFO");
-    replication.arg("replication");
-    let text =
-        format!("{}\r\n{}", ask::<String>(connection, &server).await?, ask::<String>(connection, &replication).await?);
-    let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
-    let field = |name: &str| fields.get(name).copied().unwrap_or("unknown");
-    Ok(format!("{}/{}", field("run_id"), field("master_replid")))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-async fn ask<T: redis::FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<T> {
-    command.query_async(connection).await
+    #[test]
+    fn another_run_another_replica_and_less_of_the_same_are_losses() {
+        let seen = |identity: &str, offset| Seen { identity: identity.to_owned(), offset };
+        let before = seen("run/replica", 1_000);
+        assert!(!before.lost(&seen("run/replica", 1_000)));
+        assert!(!before.lost(&seen("run/replica", 2_000)));
+        assert!(before.lost(&seen("run/replica", 999)));
+        assert!(before.lost(&seen("again/replica", 1_000)));
+        assert!(before.lost(&seen("run/promoted", 2_000)));
+    }
 }

@@ -1,10 +1,11 @@
-//! What this Redis is, and whether messages are safe in it.
+//! What a Redis says about itself when a connection is new: whether messages are safe in it.
 
 use std::collections::HashMap;
 
-use redis::{Client, ConnectionAddr};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
 
-use super::connection::Connection;
+use super::failure;
 use super::reply::{Reply, text};
 use crate::error::{Error, Result};
 
@@ -12,50 +13,71 @@ use crate::error::{Error, Result};
 const OLDEST_VERSION: u32 = 7;
 
 /// What INFO says.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Info {
     version: String,
     eviction: String,
     aof: bool,
+    /// An ACL may forbid CONFIG; then it stays unknown.
     fsync: Option<String>,
     replicas: u32,
+    /// Whether it refuses writes that too few replicas would get.
+    waits_for_replicas: bool,
+    /// Its run and its replication history: either changes when it may have lost something.
+    pub(super) identity: String,
+    /// Bytes of its replication history.
+    pub(super) offset: u64,
 }
 
-/// Asks Redis about itself.
-pub(super) async fn look(connection: &Connection) -> Result<Info> {
-    let answer = text(connection.call(&redis::cmd("INFO")).await?)?;
-    let fields: HashMap<&str, &str> = answer.lines().filter_map(|line| line.split_once(':')).collect();
-    let field = |name: &str| fields.get(name).copied().unwrap_or_default();
-    Ok(Info {
-        version: field("redis_version").to_owned(),
-        eviction: field("maxmemory_policy").to_owned(),
-        aof: field("aof_enabled") == "1",
-        fsync: fsync_policy(connection).await,
-        replicas: field("connected_slaves").parse().unwrap_or(0),
-    })
+/// Logs in on a new connection, and asks Redis about itself.
+pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd]) -> Result<Info> {
+    let mut greeting = Pipeline::with_capacity(login.len() + 2);
+    login.iter().for_each(|command| {
+        greeting.add_command(command.clone());
+    });
+    greeting.add_command(redis::cmd("INFO"));
+    let mut fsync = redis::cmd("CONFIG");
+    fsync.arg("GET").arg("appendfsync");
+    greeting.add_command(fsync);
+    let sent = connection.send_packed_commands(&greeting, 0, login.len() + 2).await;
+    let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
+    for answer in answers.by_ref().take(login.len()) {
+        accepted(answer)?;
+    }
+    let info = text(accepted(answers.next().unwrap_or(Value::Nil))?)?;
+    Ok(Info::read(&info, answers.next().and_then(fsync_policy)))
 }
 
-/// An ACL may forbid CONFIG; then the policy stays unknown.
-async fn fsync_policy(connection: &Connection) -> Option<String> {
-    let mut command = redis::cmd("CONFIG");
-    command.arg("GET").arg("appendfsync");
-    let mut reply = Reply::of(connection.call(&command).await.ok()?).ok()?;
+fn accepted(answer: Value) -> Result<Value> {
+    match answer {
+        Value::ServerError(error) => Err(failure::of_connecting(&error.into())),
+        answer => Ok(answer),
+    }
+}
+
+fn fsync_policy(answer: Value) -> Option<String> {
+    let mut reply = Reply::of(answer).ok()?;
     reply.text().ok()?;
     reply.text().ok()
 }
 
-/// Where a client connects to, without secrets.
-pub(super) fn location(client: &Client) -> String {
-    let info = client.get_connection_info();
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
-        ConnectionAddr::Unix(path) => path.display().to_string(),
-        _ => "unknown".to_owned(),
-    }
-}
-
 impl Info {
+    fn read(text: &str, fsync: Option<String>) -> Info {
+        let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+        let field = |name: &str| fields.get(name).copied().unwrap_or_default();
+        Info {
+            version: field("redis_version").to_owned(),
+            eviction: field("maxmemory_policy").to_owned(),
+            aof: field("aof_enabled") == "1",
+            fsync,
+            replicas: field("connected_slaves").parse().unwrap_or(0),
+            // The field is there only if `min-replicas-to-write` is set.
+            waits_for_replicas: fields.contains_key("min_slaves_good_slaves"),
+            identity: format!("{}/{}", field("run_id"), field("master_replid")),
+            offset: field("master_repl_offset").parse().unwrap_or(0),
+        }
+    }
+
     /// # Errors
     /// `Invalid` for a Redis that is too old, or that deletes messages without an error.
     pub(super) fn check(&self, allow_eviction: bool) -> Result<()> {
@@ -75,6 +97,14 @@ impl Info {
         Ok(())
     }
 
+    /// What an operator should change although it works.
+    pub(super) fn warning(&self) -> Option<&'static str> {
+        (self.replicas > 0 && !self.waits_for_replicas).then_some(
+            "Redis has replicas and `min-replicas-to-write` is 0: a primary that is cut off from them accepts pushes \
+             that are lost when a replica takes over; set it to 1",
+        )
+    }
+
     /// What a 201 survives.
     pub(super) fn durability(&self) -> String {
         let persistence = match (self.aof, self.fsync.as_deref()) {
@@ -85,6 +115,36 @@ impl Info {
                 .to_owned(),
             (true, fsync) => format!("append-only file, fsync {}", fsync.unwrap_or("unknown")),
         };
-        format!("Redis {}, {persistence}; {} replica(s)", self.version, self.replicas)
+        let alone = if self.warning().is_some() { ", and writes do not wait for any" } else { "" };
+        format!("Redis {}, {persistence}; {} replica(s){alone}", self.version, self.replicas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: &str = "redis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrun_id:a\r\n\
+                       master_replid:b\r\nmaster_repl_offset:17\r\nconnected_slaves:1\r\n";
+
+    #[test]
+    fn an_unfit_redis_is_named() {
+        let fit = Info::read(NEW, Some("always".to_owned()));
+        assert_eq!(fit.check(false), Ok(()));
+        assert_eq!((fit.identity.as_str(), fit.offset), ("a/b", 17));
+        for (from, to, says) in
+            [("7.2.4", "6.2.14", "6.2.14 is too old"), ("noeviction", "volatile-ttl", "volatile-ttl")]
+        {
+            let unfit = Info::read(&NEW.replace(from, to), None);
+            assert!(unfit.check(false).is_err_and(|error| error.detail().contains(says)));
+        }
+        assert_eq!(Info::read(&NEW.replace("noeviction", "allkeys-lru"), None).check(true), Ok(()));
+    }
+
+    #[test]
+    fn replicas_that_nobody_waits_for_are_a_warning() {
+        assert!(Info::read(NEW, None).warning().is_some());
+        assert_eq!(Info::read(&format!("{NEW}min_slaves_good_slaves:1\r\n"), None).warning(), None);
+        assert_eq!(Info::read(&NEW.replace("slaves:1", "slaves:0"), None).warning(), None);
     }
 }

@@ -33,6 +33,11 @@ impl Keys {
         format!("{}:history", self.prefix)
     }
 
+    /// String: the identity of the data, as long as there is any.
+    pub(super) fn identity(&self) -> String {
+        format!("{}:id", self.prefix)
+    }
+
     /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
         let members = format!("{}:members:{topic}:{group}", self.prefix);

@@ -3,8 +3,10 @@
 //! One Lua script a verb makes every change atomic; `owner` repeats calls until they are answered; this file maps the
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
+mod address;
 mod connection;
 mod dead;
+mod failure;
 mod history;
 mod info;
 mod keys;
@@ -24,11 +26,12 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::connection::Connection;
+use self::address::Address;
+use self::connection::{Connection, Terms};
 use self::history::History;
 use self::keys::Keys;
 use self::owner::{RedisOwner, read_charge};
-use self::reply::{Reply, text};
+use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
@@ -66,7 +69,6 @@ impl RedisOptions {
 /// The store on Redis.
 pub struct Redis {
     shared: Arc<Shared>,
-    description: Description,
 }
 
 /// What the handles of one store share.
@@ -78,26 +80,24 @@ struct Shared {
 }
 
 impl Redis {
-    /// Connects, and looks whether this Redis can be trusted with messages.
+    /// Opens the store. Redis need not be there: then calls are `Unavailable` until it is. If it answers within
+    /// `options.timeout`, it is looked at whether it can be trusted with messages; later each new connection looks.
     ///
     /// # Errors
-    /// `Invalid` for a wrong URL, an old Redis or one that evicts keys; `Unavailable` when it cannot be reached.
-    pub async fn connect(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
-        let client = redis::Client::open(options.url.as_str())
-            .map_err(|error| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category())))?;
-        let location = info::location(&client);
-        let keys = Keys::new(&options.prefix);
-        let shared = Arc::new(Shared {
-            connection: Connection::new(client, options.timeout, metrics, History::new(keys.clone(), clock.clone())),
-            keys,
-            clock: StoreClock::new(clock),
-            wakes: Wakes::default(),
-        });
-        let info = info::look(&shared.connection).await?;
-        info.check(options.allow_eviction)?;
-        shared.observe_time().await?;
-        let description = Description { kind: "redis", location, durability: info.durability() };
-        Ok(Redis { shared, description })
+    /// `Invalid` for a wrong URL, and for a Redis that answers and is too old, or evicts keys.
+    pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
+        let RedisOptions { url, prefix, timeout, allow_eviction } = options;
+        let address = Address::parse(&url, timeout)?;
+        let keys = Keys::new(&prefix);
+        let history = History::new(keys.clone(), clock.clone());
+        let connection = Connection::new(address, Terms { timeout, allow_eviction, metrics }, history);
+        connection.try_now().await?;
+        let shared = Shared { connection, keys, clock: StoreClock::new(clock), wakes: Wakes::default() };
+        if shared.connection.info().is_some() {
+            // It was there a moment ago; if it is not now, the first answer says what time it is.
+            let _ = shared.observe_time().await;
+        }
+        Ok(Redis { shared: Arc::new(shared) })
     }
 }
 
@@ -121,6 +121,19 @@ impl Shared {
         self.read(sent, self.connection.eval(call).await?)
     }
 
+    /// Read before it is written, so that a Redis that is full still says which one it is.
+    async fn identity(&self, offered: &str) -> Result<String> {
+        let key = self.keys.identity();
+        let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
+        if let Some(there) = maybe_text(there)? {
+            return Ok(there);
+        }
+        // Answers what was there, or nothing when the offer was taken.
+        let mut offer = redis::cmd("SET");
+        offer.arg(&key).arg(offered).arg("NX").arg("GET");
+        Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
+    }
+
     fn read(&self, sent: Instant, value: Value) -> Result<(String, Reply)> {
         let mut reply = Reply::of(value)?;
         let (status, now_us) = (reply.text()?, reply.number()?);
@@ -132,7 +145,9 @@ impl Shared {
 #[async_trait]
 impl Store for Redis {
     fn describe(&self) -> Description {
-        self.description.clone()
+        let connection = &self.shared.connection;
+        let durability = connection.info().map_or("not reachable yet".to_owned(), |info| info.durability());
+        Description { kind: "redis", location: connection.address().location(), durability }
     }
 
     fn clock(&self) -> &StoreClock {
@@ -157,6 +172,10 @@ impl Store for Redis {
 
     async fn close(&self) -> Result<()> {
         Ok(())
+    }
+
+    async fn identity(&self, offered: &str) -> Result<String> {
+        self.shared.identity(offered).await
     }
 
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {

@@ -17,6 +17,10 @@ use crate::store::Channel;
 /// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// How long nothing may be heard on a connection before it is asked whether it is still one: announcements that went
+/// into a half-open one are late by this and one timeout at most.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
 type Channels = HashMap<String, Channel>;
 
 /// Listens until `stop`.
@@ -24,7 +28,7 @@ pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
     let mut pause = RECONNECT_AFTER.0;
     while !stop.is_cancelled() {
         let listening = async {
-            if let Ok(connection) = shared.connection.client().get_async_pubsub().await {
+            if let Ok(connection) = shared.connection.listen().await {
                 pause = RECONNECT_AFTER.0;
                 // Any failure means a new connection.
                 let _ = listen(shared, connection).await;
@@ -46,6 +50,12 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
     changes.mark_changed();
     loop {
         tokio::select! {
+            () = Clock::System.sleep(PING_EVERY) => {
+                tokio::select! {
+                    answered = sink.ping::<redis::Value>() => answered.map(drop)?,
+                    () = Clock::System.sleep(shared.connection.timeout()) => return Ok(()),
+                }
+            }
             changed = changes.changed() => {
                 if changed.is_err() {
                     return Ok(());

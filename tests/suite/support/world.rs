@@ -63,7 +63,7 @@ impl World {
         let server = RedisServer::start().await?;
         let time = Manual::at(START);
         let options = RedisOptions::new(server.url());
-        let store = Redis::connect(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
+        let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Arc::new(store), time, Needs::Server(server)))
     }
 
@@ -71,7 +71,7 @@ impl World {
     /// of the world's own clock stand at its beginning; what is due by them is due.
     pub(crate) async fn redis_at(url: String, timeout: Duration) -> Result<World> {
         let options = RedisOptions { timeout, ..RedisOptions::new(url) };
-        let store = Redis::connect(options, Clock::System, Arc::new(Metrics::new()?)).await?;
+        let store = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
         let time = Manual::at(store.clock().now());
         Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }

@@ -1,0 +1,93 @@
+//! Where a Redis is, and how a connection to it is made.
+
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+
+use super::failure;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
+const SILENT_TIMEOUTS: u32 = 3;
+
+/// One address with its login.
+#[derive(Debug, Clone)]
+pub(super) struct Address {
+    /// Logs in by itself.
+    client: Client,
+    /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
+    bare: Client,
+    login: Vec<Cmd>,
+    timeout: Duration,
+}
+
+impl Address {
+    /// Reads a URL. # Errors: `Invalid`, without quoting it.
+    pub(super) fn parse(url: &str, timeout: Duration) -> Result<Address> {
+        let refused =
+            |error: RedisError| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category()));
+        let info = Client::open(url).map_err(refused)?.get_connection_info().clone();
+        let info = info.set_tcp_settings(tcp_settings(timeout));
+        let user = info.redis_settings().clone();
+        let bare = info.clone().set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name());
+        let named = info.set_redis_settings(user.clone().set_skip_set_lib_name());
+        let open = |info| Client::open(info).map_err(refused);
+        Ok(Address { client: open(named)?, bare: open(bare)?, login: login(&user), timeout })
+    }
+
+    /// Where it is, without secrets.
+    pub(super) fn location(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
+            ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            _ => "unknown".to_owned(),
+        }
+    }
+
+    /// A new connection, and what it has to say first to be let in. Each looks the name up again.
+    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, &[Cmd])> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout));
+        let connected = self.bare.get_multiplexed_async_connection_with_config(&config).await;
+        connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
+    }
+
+    /// A new connection for announcements.
+    pub(super) async fn listen(&self) -> Result<PubSub> {
+        tokio::select! {
+            connected = self.client.get_async_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
+            () = Clock::System.sleep(self.timeout) => Err(failure::silent()),
+        }
+    }
+}
+
+/// A peer that is gone without a word is noticed by the kernel, also while nothing is sent.
+fn tcp_settings(timeout: Duration) -> TcpSettings {
+    let patience = (timeout * SILENT_TIMEOUTS).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(patience).with_interval(patience / SILENT_TIMEOUTS);
+    // Calls are small and each is waited for: they must not wait for one another in the kernel.
+    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive).set_user_timeout(patience)
+}
+
+fn login(user: &RedisConnectionInfo) -> Vec<Cmd> {
+    let mut login = Vec::new();
+    if let Some(password) = user.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(name) = user.username() {
+            auth.arg(name);
+        }
+        auth.arg(password);
+        login.push(auth);
+    }
+    if user.db() != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(user.db());
+        login.push(select);
+    }
+    login
+}

@@ -1,0 +1,104 @@
+//! What an error of Redis means for the call that met it, and what can be done about it.
+//!
+//! A call that Redis *answered* with an error was not applied: plain commands change one key or nothing, and scripts are
+//! refused before their first line. Redis checks the state that forbids writes (LOADING, READONLY, MASTERDOWN,
+//! CLUSTERDOWN, NOREPLICAS, MISCONF, OOM) when a script with flags begins, and not again while it runs; BUSY, the login
+//! and the limit of clients come before that. Only a call that was *not* answered may have been applied.
+
+use redis::{ErrorKind, RedisError};
+
+use crate::error::{Error, Result};
+
+/// How the detail of an error begins when Redis has no such script.
+const NOSCRIPT: &str = "Redis: NOSCRIPT";
+
+/// What helps, by the code of an error.
+const REMEDIES: [(&str, &str); 13] = [
+    ("LOADING", "it reads its files and answers when that is done"),
+    ("READONLY", "it is a replica now; dwell connects anew to find the primary"),
+    ("MASTERDOWN", "it is a replica that lost its primary; dwell connects anew to find the primary"),
+    ("CLUSTERDOWN", "a part of the cluster has no primary; look at `CLUSTER INFO`"),
+    ("NOREPLICAS", "fewer replicas follow than `min-replicas-to-write` asks for"),
+    ("OOM", "`maxmemory` is reached: consume, purge dead messages, or give it more memory"),
+    ("MISCONF", "it could not write its snapshot; look at its log and its disk"),
+    ("BUSY", "a script of another program runs; `SCRIPT KILL` ends it"),
+    ("NOAUTH", "it asks for a password; put one into `redis.url`"),
+    ("WRONGPASS", "user or password of `redis.url` are wrong, or the user is disabled"),
+    ("NOPERM", "the user may not do what dwell needs; docs/operations.md has the ACL line"),
+    ("TRYAGAIN", "the partition is being moved to another node of the cluster"),
+    ("ERR max number of clients reached", "raise `maxclients`, or find who leaves connections open"),
+];
+
+/// What a failed call means.
+pub(super) fn of_call(error: &RedisError) -> Error {
+    let Some(code) = error.code() else {
+        // Nothing was sent.
+        if error.is_connection_refusal() || error.kind() == ErrorKind::AuthenticationFailed {
+            return of_connecting(error);
+        }
+        return Error::outcome_unknown(format!("Redis did not answer ({error})"));
+    };
+    let said = format!("{code} {}", error.detail().unwrap_or_default());
+    match code {
+        "WRONGTYPE" => Error::corrupt(format!("Redis: {said}; another program uses dwell's keys")),
+        "ERR" if said.contains("user_script") || said.contains("script:") => Error::corrupt(format!("Redis: {said}")),
+        _ => Error::unavailable(match remedy(&said) {
+            Some(remedy) => format!("Redis: {said}: {remedy}"),
+            None => format!("Redis: {said}"),
+        }),
+    }
+}
+
+/// What a connection that was not made means: the call was not sent.
+pub(super) fn of_connecting(error: &RedisError) -> Error {
+    if error.code().is_some() {
+        return of_call(error);
+    }
+    Error::unavailable(format!("Redis cannot be reached ({error}); check that it runs and that `redis.url` is right"))
+}
+
+/// What a connection means on which nobody answers, before any call was sent.
+pub(super) fn silent() -> Error {
+    Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")
+}
+
+/// Whether the connection leads to somebody who will not be of use again: the primary is elsewhere.
+pub(super) fn is_demoted(error: &RedisError) -> bool {
+    matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+}
+
+/// Whether Redis does not know the script that was called.
+pub(super) fn is_noscript<T>(answer: &Result<T>) -> bool {
+    matches!(answer, Err(error) if error.detail().starts_with(NOSCRIPT))
+}
+
+fn remedy(said: &str) -> Option<&'static str> {
+    REMEDIES.iter().find(|(code, _)| said.starts_with(code)).map(|(_, remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn said(line: &str) -> Option<Error> {
+        match parse_redis_value(format!("-{line}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => Some(of_call(&error.into())),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_redis_refuses_was_not_applied_and_says_what_to_do() {
+        for (code, remedy) in REMEDIES {
+            let error = said(&format!("{code} and more")).filter(|error| error.kind() == Kind::Unavailable);
+            assert!(error.is_some_and(|error| error.detail().contains(remedy)), "{code}");
+        }
+        assert_eq!(said("ERR unknown command").map(|error| error.kind()), Some(Kind::Unavailable));
+        assert_eq!(said("WRONGTYPE Operation against a key").map(|error| error.kind()), Some(Kind::Corrupt));
+        assert_eq!(said("ERR too deep script: f, on @user_script:3.").map(|e| e.kind()), Some(Kind::Corrupt));
+        assert!(is_noscript::<()>(&said("NOSCRIPT No matching script").map_or(Ok(()), Err)));
+    }
+}

@@ -1,0 +1,55 @@
+//! Redis is not there when dwell starts, or must not be used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::clock::Clock;
+use dwell::error::{Kind, Result};
+use dwell::metrics::Metrics;
+use dwell::store::Store;
+use dwell::store::redis::{Redis, RedisOptions};
+
+use crate::support::{RedisServer, World, eventually, kind_of};
+
+#[tokio::test]
+async fn a_store_opens_without_its_redis_and_works_when_it_comes() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    server.kill()?;
+    let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
+    assert_eq!(kind_of(world.store.ping().await), Some(Kind::Unavailable));
+    assert_eq!(kind_of(world.store.identity("a").await), Some(Kind::Unavailable));
+    assert_eq!(world.store.describe().durability, "not reachable yet");
+    server.restart().await?;
+    eventually("it is reached", async || Ok(world.store.ping().await.ok())).await?;
+    assert_eq!(world.store.identity("b").await?, "b");
+    assert!(world.store.describe().durability.contains("no append-only file"), "{:?}", world.store.describe());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redis_that_evicts_is_refused_at_the_start() -> Result<()> {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]).await?;
+    let open = async |allow_eviction| {
+        let options = RedisOptions { allow_eviction, ..RedisOptions::new(server.url()) };
+        Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await
+    };
+    assert_eq!(kind_of(open(false).await), Some(Kind::Invalid));
+    open(true).await?.ping().await
+}
+
+#[tokio::test]
+async fn a_redis_that_begins_to_evict_is_not_used_until_it_is_mended() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
+    let orders = world.topic("orders").await?;
+    server.ask::<()>("CONFIG SET maxmemory-policy volatile-ttl").await?;
+    server.ask::<()>("CLIENT KILL TYPE normal").await?;
+    // The call that met the end of its connection may have been applied.
+    let refused = eventually("the next connection is looked at", async || {
+        Ok(orders.push("a", 0).await.err().filter(|error| error.kind() == Kind::Unavailable))
+    })
+    .await?;
+    assert!(refused.detail().contains("maxmemory-policy volatile-ttl"), "{refused}");
+    server.ask::<()>("CONFIG SET maxmemory-policy noeviction").await?;
+    orders.push("a", 0).await.map(drop)
+}

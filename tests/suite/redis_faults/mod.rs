@@ -1,0 +1,4 @@
+//! What dwell does while a real Redis is away, unfit, full, busy, or not the primary: calls say so, and go on by themselves
+//! when it is over.
+
+mod connecting;
