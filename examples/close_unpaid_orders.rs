@@ -9,17 +9,17 @@ use dwell::broker::Options;
 use dwell::embed::Dwell;
 use dwell::engine::StoreOptions;
 use dwell::error::Result;
+use dwell::failover::FailoverOptions;
 use dwell::message::{Key, MessageId, NewMessage};
+use dwell::store::redis::RedisOptions;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("dwell-example-{}", std::process::id()));
     let store = match std::env::var("REDIS_URL") {
         Ok(url) => StoreOptions::Redis {
-            url,
-            prefix: format!("dwell-example-{}", std::process::id()),
-            timeout: Duration::from_secs(1),
-            allow_eviction: false,
+            redis: RedisOptions { prefix: format!("dwell-example-{}", std::process::id()), ..RedisOptions::new(url) },
+            failover: FailoverOptions::new(&dir),
         },
         Err(_) => StoreOptions::Embedded { dir: dir.clone() },
     };

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::failover::{Failover, FailoverOptions};
 use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
 use crate::store::redis::{Redis, RedisOptions};
@@ -14,7 +14,7 @@ use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 
 /// Which store, and where it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum StoreOptions {
     /// The embedded store: one process owns its directory.
     Embedded {
@@ -23,14 +23,10 @@ pub enum StoreOptions {
     },
     /// A Redis that any number of processes share.
     Redis {
-        /// Where it is; may hold a password.
-        url: String,
-        /// What every key begins with.
-        prefix: String,
-        /// How long one call may take.
-        timeout: Duration,
-        /// Whether to start although Redis may evict keys.
-        allow_eviction: bool,
+        /// Where it is, and how it is spoken to.
+        redis: RedisOptions,
+        /// What keeps pushes while it is away.
+        failover: FailoverOptions,
     },
 }
 
@@ -103,9 +99,10 @@ impl Drop for Engine {
 async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
     match store {
         StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
-        StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
-            let options = RedisOptions { url, prefix, timeout, allow_eviction };
-            Ok(Arc::new(Redis::open(options, clock, metrics).await?))
+        StoreOptions::Redis { redis, failover } => {
+            let timeout = redis.timeout;
+            let store = Redis::open(redis, clock, metrics.clone()).await?;
+            Ok(Arc::new(Failover::open(store, failover, timeout, &metrics).await?))
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod tasks;
 pub mod store;
 pub mod wal;
+pub mod failover;
 pub mod assignment;
 pub mod lease;
 pub mod group;

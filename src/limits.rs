@@ -146,3 +146,9 @@ pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Bytes of payloads handed out in one answer, but for the last message of it.
 pub const DELIVERIES_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of the smallest WAL: a few segments.
+pub const WAL_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// Bytes of the largest WAL.
+pub const WAL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;

@@ -66,6 +66,7 @@ pub struct Metrics {
     wal_oldest_age: GaugeVec,
     wal_fsync: HistogramVec,
     wal_replayed: IntCounterVec,
+    wal_dropped: IntCounterVec,
     wal_damaged: IntCounterVec,
     wal_lost: IntCounterVec,
 }
@@ -145,6 +146,7 @@ impl Metrics {
                 &CALL_BUCKETS,
             )?,
             wal_replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
+            wal_dropped: make.counters("dwell_wal_dropped_total", "Records of topics that were deleted.", &["log"])?,
             wal_damaged: make.counters("dwell_wal_damaged_total", "Damages found: unreadable or cut.", &["log"])?,
             wal_lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
             labels: Mutex::default(),
@@ -233,6 +235,7 @@ impl Metrics {
             oldest_age: self.wal_oldest_age.with_label_values(&[log]),
             fsync: self.wal_fsync.with_label_values(&[log]),
             replayed: self.wal_replayed.with_label_values(&[log]),
+            dropped: self.wal_dropped.with_label_values(&[log]),
             damaged: self.wal_damaged.with_label_values(&[log]),
             lost: self.wal_lost.with_label_values(&[log]),
         }
@@ -297,6 +300,8 @@ pub struct WalMetrics {
     pub fsync: Histogram,
     /// Records that the store took.
     pub replayed: IntCounter,
+    /// Records of topics that were deleted meanwhile.
+    pub dropped: IntCounter,
     /// Damages found.
     pub damaged: IntCounter,
     /// Records that damage took.

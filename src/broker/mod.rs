@@ -225,15 +225,14 @@ impl Broker {
 
     /// Whether pushes can be accepted.
     pub async fn health(&self) -> Health {
-        let ping = self.store.ping().await;
-        self.metrics.store_up.set(i64::from(ping.is_ok()));
+        let ready = self.store.ready().await;
         self.metrics.clock_offset.set(self.store.clock().local_ahead_seconds());
-        let detail = match (&ping, self.groups.is_stopping()) {
-            (Err(error), _) => Some(error.to_string()),
-            (Ok(()), true) => Some("stopping".to_owned()),
-            (Ok(()), false) => None,
+        let (ready, detail) = match (ready, self.groups.is_stopping()) {
+            (Err(error), _) => (false, Some(error.to_string())),
+            (Ok(_), true) => (false, Some("stopping".to_owned())),
+            (Ok(degraded), false) => (true, degraded),
         };
-        Health { ready: detail.is_none(), detail, store: self.store.describe() }
+        Health { ready, detail, store: self.store.describe() }
     }
 }
 

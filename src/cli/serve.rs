@@ -8,8 +8,10 @@ use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
 use crate::engine::StoreOptions;
+use crate::failover::FailoverOptions;
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
+use crate::store::redis::RedisOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,13 +30,16 @@ was out is delivered again.";
 pub(super) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Give this Redis what is buffered on disk for another one
+    #[arg(long)]
+    adopt: bool,
 }
 
 pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
     logging::start(config.log);
     let mut signals = Signals::listen()?;
-    let options = options(&config)?;
+    let options = options(&config, args.adopt)?;
     let server = tokio::select! {
         server = Server::start(options) => server?,
         signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
@@ -50,16 +55,24 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-fn options(config: &Config) -> Result<ServerOptions, Failure> {
-    let store = match (&config.redis.url, &config.data_dir) {
-        (Some(url), _) => StoreOptions::Redis {
-            url: url.secret().to_owned(),
-            prefix: config.redis.prefix.clone(),
-            timeout: config.redis.timeout,
-            allow_eviction: config.redis.allow_eviction,
+fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
+    let dir = config.data_dir.as_ref().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))?;
+    let store = match &config.redis.url {
+        None => StoreOptions::Embedded { dir: dir.join("store") },
+        Some(url) => StoreOptions::Redis {
+            redis: RedisOptions {
+                prefix: config.redis.prefix.clone(),
+                timeout: config.redis.timeout,
+                allow_eviction: config.redis.allow_eviction,
+                ..RedisOptions::new(url.secret())
+            },
+            failover: FailoverOptions {
+                limit_bytes: config.wal_limit_bytes,
+                journal_window: config.journal_window(),
+                adopt,
+                ..FailoverOptions::new(dir)
+            },
         },
-        (None, Some(dir)) => StoreOptions::Embedded { dir: dir.join("store") },
-        (None, None) => return Err(Failure::usage("data_dir: the embedded store needs a directory")),
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     Ok(ServerOptions { webhooks: config.webhooks.clone(), ..options })

@@ -1,14 +1,17 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 27] = [
     "listen",
     "data_dir",
+    "durability",
     "redis.url",
     "redis.url_file",
     "redis.prefix",
     "redis.timeout",
     "redis.allow_eviction",
+    "wal.limit_bytes",
+    "journal.window",
     "lease.ttl",
     "group.heartbeat",
     "group.idle_timeout",

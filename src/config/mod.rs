@@ -4,6 +4,7 @@
 //! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. Webhooks are in the file only: who
 //! may set a variable of the process shall not be able to send its messages elsewhere. This module starts nothing.
 
+mod durability;
 mod errors;
 mod keys;
 mod log;
@@ -16,6 +17,7 @@ mod webhooks;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use durability::Durability;
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::{KEYS, env_name};
 pub use log::{LogFormat, LogLevel};
@@ -26,7 +28,9 @@ pub use webhooks::WEBHOOK_KEYS;
 
 use crate::broker;
 use crate::http::{LISTEN_ACCEPTED, Listen};
+use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
 use crate::topic::Settings;
+use crate::wal::LIMIT_BYTES;
 use crate::webhook::Webhook;
 use reader::Reader;
 use sources::Layers;
@@ -36,11 +40,17 @@ use sources::Layers;
 pub struct Config {
     /// Where to listen. Loopback or a Unix socket.
     pub listen: Listen,
-    /// Where everything is kept that has to survive a restart. Absent when there is no home directory to put it in;
-    /// then the store is Redis, since the embedded one is refused.
+    /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
+    /// away. Absent only in a configuration that was refused.
     pub data_dir: Option<PathBuf>,
     /// The Redis store.
     pub redis: RedisConfig,
+    /// What a push is kept in besides Redis.
+    pub durability: Durability,
+    /// Bytes on disk past which nothing is buffered while Redis is away; also of the journal.
+    pub wal_limit_bytes: u64,
+    /// How long the journal keeps what Redis took.
+    pub journal_span: Duration,
     /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
     /// The span from one heartbeat of a member of a group to the next.
@@ -105,6 +115,9 @@ impl Config {
             listen,
             redis: read.redis(lease_ttl),
             data_dir,
+            durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),
+            wal_limit_bytes: read.number("wal.limit_bytes", WAL_BYTES_MIN..=WAL_BYTES_MAX, LIMIT_BYTES),
+            journal_span: read.span("journal.window", secs(1)..=secs(3_600), secs(30)),
             lease_ttl,
             heartbeat: read.span("group.heartbeat", ms(50)..=secs(60), default.heartbeat),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
@@ -117,11 +130,16 @@ impl Config {
             },
             webhooks: read.webhooks(),
         };
-        if config.data_dir.is_none() && config.redis.url.is_none() {
+        if config.data_dir.is_none() {
             let why = "has no default here, because neither XDG_STATE_HOME nor HOME is set to an absolute path";
-            read.refuse("data_dir", "a directory for the embedded store", why);
+            read.refuse("data_dir", "a directory for what has to survive a restart", why);
         }
         config
+    }
+
+    /// How long pushes that Redis took are kept on disk as well, if they are.
+    pub fn journal_window(&self) -> Option<Duration> {
+        (self.durability == Durability::Journal).then_some(self.journal_span)
     }
 
     /// How the broker has to behave.

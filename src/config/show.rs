@@ -59,6 +59,9 @@ fn value(config: &Config, key: &str) -> Option<String> {
     Some(match key {
         "listen" => quoted(&config.listen.to_string()),
         "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),
+        "durability" => quoted(config.durability.name()),
+        "wal.limit_bytes" => config.wal_limit_bytes.to_string(),
+        "journal.window" => span(config.journal_span),
         "redis.url" => quoted(&config.redis.url.as_ref()?.to_string()),
         "redis.prefix" => quoted(&config.redis.prefix),
         "redis.timeout" => span(config.redis.timeout),

@@ -117,6 +117,9 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let common = [
         ("DWELL_LISTEN", "unix:/run/dwell.sock"),
         ("DWELL_DATA_DIR", "/var/lib/dwell"),
+        ("DWELL_DURABILITY", "journal"),
+        ("DWELL_WAL_LIMIT_BYTES", "16777216"),
+        ("DWELL_JOURNAL_WINDOW", "5s"),
         ("DWELL_REDIS_URL", "redis://:s3cret@host"),
         ("DWELL_REDIS_PREFIX", "shop"),
         ("DWELL_REDIS_TIMEOUT", "250"),
@@ -149,6 +152,9 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
         data_dir: Some("/var/lib/dwell".into()),
+        durability: Durability::Journal,
+        wal_limit_bytes: 16 * 1024 * 1024,
+        journal_span: secs(5),
         redis: RedisConfig {
             url: RedisUrl::parse("redis://:s3cret@host").ok(),
             prefix: "shop".to_owned(),
@@ -215,7 +221,7 @@ fn the_data_directory_follows_xdg() {
     let home = ("HOME", "/home/ada");
     assert_eq!(data_dir(&[home, ("XDG_STATE_HOME", "/state")]), Ok(Some("/state/dwell".into())));
     assert_eq!(data_dir(&[home, ("XDG_STATE_HOME", "relative")]), Ok(Some("/home/ada/.local/state/dwell".into())));
-    assert_eq!(data_dir(&[("DWELL_REDIS_URL", "redis://host")]), Ok(None));
+    assert!(data_dir(&[("DWELL_REDIS_URL", "redis://host")]).is_err());
     assert!(data_dir(&[]).is_err_and(|errors| errors.to_string().contains("neither XDG_STATE_HOME nor HOME")));
 }
 

@@ -13,7 +13,6 @@ mod replay;
 mod store;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::metrics::{Metrics, WalMetrics};
 use crate::store::Store;
-use crate::wal::{Wal, WalOptions};
+use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 
 /// Where what is buffered is kept, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +36,15 @@ pub struct FailoverOptions {
     pub limit_bytes: u64,
     /// How long pushes that the store took are kept as well, in case it loses them; `None` is not at all.
     pub journal_window: Option<Duration>,
-    /// How long a push waits for the store.
-    pub timeout: Duration,
     /// Whether to take over what was buffered for another store.
     pub adopt: bool,
+}
+
+impl FailoverOptions {
+    /// The defaults for a directory: 1 GiB, no journal.
+    pub fn new(dir: impl Into<PathBuf>) -> FailoverOptions {
+        FailoverOptions { dir: dir.into(), limit_bytes: LIMIT_BYTES, journal_window: None, adopt: false }
+    }
 }
 
 /// A store that takes pushes while the one behind it is away.
@@ -48,6 +52,7 @@ pub struct Failover<S> {
     store: S,
     clock: Clock,
     options: FailoverOptions,
+    timeout: Duration,
     breaker: Breaker,
     wal: Wal,
     wal_metrics: WalMetrics,
@@ -60,11 +65,17 @@ pub struct Failover<S> {
 }
 
 impl<S: Store> Failover<S> {
-    /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start.
+    /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start. A
+    /// push waits for the store as long as `timeout`, which the store shall keep as well.
     ///
     /// # Errors
     /// `Conflict` when another process has the directory, or when what is buffered belongs to another store.
-    pub async fn open(store: S, options: FailoverOptions, metrics: &Metrics) -> Result<Failover<S>> {
+    pub async fn open(
+        store: S,
+        options: FailoverOptions,
+        timeout: Duration,
+        metrics: &Metrics,
+    ) -> Result<Failover<S>> {
         let clock = store.clock().local().clone();
         let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
         let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
@@ -82,7 +93,7 @@ impl<S: Store> Failover<S> {
         let breaker = Breaker::default();
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
         let failover =
-            Failover { store, clock, options, breaker, wal, wal_metrics, journal, known, identified, buffered };
+            Failover { store, clock, options, timeout, breaker, wal, wal_metrics, journal, known, identified, buffered };
         match failover.identify().await {
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
             identified => identified?,
@@ -97,7 +108,7 @@ impl<S: Store> Failover<S> {
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
         let ours = self.wal.store_identity();
-        let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::generate().to_string());
+        let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.identity(&offered)).await?;
         if ours.as_ref() != Some(&found) {
             let kept = self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
@@ -113,7 +124,7 @@ impl<S: Store> Failover<S> {
     /// Waits for the store as long as a push may, and a moment more: the store's own time limit speaks first, since it
     /// knows better what is wrong.
     async fn limited<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.options.timeout + GRACE;
+        let limit = self.timeout + GRACE;
         tokio::select! {
             biased;
             answer = call => answer,

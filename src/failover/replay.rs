@@ -146,7 +146,7 @@ impl<S: Store> Failover<S> {
     /// Drops what is old, if the store answers and is still the same.
     async fn journal_look(&self) {
         let Some(journal) = &self.journal else { return std::future::pending().await };
-        self.clock().sleep(journal.pause()).await;
+        self.clock.sleep(journal.pause()).await;
         journal.log().observe();
         if journal.log().depth().records == 0 {
             return;

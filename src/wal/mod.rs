@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::entry::{Cancelled, Depth, Entry, Position, Record};
-pub use self::options::WalOptions;
+pub use self::options::{LIMIT_BYTES, WalOptions};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::message::{MessageId, TopicName};
@@ -93,6 +93,12 @@ impl Wal {
     pub async fn trim_older(&self, than: Timestamp) -> Result<()> {
         self.state().entries.retain(|entry| entry.at >= than);
         Ok(())
+    }
+
+    /// Where the newest record stands; `None` when there never was any.
+    pub fn end(&self) -> Option<Position> {
+        let last = self.state().last;
+        (last > 0).then_some(Position(last))
     }
 
     /// Takes the push of a message out, wherever it stands. Reads the whole log, in steps between which others append.

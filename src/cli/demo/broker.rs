@@ -8,8 +8,10 @@ use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::config::{Config, RedisUrl, Sources};
 use crate::engine::StoreOptions;
+use crate::failover::FailoverOptions;
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
+use crate::store::redis::RedisOptions;
 
 /// How long one call to Redis may take.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -21,25 +23,24 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct DemoBroker {
     server: Server,
     redis_prefix: Option<String>,
-    _dir: Option<ScratchDir>,
+    _dir: ScratchDir,
 }
 
 /// Starts a broker on the embedded store, or on Redis under a prefix of its own.
 pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failure> {
     let name = format!("dwell-demo-{}", ulid::Ulid::new().to_string().to_lowercase());
-    let (store, dir, redis_prefix) = match redis {
+    let dir = ScratchDir::new(&name)?;
+    let (store, redis_prefix) = match redis {
         Some(url) => {
-            let (url, prefix) = (url.secret().to_owned(), name);
-            (
-                StoreOptions::Redis { url, prefix: prefix.clone(), timeout: REDIS_TIMEOUT, allow_eviction: true },
-                None,
-                Some(prefix),
-            )
+            let redis = RedisOptions {
+                prefix: name.clone(),
+                timeout: REDIS_TIMEOUT,
+                allow_eviction: true,
+                ..RedisOptions::new(url.secret())
+            };
+            (StoreOptions::Redis { redis, failover: FailoverOptions::new(&dir.0) }, Some(name))
         }
-        None => {
-            let dir = ScratchDir::new(&name)?;
-            (StoreOptions::Embedded { dir: dir.0.join("store") }, Some(dir), None)
-        }
+        None => (StoreOptions::Embedded { dir: dir.0.join("store") }, None),
     };
     // The defaults, and nothing from the environment: every demo is the same.
     let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];

@@ -1,14 +1,14 @@
 //! A reply is lost, or a request: the call is repeated, and counts once.
 
-use std::time::Duration;
-
 use dwell::broker::Options;
 use dwell::engine::StoreOptions;
 use dwell::error::{Error, Kind, Result};
+use dwell::failover::FailoverOptions;
 use dwell::http::Listen;
 use dwell::limits::RECOVER_IDS_MAX;
 use dwell::message::{MessageId, NewMessage, TopicName};
 use dwell::server::{Server, ServerOptions};
+use dwell::store::redis::RedisOptions;
 use dwell::store::{Acquired, Charge, PairStats, Pushed, Retried, Settlement};
 
 use super::{Behind, HASH, RESERVATIONS};
@@ -111,11 +111,10 @@ async fn a_push_makes_one_message() -> Result<()> {
 #[tokio::test]
 async fn a_push_over_http_is_stored() -> Result<()> {
     let behind = Behind::start().await?;
+    let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
-        url: behind.proxy.url(),
-        prefix: "dwell".to_owned(),
-        timeout: Duration::from_secs(1),
-        allow_eviction: false,
+        redis: RedisOptions::new(behind.proxy.url()),
+        failover: FailoverOptions::new(dir.path()),
     };
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
     let client = reqwest::Client::builder().no_proxy().build().map_err(failed_request)?;

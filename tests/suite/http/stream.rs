@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 
 use dwell::engine::StoreOptions;
+use dwell::failover::FailoverOptions;
+use dwell::store::redis::RedisOptions;
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -193,11 +195,10 @@ async fn many_messages_of_the_embedded_store_survive_a_client() -> Outcome {
 #[tokio::test]
 async fn many_messages_of_redis_survive_a_client() -> Outcome {
     let redis = RedisServer::start().await?;
+    let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
-        url: redis.url(),
-        prefix: "dwell".to_owned(),
-        timeout: std::time::Duration::from_secs(10),
-        allow_eviction: false,
+        redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
+        failover: FailoverOptions::new(dir.path()),
     };
     nothing_is_lost_when_a_client_goes_away(Served::start_with(|options| options.store = store).await?).await
 }
