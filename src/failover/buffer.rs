@@ -134,5 +134,8 @@ fn records(descriptor: &Descriptor, messages: &[Message]) -> Vec<Record> {
 fn both_failed(store: &Error, wal: &Error) -> Error {
     let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
     let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
-    Error::new(kind, format!("the store is away ({}), and the local disk does not help: {}", store.detail(), wal.detail()))
+    Error::new(
+        kind,
+        format!("the store is away ({}), and the local disk does not help: {}", store.detail(), wal.detail()),
+    )
 }

@@ -70,12 +70,7 @@ impl<S: Store> Failover<S> {
     ///
     /// # Errors
     /// `Conflict` when another process has the directory, or when what is buffered belongs to another store.
-    pub async fn open(
-        store: S,
-        options: FailoverOptions,
-        timeout: Duration,
-        metrics: &Metrics,
-    ) -> Result<Failover<S>> {
+    pub async fn open(store: S, options: FailoverOptions, timeout: Duration, metrics: &Metrics) -> Result<Failover<S>> {
         let clock = store.clock().local().clone();
         let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
         let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
@@ -92,8 +87,19 @@ impl<S: Store> Failover<S> {
         let known = Known::load(options.dir.join("topics.json"));
         let breaker = Breaker::default();
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
-        let failover =
-            Failover { store, clock, options, timeout, breaker, wal, wal_metrics, journal, known, identified, buffered };
+        let failover = Failover {
+            store,
+            clock,
+            options,
+            timeout,
+            breaker,
+            wal,
+            wal_metrics,
+            journal,
+            known,
+            identified,
+            buffered,
+        };
         match failover.identify().await {
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
             identified => identified?,
@@ -111,7 +117,8 @@ impl<S: Store> Failover<S> {
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.identity(&offered)).await?;
         if ours.as_ref() != Some(&found) {
-            let kept = self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
+            let kept =
+                self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
             if ours.is_some() && kept > 0 && !self.options.adopt {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
             }

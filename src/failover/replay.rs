@@ -180,7 +180,8 @@ impl<S: Store> Failover<S> {
                 (true, Ok(page)) => self.offer(page).await,
                 _ => super::offer::Offered::default(),
             };
-            let kept = offered.left.is_empty() || (offered.done() > 0 && self.wal.append(offered.left.clone()).await.is_ok());
+            let kept =
+                offered.left.is_empty() || (offered.done() > 0 && self.wal.append(offered.left.clone()).await.is_ok());
             if offered.done() == 0 || !kept {
                 Clock::System.sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);

@@ -20,7 +20,8 @@ use crate::topic::{Descriptor, Pair};
 impl<S: Store> Store for Failover<S> {
     fn describe(&self) -> Description {
         let inner = self.store.describe();
-        let buffered = format!("{}; while it is away, pushes are fsynced in {}", inner.durability, self.options.dir.display());
+        let buffered =
+            format!("{}; while it is away, pushes are fsynced in {}", inner.durability, self.options.dir.display());
         let durability = match self.options.journal_window {
             None => buffered,
             Some(window) => format!("{buffered}, and always for the last {window:?}"),
@@ -69,7 +70,9 @@ impl<S: Store> Store for Failover<S> {
         let waiting = self.wal.depth().records;
         match self.breaker.reason() {
             Some(away) => {
-                self.wal.check().map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
+                self.wal
+                    .check()
+                    .map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
                 Ok(Some(format!("{}; pushes are buffered on disk, {waiting} so far", away.detail())))
             }
             None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),

@@ -10,6 +10,7 @@ mod volume;
 mod crash;
 mod crash_embedded;
 mod chain;
+mod outage;
 mod ownership_model;
 mod simulation;
 mod delivery;

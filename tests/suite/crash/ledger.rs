@@ -187,7 +187,7 @@ impl Books {
     /// open what became of the first one.
     fn pushed(&mut self, id: String, result: &Value, first: bool) {
         let push = match result["status"].as_str() {
-            Some("stored") => Push::Stored(time(result)),
+            Some("stored" | "buffered") => Push::Stored(time(result)),
             Some("duplicate") => Push::Duplicate,
             _ if result["error"]["status"] == 503 && first => Push::Refused,
             _ => Push::Unknown,

@@ -60,7 +60,10 @@ impl Sidecar {
         let file = std::fs::File::create(&log).map_err(failed("a log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
         command.args(["serve", "--listen", &format!("unix:{}", socket.display()), "--redis", redis]);
-        command.env_clear().env("HOME", dir).env("DWELL_LEASE_TTL", format!("{}ms", TTL.as_millis()));
+        command
+            .env_clear()
+            .env("DWELL_DATA_DIR", dir.join(name))
+            .env("DWELL_LEASE_TTL", format!("{}ms", TTL.as_millis()));
         command.envs(SETTINGS).envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let process = Process(command.spawn().map_err(failed("dwell serve"))?);
         let client = Client::builder()

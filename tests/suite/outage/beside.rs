@@ -1,0 +1,79 @@
+//! What happens to topics while what was promised for them waits.
+
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::message::TopicName;
+use dwell::store::Pushed;
+use dwell::topic::Settings;
+
+use super::Outage;
+use crate::support::{Mode, eventually};
+
+#[tokio::test]
+async fn what_waits_for_a_topic_that_was_deleted_is_dropped_and_counted() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    dwell.push_one("orders", "old").await?;
+    outage.proxy.set(Mode::Refuse);
+    dwell.push("orders", &["a", "b"], Duration::ZERO).await?;
+    // Someone who still reaches Redis deletes the topic, and makes another one of that name.
+    let elsewhere = super::Outage { journal: None, ..Outage::with(crate::support::RedisServer::start().await?)? };
+    let other = elsewhere.dwell_on(outage.redis.url(), false).await?;
+    other.broker().delete_topic(&orders).await?;
+    other.push_one("orders", "new").await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    assert_eq!(dwell.metric("dwell_wal_dropped_total{log=\"wal\"}")?, 2.0);
+    other.delivers("orders", &["new"]).await?;
+    other.close().await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_topic_that_redis_lost_is_made_again_as_it_was() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    let settings =
+        Settings { partitions: std::num::NonZeroU16::MIN.saturating_add(4), max_attempts: 7, ..Settings::default() };
+    let before = dwell.broker().declare(orders.clone(), settings.clone()).await?.descriptor;
+    outage.proxy.set(Mode::Refuse);
+    dwell.push("orders", &["a", "b", "c"], Duration::ZERO).await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a", "b", "c"]).await?;
+    let after = dwell.broker().topic(&orders).await?;
+    assert_eq!((&after.settings, after.incarnation), (&settings, before.incarnation));
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_topic_that_was_promised_keeps_the_partitions_that_it_has_in_redis() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    outage.redis.kill()?;
+    let dwell = outage.dwell().await?;
+    let ids: Vec<String> = (0..50).map(|n| format!("m{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let outcomes = dwell.push("orders", &ids, Duration::ZERO).await?;
+    assert!(outcomes.iter().all(|outcome| outcome.pushed == Pushed::Buffered));
+    outage.redis.restart().await?;
+    // Another sidecar declares it before this one is there again.
+    let elsewhere = Outage::with(crate::support::RedisServer::start().await?)?;
+    let other = elsewhere.dwell_on(outage.redis.url(), false).await?;
+    let settings = Settings { partitions: std::num::NonZeroU16::MIN.saturating_add(1), ..Settings::default() };
+    let declared = other.broker().declare(TopicName::new("orders")?, settings).await;
+    dwell.recovered().await?;
+    // Whoever came first decided, and nobody's messages are elsewhere than where they are looked for.
+    let partitions = other.broker().topic(&TopicName::new("orders")?).await?.settings.partitions.get();
+    assert_eq!(partitions, if declared.is_ok() { 2 } else { 8 });
+    other.delivers("orders", &ids).await?;
+    eventually("pushes go to Redis", async || {
+        Ok((dwell.push_one("orders", "later").await?.pushed != Pushed::Buffered).then_some(()))
+    })
+    .await?;
+    other.close().await?;
+    dwell.close().await
+}

@@ -1,0 +1,143 @@
+//! Redis is away, slow, silent, empty or another one: what was answered 201 or 202 is delivered, once, when it is due.
+
+mod away;
+mod beside;
+mod journal;
+mod other;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dwell::broker::{Broker, Options, PushOutcome, ReserveRequest};
+use dwell::clock::Clock;
+use dwell::dispatch::{Decision, Verdict};
+use dwell::engine::{Engine, StoreOptions};
+use dwell::error::Result;
+use dwell::failover::FailoverOptions;
+use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::store::redis::RedisOptions;
+use dwell::time::Timestamp;
+use tempfile::TempDir;
+
+use crate::support::{Proxy, RedisServer, eventually, scratch};
+
+/// How long one call to Redis may take, and so a push that meets an outage first.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A Redis, a proxy in front of it, and a directory in which pushes are buffered.
+struct Outage {
+    redis: RedisServer,
+    proxy: Proxy,
+    dir: TempDir,
+    journal: Option<Duration>,
+}
+
+/// A message as a consumer got it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Got {
+    due_at: Timestamp,
+    times: usize,
+    early: bool,
+}
+
+impl Outage {
+    async fn begin() -> Result<Outage> {
+        Outage::with(RedisServer::durable().await?)
+    }
+
+    fn with(redis: RedisServer) -> Result<Outage> {
+        let proxy = Proxy::before(&redis)?;
+        Ok(Outage { redis, proxy, dir: scratch()?, journal: None })
+    }
+
+    /// A broker on that Redis and that directory.
+    async fn dwell(&self) -> Result<Dwell> {
+        self.dwell_on(self.proxy.url(), false).await
+    }
+
+    /// A broker on some Redis and that directory.
+    async fn dwell_on(&self, url: String, adopt: bool) -> Result<Dwell> {
+        let redis = RedisOptions { timeout: TIMEOUT, ..RedisOptions::new(url) };
+        let failover = FailoverOptions { journal_window: self.journal, adopt, ..FailoverOptions::new(self.dir.path()) };
+        let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
+        Ok(Dwell(Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await?))
+    }
+}
+
+/// A broker.
+struct Dwell(Engine);
+
+impl Dwell {
+    fn broker(&self) -> &Broker {
+        self.0.broker()
+    }
+
+    /// Pushes messages with these ids, in one batch.
+    async fn push(&self, topic: &str, ids: &[&str], delay: Duration) -> Result<Vec<PushOutcome>> {
+        let message = |id: &&str| Ok(NewMessage::new(id.to_string()).id(MessageId::new(*id)?).after(delay));
+        let messages = ids.iter().map(message).collect::<Result<_>>()?;
+        self.broker().push_batch(&TopicName::new(topic)?, messages).await?.into_iter().collect()
+    }
+
+    /// Pushes one message that is due.
+    async fn push_one(&self, topic: &str, id: &str) -> Result<PushOutcome> {
+        Ok(self.push(topic, &[id], Duration::ZERO).await?.remove(0))
+    }
+
+    /// Takes and acks until so many different messages came, and then until nothing more does for a moment.
+    async fn drain(&self, topic: &str, count: usize) -> Result<BTreeMap<String, Got>> {
+        let (topic, group) = (TopicName::new(topic)?, GroupName::standard());
+        let mut got: BTreeMap<String, Got> = BTreeMap::new();
+        let mut quiet = 0;
+        while quiet < 1 {
+            let wait = Duration::from_millis(if got.len() < count { 5_000 } else { 300 });
+            let request = ReserveRequest { max: 1_000, wait, visibility_timeout: None };
+            let deliveries = self.broker().reserve(&topic, &group, request).await?;
+            let now = Clock::System.now();
+            quiet += usize::from(deliveries.is_empty());
+            let decisions = deliveries.iter().map(|delivery| (delivery.receipt.to_string(), Decision::Ack)).collect();
+            for delivery in &deliveries {
+                let message = &delivery.message;
+                let entry =
+                    got.entry(message.id.to_string()).or_insert(Got { due_at: message.due_at, times: 0, early: false });
+                entry.times += 1;
+                entry.early |= now < message.due_at;
+            }
+            if !deliveries.is_empty() {
+                let verdicts = self.broker().settle(&topic, &group, decisions).await?;
+                assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Acked), "{verdicts:?}");
+            }
+        }
+        Ok(got)
+    }
+
+    /// Exactly these messages come, each once and none early.
+    async fn delivers(&self, topic: &str, ids: &[&str]) -> Result<BTreeMap<String, Got>> {
+        let got = self.drain(topic, ids.len()).await?;
+        let mut expected: Vec<&str> = ids.to_vec();
+        expected.sort_unstable();
+        assert_eq!(got.keys().map(String::as_str).collect::<Vec<_>>(), expected);
+        assert!(got.values().all(|got| got.times == 1 && !got.early), "{got:?}");
+        Ok(got)
+    }
+
+    /// Waits until pushes go to Redis again, and nothing is buffered.
+    async fn recovered(&self) -> Result<()> {
+        eventually("nothing is degraded", async || {
+            let health = self.broker().health().await;
+            Ok((health.ready && health.detail.is_none()).then_some(()))
+        })
+        .await
+    }
+
+    /// The value of a metric.
+    fn metric(&self, series: &str) -> Result<f64> {
+        let text = self.broker().metrics().text()?;
+        let line = text.lines().find(|line| line.starts_with(series) && line[series.len()..].starts_with(' '));
+        Ok(line.and_then(|line| line.rsplit(' ').next()).and_then(|value| value.parse().ok()).unwrap_or(f64::NAN))
+    }
+
+    async fn close(self) -> Result<()> {
+        self.0.close().await
+    }
+}

@@ -1,0 +1,77 @@
+//! Another Redis, and another process.
+
+use std::time::Duration;
+
+use dwell::error::{Kind, Result};
+use dwell::store::Pushed;
+
+use super::Outage;
+use crate::support::{RedisServer, eventually, kind_of};
+
+#[tokio::test]
+async fn what_is_buffered_for_one_redis_is_not_given_to_another_unless_told() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    outage.redis.kill()?;
+    dwell.push_one("orders", "b").await?;
+    dwell.close().await?;
+
+    let other = RedisServer::start().await?;
+    other.ask::<String>("SET dwell:id somebody-else").await?;
+    let refused = outage.dwell_on(other.url(), false).await.map(drop);
+    assert!(matches!(&refused, Err(error) if error.kind() == Kind::Conflict && error.detail().contains("--adopt")));
+    let dwell = outage.dwell_on(other.url(), true).await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["b"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_redis_that_turns_out_to_be_another_one_gets_nothing_and_nothing_is_promised() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    outage.redis.kill()?;
+    dwell.push_one("orders", "b").await?;
+    dwell.close().await?;
+    // Nobody is there at the start, and then somebody else.
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "c").await?.pushed, Pushed::Buffered);
+    outage.redis.restart().await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    outage.redis.ask::<String>("SET dwell:id somebody-else").await?;
+    eventually("it is noticed", async || Ok((!dwell.broker().health().await.ready).then_some(()))).await?;
+    let health = dwell.broker().health().await;
+    assert!(health.detail.as_deref().is_some_and(|why| why.contains("--adopt")), "{health:?}");
+    assert_eq!(kind_of(dwell.push_one("orders", "d").await), Some(Kind::Unavailable));
+    assert_eq!(outage.redis.keys().await?, ["dwell:id"]);
+    // The right one comes back.
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["b", "c"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn an_empty_wal_belongs_to_whichever_redis_comes() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    dwell.close().await?;
+    let other = RedisServer::start().await?;
+    other.ask::<String>("SET dwell:id somebody-else").await?;
+    let dwell = outage.dwell_on(other.url(), false).await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Stored);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn two_processes_do_not_share_a_directory() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let second = outage.dwell().await.map(drop);
+    assert_eq!(kind_of(second), Some(Kind::Conflict));
+    dwell.push("orders", &["a"], Duration::ZERO).await?;
+    dwell.close().await
+}
