@@ -110,10 +110,10 @@ pub(super) async fn a_store_describes_itself(world: World) -> Result<()> {
     world.store.close().await
 }
 
-pub(super) async fn a_store_takes_the_identity_that_is_offered_first(world: World) -> Result<()> {
+pub(super) async fn a_store_has_one_identity_for_ever(world: World) -> Result<()> {
     let offers: Vec<String> = (0..20).map(|n| format!("identity-{n}")).collect();
     let answers = futures_util::future::try_join_all(offers.iter().map(|offer| world.store.identity(offer))).await?;
-    assert!(offers.contains(&answers[0]) && answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     let orders = world.topic("orders").await?;
     orders.push_many("m", 10).await?;
     world.store.delete(&orders.descriptor).await?;

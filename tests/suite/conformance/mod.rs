@@ -33,6 +33,14 @@ macro_rules! contract {
                 }
             )* })*
         }
+        mod failover {
+            $(mod $part { $(
+                #[tokio::test]
+                async fn $story() -> dwell::error::Result<()> {
+                    crate::conformance::$part::$story(crate::support::World::failover().await?).await
+                }
+            )* })*
+        }
     };
 }
 
@@ -60,7 +68,7 @@ contract! {
         pages_hold_still_while_the_list_changes, a_redriven_message_begins_anew,
         a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short;
     look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock,
-        what_does_not_exist_is_empty, a_store_describes_itself, a_store_takes_the_identity_that_is_offered_first;
+        what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,
         a_new_group_gets_what_is_pushed_from_then_on, a_deleted_topic_is_gone_with_its_messages,

@@ -2,6 +2,7 @@
 
 mod away;
 mod beside;
+mod identity;
 mod journal;
 mod other;
 

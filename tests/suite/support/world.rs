@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dwell::clock::{Clock, Manual};
 use dwell::error::{Error, Result};
+use dwell::failover::{Failover, FailoverOptions};
 use dwell::message::{GroupName, TopicName};
 use dwell::metrics::Metrics;
 use dwell::store::embedded::Embedded;
@@ -45,6 +46,10 @@ enum Needs {
     Dir(TempDir),
     /// Its data stays while it lives.
     Server(RedisServer),
+    Both {
+        server: RedisServer,
+        _dir: TempDir,
+    },
 }
 
 impl World {
@@ -65,6 +70,17 @@ impl World {
         let options = RedisOptions::new(server.url());
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Arc::new(store), time, Needs::Server(server)))
+    }
+
+    /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
+    pub(crate) async fn failover() -> Result<World> {
+        let (server, dir, time) = (RedisServer::start().await?, scratch()?, Manual::at(START));
+        let (metrics, options) = (Arc::new(Metrics::new()?), RedisOptions::new(server.url()));
+        let timeout = options.timeout;
+        let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
+        let failover = FailoverOptions::new(dir.path());
+        let store = Failover::open(store, failover, timeout, &metrics).await?;
+        Ok(World::of(Arc::new(store), time, Needs::Both { server, _dir: dir }))
     }
 
     /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
@@ -142,7 +158,9 @@ impl World {
 
     /// Says something to Redis behind the store's back, and answers what Redis said.
     pub(crate) async fn meddle(&self, command: &[String]) -> Result<String> {
-        let Needs::Server(server) = &self.needs else { return Err(Error::bug("there is no Redis in this world")) };
+        let (Needs::Server(server) | Needs::Both { server, .. }) = &self.needs else {
+            return Err(Error::bug("there is no Redis in this world"));
+        };
         let refused = |error: redis::RedisError| Error::unavailable(format!("{command:?}: {error}"));
         let client = redis::Client::open(server.url()).map_err(refused)?;
         let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;

@@ -1,0 +1,13 @@
+//! A store without a name takes the one that is offered first.
+
+use dwell::error::Result;
+
+use crate::support::{World, stories};
+
+stories! { the_first_offer_is_taken }
+
+async fn the_first_offer_is_taken(world: World) -> Result<()> {
+    assert_eq!(world.store.identity("first").await?, "first");
+    assert_eq!(world.store.identity("second").await?, "first");
+    Ok(())
+}
