@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use dwell::broker::Options;
 use dwell::embed::Dwell;
-use dwell::engine::StoreOptions;
+use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use dwell::error::Result;
-use dwell::failover::FailoverOptions;
 use dwell::message::{Key, MessageId, NewMessage};
-use dwell::store::redis::RedisOptions;
 
 #[tokio::main]
 async fn main() -> Result<()> {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::failover::{Failover, FailoverOptions};
+use crate::failover::Failover;
+pub use crate::failover::FailoverOptions;
 use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
-use crate::store::redis::{Redis, RedisOptions};
+use crate::store::redis::Redis;
+pub use crate::store::redis::RedisOptions;
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 

@@ -7,11 +7,9 @@ use super::failure::Failure;
 use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
-use crate::engine::StoreOptions;
-use crate::failover::FailoverOptions;
+use crate::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
-use crate::store::redis::RedisOptions;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,11 +7,9 @@ use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::config::{Config, RedisUrl, Sources};
-use crate::engine::StoreOptions;
-use crate::failover::FailoverOptions;
+use crate::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
-use crate::store::redis::RedisOptions;
 
 /// How long one call to Redis may take.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(1);

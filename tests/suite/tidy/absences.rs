@@ -27,7 +27,7 @@ const ONLY: [Only; 20] = [
     Only { what: &["sleep", "interval"], only: &["src/clock.rs", "src/store/embedded/open.rs"] },
     // What runs in the background.
     Only { what: &["tokio::spawn", "task::spawn(", "JoinSet", "TaskTracker"], only: &["src/tasks.rs"] },
-    Only { what: &["spawn_blocking"], only: &["src/engine.rs"] },
+    Only { what: &["spawn_blocking"], only: &["src/engine.rs", "src/failover/"] },
     Only {
         what: &["thread::Builder", "thread::spawn"],
         only: &["src/store/embedded/commit.rs", "src/store/embedded/nudge.rs"],
@@ -43,7 +43,7 @@ const ONLY: [Only; 20] = [
     Only { what: &["std::net::", "tokio::net"], only: &["src/http/", "src/webhook/"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
-        only: &["src/store/embedded/", "src/http/listener.rs", "src/config/", "src/cli/"],
+        only: &["src/store/embedded/", "src/failover/known.rs", "src/http/listener.rs", "src/config/", "src/cli/"],
     },
 ];
 
