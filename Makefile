@@ -2,8 +2,9 @@
 # make demo     a shop's orders, end to end, with a verdict on every promise
 # make lint     format, clippy and documentation, warnings are errors
 # make ci       what continuous integration runs
+# make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
 
-.PHONY: test tools demo lint bench-build ci
+.PHONY: test tools demo faults lint bench-build ci
 
 test: tools
 	cargo test --locked
@@ -16,6 +17,13 @@ tools:
 
 demo:
 	cargo run --locked --release -- demo
+
+ROUNDS ?= 20
+
+faults: tools
+	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
+	@echo "|---|---|---|---|---|---|---|---|---|---|"
+	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite faults::story -- --nocapture --test-threads=1
 
 lint:
 	cargo fmt --check

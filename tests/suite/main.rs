@@ -8,6 +8,7 @@ mod embedded_loss;
 mod random_ops;
 mod volume;
 mod crash;
+mod faults;
 mod crash_embedded;
 mod chain;
 mod outage;

@@ -1,5 +1,6 @@
 //! What the stories share: worlds with a store and a clock in them, and topics to tell the story with.
 
+mod ledger;
 mod process;
 mod proxy;
 mod application;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use dwell::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
+pub(crate) use self::ledger::{Bounds, Ledger, Tally};
 pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
@@ -44,6 +46,12 @@ where
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Err(Error::unavailable(format!("5 seconds went by without this: {what}")))
+}
+
+/// A number from the environment, to make a story longer or to repeat it.
+pub(crate) fn from_environment<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
+    let parse = |text: String| text.parse().map_err(|_| Error::invalid(name, format!("{text:?} is not a number")));
+    std::env::var(name).ok().map(parse).transpose()
 }
 
 /// The kind of an error, for a story in which it has to fail.

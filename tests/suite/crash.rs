@@ -2,18 +2,15 @@
 //!
 //! `DWELL_ROUNDS` makes it longer than [`ROUNDS`]; `DWELL_SEED` repeats the choices of a run, if not its timing.
 
-mod ledger;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell::error::{Error, Result};
+use dwell::error::Result;
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::ledger::Ledger;
-use crate::support::{Process, RedisServer, eventually, scratch};
+use crate::support::{Bounds, Ledger, Process, RedisServer, eventually, from_environment, scratch};
 
 const ROUNDS: usize = 20;
 const PRODUCERS: usize = 3;
@@ -126,17 +123,14 @@ impl Story {
         eventually("everything is drained", async || self.ledger.drain(&process.client).await).await?;
         drop(process);
         // The embedded store writes reservations down and does not wait for the disk: they may die with the process.
-        self.ledger.check(self.redis.is_some());
+        let tally = self.ledger.tally();
+        println!("{tally}");
+        tally.holds(Bounds { uncharged: self.redis.is_none(), ..Bounds::default() });
         let log = Path::join(self.dir.path(), "dwell.log");
         let said = std::fs::read_to_string(log).map_err(crate::support::failed("what dwell logged"))?;
         assert_eq!(said, "", "errors of dwell");
         Ok(())
     }
-}
-
-fn from_environment<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
-    let parse = |text: String| text.parse().map_err(|_| Error::invalid(name, format!("{text:?} is not a number")));
-    std::env::var(name).ok().map(parse).transpose()
 }
 
 async fn told(mut story: Story, victims: &[Victim]) -> Result<()> {
