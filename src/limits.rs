@@ -146,3 +146,6 @@ pub const DISK_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Bytes of payloads handed out in one answer, but for the last message of it.
 pub const DELIVERIES_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of a note that a write-ahead log keeps beside its records, such as whose they are.
+pub const NOTE_BYTES_MAX: usize = 1_024;
