@@ -4,6 +4,8 @@
 //! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest.
 //! A new version gets a new number and a new decoder; the old decoders stay.
 
+mod record;
+
 use bincode::{Decode, Encode};
 use bytes::Bytes;
 
@@ -11,6 +13,8 @@ use crate::error::{Error, Result};
 use crate::limits::{ENVELOPE_BYTES_MAX, REASON_BYTES_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
+
+pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
 const VERSION: u8 = 1;
 /// Bytes before the header: due time, version, checksum.

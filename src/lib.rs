@@ -13,6 +13,7 @@ pub mod topic;
 pub mod codec;
 pub mod metrics;
 pub mod tasks;
+pub mod disk;
 pub mod store;
 pub mod wal;
 pub mod failover;

@@ -152,3 +152,6 @@ pub const WAL_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
 /// Bytes of the largest WAL.
 pub const WAL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+
+/// Bytes of a note that a write-ahead log keeps beside its records, such as whose they are.
+pub const NOTE_BYTES_MAX: usize = 1_024;

@@ -87,7 +87,7 @@ impl Journal {
         let now = self.clock.instant();
         let due = {
             let mut trail = self.trail();
-            if let Some(end) = self.log.end() {
+            if let Some(end) = self.log.depth().end {
                 trail.marks.push_back((now, end));
             }
             trail.due(now, self.window)

@@ -1,26 +1,9 @@
-//! What the log keeps, and what it answers.
+//! What the log answers.
 
-use crate::message::{Message, TopicName};
+use crate::codec::Record;
 use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
-/// One thing to be done to the store later.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Record {
-    /// Make this topic if it is not there.
-    Create(Descriptor),
-    /// Store this message.
-    Push {
-        /// Under this topic.
-        topic: TopicName,
-        /// The incarnation of it; 0 is whichever topic has the name then.
-        incarnation: u64,
-        /// The message.
-        message: Message,
-    },
-}
-
-/// The place of a record in the log. Later records have greater positions; none is ever used twice.
+/// The place of a record in the log. Later records have greater positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub(super) u64);
 
@@ -40,23 +23,36 @@ pub struct Entry {
 pub enum Cancelled {
     /// It was there, was not handed out, and is gone, durably.
     Removed,
-    /// It was handed out by a page and is not trimmed: perhaps the store has it.
+    /// A page handed it out and it is not trimmed: perhaps the store has it.
     Replaying,
     /// It is not there.
     Absent,
 }
 
+impl Cancelled {
+    /// What came of two parts of the log together.
+    pub(super) fn and(self, other: Cancelled) -> Cancelled {
+        match (self, other) {
+            (Cancelled::Replaying, _) | (_, Cancelled::Replaying) => Cancelled::Replaying,
+            (Cancelled::Removed, _) | (_, Cancelled::Removed) => Cancelled::Removed,
+            (Cancelled::Absent, Cancelled::Absent) => Cancelled::Absent,
+        }
+    }
+}
+
 /// What waits in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Depth {
-    /// Records that are not trimmed, cancelled or known to be lost.
+    /// Records that are not trimmed, not cancelled and not known to be lost.
     pub records: u64,
-    /// Bytes of all segments on disk.
+    /// Bytes of all segments on disk, trimmed records in them included.
     pub bytes: u64,
-    /// When the oldest of the records was appended.
+    /// Where the newest record stands, trimmed or not; `None` when there never was any.
+    pub end: Option<Position>,
+    /// When the oldest of the records was appended, or a little earlier.
     pub oldest: Option<Timestamp>,
-    /// Damages found since this log was opened: segments or records that cannot be read.
+    /// Damages found since the log was opened: unreadable records, gaps, and segments that were set aside.
     pub damaged: u64,
-    /// Records that damage took, found since this log was opened.
+    /// Records that damage took, found since the log was opened.
     pub lost: u64,
 }

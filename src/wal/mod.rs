@@ -1,48 +1,73 @@
 //! The write-ahead log: what a producer was promised while the store is away.
 //!
-//! This first form keeps everything in memory and is NOT durable: the signatures are what counts.
+//! Records are numbered, checksummed and kept in segments, each a sled directory of its own. An append is answered once
+//! its records survive a power cut; what is trimmed is not offered again, and its segments are deleted as a whole. One
+//! thread touches the files, one command after the other; an idle log costs nothing.
+//!
+//! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
+mod append;
+mod committer;
+mod damage;
 mod entry;
+mod keys;
+mod log;
 mod options;
+mod place;
+mod read;
+mod segment;
+mod trim;
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-pub use self::entry::{Cancelled, Depth, Entry, Position, Record};
+use tokio::sync::oneshot;
+
+use self::append::Addition;
+use self::committer::{Command, Committer, Shown, check_limit};
+pub use self::entry::{Cancelled, Depth, Entry, Position};
+use self::log::{Log, again};
 pub use self::options::{LIMIT_BYTES, WalOptions};
-use crate::clock::Clock;
-use crate::error::{Error, Kind, Result};
+use self::place::Note;
+pub use crate::codec::Record;
+use crate::codec::UnnumberedRecord;
+use crate::disk::check_room;
+use crate::error::{Error, Result};
+use crate::limits::NOTE_BYTES_MAX;
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
 use crate::time::Timestamp;
 
-/// A write-ahead log. Closed by [`Wal::close`], or when dropped.
+/// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
 pub struct Wal {
-    clock: Clock,
-    limit_bytes: u64,
+    options: WalOptions,
     metrics: WalMetrics,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    entries: VecDeque<Entry>,
-    last: u64,
-    handed: u64,
-    store_identity: Option<String>,
-    clock_offset_us: Option<i64>,
+    shown: Arc<Shown>,
+    /// Unbounded, but each caller has at most one command in it. `None` only while it is dropped.
+    commands: Option<Sender<Command>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Wal {
-    /// Opens the log in a directory, making it if it is not there. What is damaged is set aside and counted; it is no
-    /// reason not to open, and neither is a disk that is full or cannot be written: [`Wal::check`] says what is wrong.
+    /// Opens the log in a directory, making it if it is not there. Takes as long as reading the segments' indexes does.
+    ///
+    /// What is damaged is set aside and counted; it is no reason not to open, and neither is a disk that is full or cannot
+    /// be written: [`Wal::check`] says what is wrong, and it mends itself once the disk does.
     ///
     /// # Errors
-    /// `Conflict` when another process has the directory.
+    /// `Conflict` when another process has the directory, `Unavailable` when no thread can be had.
     pub fn open(options: WalOptions, metrics: WalMetrics) -> Result<Wal> {
-        let WalOptions { clock, limit_bytes, .. } = options;
-        Ok(Wal { clock, limit_bytes, metrics, state: Mutex::default() })
+        let log = Log::open(options.clone(), metrics.clone())?;
+        let shown = Arc::new(Shown::default());
+        let committer = Committer::new(log, shown.clone(), metrics.clone());
+        let (commands, arrivals) = channel();
+        let thread = std::thread::Builder::new()
+            .name("dwell-wal".into())
+            .spawn(move || committer.run(&arrivals))
+            .map_err(|error| Error::unavailable(format!("the thread of the log did not start: {error}")))?;
+        Ok(Wal { options, metrics, shown, commands: Some(commands), thread: Mutex::new(Some(thread)) })
     }
 
     /// Appends records, all or none, and returns once they survive a power cut.
@@ -51,117 +76,99 @@ impl Wal {
     /// `Full` when the log or the disk has no room and `Unavailable` when the disk fails: the records are certainly not
     /// kept. `OutcomeUnknown` when the disk failed so that nobody knows: perhaps they are there after a restart.
     pub async fn append(&self, records: Vec<Record>) -> Result<()> {
-        self.check()?;
-        let at = self.clock.now();
-        let mut state = self.state();
-        for record in records {
-            state.last += 1;
-            let position = Position(state.last);
-            state.entries.push_back(Entry { position, at, record });
+        if records.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let at = self.options.clock.now();
+        let records = records.iter().map(|record| UnnumberedRecord::new(record, at)).collect::<Result<Vec<_>>>()?;
+        self.ask(|answer| Command::Append(Addition { records, at }, answer)).await
     }
 
-    /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the
-    /// first one alone is larger. None means that nothing is left. What cannot be read is skipped, reported and counted.
+    /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the first
+    /// one alone is larger; perhaps fewer. None at all means that nothing is left. What cannot be read is skipped,
+    /// reported and counted.
     ///
     /// # Errors
     /// `Unavailable` when the disk does not let it be read.
-    pub async fn page(&self, after: Option<Position>, records_max: usize, _bytes_max: usize) -> Result<Vec<Entry>> {
-        let mut state = self.state();
-        let after = after.unwrap_or(Position(0));
-        let page: Vec<Entry> =
-            state.entries.iter().filter(|entry| entry.position > after).take(records_max).cloned().collect();
-        state.handed = state.handed.max(page.last().map_or(0, |entry| entry.position.0));
-        Ok(page)
+    pub async fn page(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
     }
 
-    /// Everything through this position is done and is not offered again, not even by the next process (but for a power
-    /// cut). Its space on disk is given back a segment at a time.
+    /// Everything through this position is done and is not offered again, not even to the next process (but perhaps after
+    /// a power cut). Its space on disk comes back a segment at a time.
     ///
     /// # Errors
-    /// `Unavailable` when the log is closed.
+    /// `Unavailable` when it could not be written down: it is offered again after a restart.
     pub async fn trim(&self, through: Position) -> Result<()> {
-        self.state().entries.retain(|entry| entry.position > through);
-        Ok(())
+        self.ask(|answer| Command::Trim(through, answer)).await
     }
 
-    /// Drops the segments whose newest record is older than this.
+    /// Trims the segments whose newest record is older than this.
     ///
     /// # Errors
-    /// `Unavailable` when the log is closed.
+    /// As [`Wal::trim`].
     pub async fn trim_older(&self, than: Timestamp) -> Result<()> {
-        self.state().entries.retain(|entry| entry.at >= than);
-        Ok(())
+        self.ask(|answer| Command::TrimOlder(than, answer)).await
     }
 
-    /// Where the newest record stands; `None` when there never was any.
-    pub fn end(&self) -> Option<Position> {
-        let last = self.state().last;
-        (last > 0).then_some(Position(last))
-    }
-
-    /// Takes the push of a message out, wherever it stands. Reads the whole log, in steps between which others append.
+    /// Takes the pushes of a message out, durably, wherever they stand. It reads the whole log, about a second for a
+    /// million records, in steps between which others append. A push that is appended meanwhile may stay.
     ///
     /// # Errors
-    /// As [`Wal::append`].
+    /// `Unavailable` when the disk does not let it be read, `OutcomeUnknown` when it failed while it was written.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId) -> Result<Cancelled> {
-        let mut state = self.state();
-        let is_it = |entry: &Entry| matches!(&entry.record, Record::Push { topic: t, message, .. } if t == topic && message.id == *id);
-        let found: Vec<Position> = state.entries.iter().filter(|e| is_it(e)).map(|entry| entry.position).collect();
-        let handed = state.handed;
-        state.entries.retain(|entry| entry.position.0 <= handed || !is_it(entry));
-        Ok(match found.as_slice() {
-            [] => Cancelled::Absent,
-            [first, ..] if first.0 <= handed => Cancelled::Replaying,
-            _ => Cancelled::Removed,
-        })
-    }
-
-    /// What waits in it.
-    pub fn depth(&self) -> Depth {
-        let state = self.state();
-        let oldest = state.entries.front().map(|entry| entry.at);
-        Depth { records: state.entries.len() as u64, oldest, ..Depth::default() }
-    }
-
-    /// Sets the gauges from [`Wal::depth`]: to be called before they are read.
-    pub fn observe(&self) {
-        let depth = self.depth();
-        let age = depth.oldest.map_or(0.0, |oldest| self.clock.now().since(oldest).as_secs_f64());
-        self.metrics.oldest_age.set(age);
-        self.metrics.records.set(i64::try_from(depth.records).unwrap_or(i64::MAX));
-        self.metrics.bytes.set(i64::try_from(depth.bytes).unwrap_or(i64::MAX));
-    }
-
-    /// Whether it takes records now. Asking also makes it try again, if it failed.
-    ///
-    /// # Errors
-    /// As [`Wal::append`], with the reason.
-    pub fn check(&self) -> Result<()> {
-        if self.depth().bytes < self.limit_bytes {
-            return Ok(());
+        let (mut outcome, mut from) = (Cancelled::Absent, Some(0));
+        while let Some(at) = from {
+            let (topic, id) = (topic.clone(), id.clone());
+            let step = self.ask(|answer| Command::Cancel { topic, id, from: at, answer }).await?;
+            outcome = outcome.and(step.outcome);
+            from = step.next;
         }
-        Err(Error::new(Kind::Full, format!("the log has {} bytes", self.limit_bytes)))
+        Ok(outcome)
     }
 
-    /// The store whose records these are, as [`Wal::remember_store`] was told.
-    pub fn store_identity(&self) -> Option<String> {
-        self.state().store_identity.clone()
+    /// What waits in it. Asks nobody.
+    pub fn depth(&self) -> Depth {
+        self.shown.depth()
     }
 
-    /// Notes, durably, whose records these are: at most 1,000 bytes.
+    /// Sets the gauge of the oldest record's age: to be called before metrics are read. The others are always right.
+    pub fn observe(&self) {
+        let oldest = self.depth().oldest;
+        let age = oldest.map_or(0.0, |oldest| self.options.clock.now().since(oldest).as_secs_f64());
+        self.metrics.oldest_age.set(age);
+    }
+
+    /// Whether it takes records now. Asking makes a log that failed try again, so it may take them a moment later.
     ///
     /// # Errors
-    /// `Unavailable` when the disk fails.
-    pub async fn remember_store(&self, identity: &str) -> Result<()> {
-        self.state().store_identity = Some(identity.to_owned());
-        Ok(())
+    /// `Full` or `Unavailable`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        if let Some(error) = self.shown.failed() {
+            // A closed log has nothing to mend.
+            self.commands.as_ref().map(|commands| commands.send(Command::Mend));
+            return Err(again(&error));
+        }
+        check_limit(&self.options, self.depth())?;
+        check_room(&self.options.dir, self.options.disk_reserve_bytes)
     }
 
-    /// Microseconds that [`Wal::remember_clock_offset`] was told.
+    /// What [`Wal::remember_store`] was told, also by an earlier process.
+    pub fn store_identity(&self) -> Option<String> {
+        self.shown.note(Note::StoreIdentity)
+    }
+
+    /// Notes, durably, whose records these are.
+    ///
+    /// # Errors
+    /// `TooLarge` past [`NOTE_BYTES_MAX`] bytes, `Unavailable` when the disk fails.
+    pub async fn remember_store(&self, identity: &str) -> Result<()> {
+        self.remember(Note::StoreIdentity, identity.to_owned()).await
+    }
+
+    /// Microseconds that [`Wal::remember_clock_offset`] was told, also by an earlier process.
     pub fn clock_offset_us(&self) -> Option<i64> {
-        self.state().clock_offset_us
+        self.shown.note(Note::ClockOffset)?.parse().ok()
     }
 
     /// Notes, durably, how far the store's clock is from this machine's, in microseconds.
@@ -169,19 +176,40 @@ impl Wal {
     /// # Errors
     /// `Unavailable` when the disk fails.
     pub async fn remember_clock_offset(&self, offset_us: i64) -> Result<()> {
-        self.state().clock_offset_us = Some(offset_us);
-        Ok(())
+        self.remember(Note::ClockOffset, offset_us.to_string()).await
     }
 
-    /// Answers those who wait and closes the files. Nothing is lost without it.
+    async fn remember(&self, note: Note, text: String) -> Result<()> {
+        if text.len() > NOTE_BYTES_MAX {
+            let detail = format!("a note of {} bytes, at most {NOTE_BYTES_MAX}", text.len());
+            return Err(Error::new(crate::error::Kind::TooLarge, detail));
+        }
+        self.ask(|answer| Command::SetNote(note, text, answer)).await
+    }
+
+    /// Answers those who wait and closes the files, so that another process can open them. Nothing is lost without it.
     ///
     /// # Errors
-    /// None so far.
+    /// `Unavailable` when it is closed already.
     pub async fn close(&self) -> Result<()> {
-        Ok(())
+        self.ask(Command::Close).await
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Error::unavailable("the log is closed");
+        self.commands.as_ref().ok_or_else(gone)?.send(command(answer)).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        self.commands = None;
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It ends once it has answered those who still wait; a panic in it was theirs to see.
+            let _ = thread.join();
+        }
     }
 }

@@ -6,6 +6,7 @@ mod conformance;
 mod embedded;
 mod embedded_loss;
 mod random_ops;
+mod wal;
 mod volume;
 mod crash;
 mod faults;

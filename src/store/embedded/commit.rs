@@ -1,22 +1,19 @@
 //! The committer: makes what was written survive a power cut, once for all who wait.
 //!
 //! sled's own asynchronous flush can stop for ever with several callers, and its flush is no barrier against a power
-//! cut (it ends in `sync_file_range`). So one thread collects who waits, flushes, calls fdatasync on sled's file, and
-//! answers them all. While it does, the next ones gather: the slower the disk, the larger the group.
+//! cut. So one thread collects who waits, syncs the disk, and answers them all. While it does, the next ones gather: the slower the disk, the larger the group.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use sled::Db;
 use tokio::sync::oneshot;
 
-use super::nudge::Nudge;
 use super::open::REMEDY;
 use super::tail::Tail;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 
 type Waiter = oneshot::Sender<Result<()>>;
@@ -32,16 +29,14 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Starts the thread for an open store. # Errors: `Unavailable` when its file or a thread cannot be had.
-    pub(super) fn start(db: Db, tail: Tail, nudge: Arc<Nudge>, dir: &Path) -> Result<Committer> {
-        let path = dir.join("db");
-        let file = File::open(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
+    /// Starts the thread for an open store. # Errors: `Unavailable` when none can be had.
+    pub(super) fn start(disk: Arc<Disk>, tail: Tail, dir: &Path) -> Result<Committer> {
         let (waiters, arrivals) = channel();
         let failed = Arc::new(OnceLock::new());
-        let mut disk = Disk { db, file, tail, nudge, place: dir.display().to_string(), failed: failed.clone() };
+        let mut commits = Commits { disk, tail, place: dir.display().to_string(), failed: failed.clone() };
         let thread = std::thread::Builder::new()
             .name("dwell-committer".into())
-            .spawn(move || disk.run(&arrivals))
+            .spawn(move || commits.run(&arrivals))
             .map_err(|error| Error::unavailable(format!("the committer did not start: {error}")))?;
         Ok(Committer { waiters: Some(waiters), thread: Some(thread), failed })
     }
@@ -80,16 +75,14 @@ impl Drop for Committer {
 }
 
 /// What the thread works on.
-struct Disk {
-    db: Db,
-    file: File,
+struct Commits {
+    disk: Arc<Disk>,
     tail: Tail,
-    nudge: Arc<Nudge>,
     place: String,
     failed: Arc<OnceLock<Error>>,
 }
 
-impl Disk {
+impl Commits {
     fn run(&mut self, arrivals: &Receiver<Waiter>) {
         while let Ok(first) = arrivals.recv() {
             let group: Vec<Waiter> = std::iter::once(first).chain(arrivals.try_iter()).collect();
@@ -110,9 +103,8 @@ impl Disk {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.nudge.during(|| self.tail.begin(&self.db)).map_err(io::Error::other)?;
-        self.nudge.during(|| self.db.flush()).map_err(io::Error::other)?;
-        self.file.sync_data()?;
+        self.disk.apply(self.tail.begin()).map_err(io::Error::other)?;
+        self.disk.sync()?;
         self.tail.end()
     }
 }

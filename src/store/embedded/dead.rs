@@ -8,10 +8,10 @@ use bytes::Bytes;
 use sled::Batch;
 
 use super::Inner;
-use super::hash::Value;
 use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
+use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -55,7 +55,7 @@ impl Inner {
         let answers = self.change_dead(pair, ids, |stored, batch, counts, id| {
             let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;
             wake |= stored.zset().head()?.is_none_or(|head| now < head);
-            stored.hash().add(batch, id.as_str().as_bytes(), &Value::new(&body)?);
+            stored.hash().add(batch, id.as_str().as_bytes(), &Parts::cut(&body)?);
             stored.zset().add(batch, id, now);
             counts.scheduled(now);
             counts.hash += 1;
@@ -122,7 +122,7 @@ pub(super) fn bury(
     let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
     let value = [&length.to_be_bytes()[..], &record, body].concat();
     stored.dead_zset().add(batch, id, now);
-    stored.dead_hash().add(batch, id.as_str().as_bytes(), &Value::new(&value)?);
+    stored.dead_hash().add(batch, id.as_str().as_bytes(), &Parts::cut(&value)?);
     stored.hash().remove(batch, id.as_str().as_bytes())?;
     stored.uncharge(batch, id);
     Ok(())

@@ -1,22 +1,13 @@
-//! A hash: a name and its bytes. It is what Redis calls by that name.
-//!
-//! sled moves a leaf over 128 KiB into a file of its own, which it never fsyncs, so that a power cut could take it, and
-//! it rewrites the whole leaf every few changes. A leaf holds about 16 entries, so a value is cut into parts of 4 KiB:
-//! the first entry is `bytes | number of further parts (2 bytes)`. A test checks that sled never makes such a file.
+//! A hash: a name and its bytes, cut into parts. It is what Redis calls by that name.
 
 use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
 use super::keys::{Kind, Place, name_of, read_id};
 use super::open::broken;
-use crate::error::{Error, Result};
+use crate::disk::Parts;
+use crate::error::Result;
 use crate::message::MessageId;
-
-/// Bytes of a value in one entry of the tree.
-const PART_BYTES: usize = 4 * 1024;
-
-/// Bytes of the number of further parts.
-const COUNT_BYTES: usize = 2;
 
 /// One hash of a place. Changes go into a batch, so that they happen together with others or not at all.
 #[derive(Clone, Copy)]
@@ -55,7 +46,7 @@ impl<'a> Hash<'a> {
     }
 
     /// Puts a value under a name that is not there, or whose removal is in the same batch.
-    pub(super) fn add(&self, batch: &mut Batch, name: &[u8], value: &Value) {
+    pub(super) fn add(&self, batch: &mut Batch, name: &[u8], value: &Parts) {
         batch.insert(self.place.named(self.kind, name), value.first.clone());
         for (number, part) in (1..).zip(&value.further) {
             batch.insert(self.place.part(self.kind, name, number), part.clone());
@@ -67,7 +58,7 @@ impl<'a> Hash<'a> {
         let key = self.place.named(self.kind, name);
         let Some(first) = self.tree.get(&key).map_err(broken)? else { return Ok(false) };
         batch.remove(key);
-        for number in 1..=further_parts(&first)? {
+        for number in 1..=Parts::further_of(&first)? {
             batch.remove(self.place.part(self.kind, name, number));
         }
         Ok(true)
@@ -89,48 +80,7 @@ impl<'a> Hash<'a> {
         self.tree.scan_prefix(prefix).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
     }
 
-    /// All bytes of a value. A part that is missing leaves a gap, which the checksum of a body then shows.
     fn join(&self, name: &[u8], first: IVec) -> Result<Bytes> {
-        let parts = further_parts(&first)?;
-        let end = first.len() - COUNT_BYTES;
-        if parts == 0 {
-            return Ok(Bytes::from_owner(first).slice(..end));
-        }
-        let mut bytes = Vec::with_capacity((usize::from(parts) + 1) * PART_BYTES);
-        bytes.extend_from_slice(&first[..end]);
-        for number in 1..=parts {
-            if let Some(part) = self.tree.get(self.place.part(self.kind, name, number)).map_err(broken)? {
-                bytes.extend_from_slice(&part);
-            }
-        }
-        Ok(bytes.into())
+        Parts::join(first, |number| self.tree.get(self.place.part(self.kind, name, number)).map_err(broken))
     }
-}
-
-/// A value cut into the entries that will hold it; putting it under several names shares them.
-pub(super) struct Value {
-    first: IVec,
-    further: Vec<IVec>,
-}
-
-impl Value {
-    /// Cuts a value.
-    ///
-    /// # Errors
-    /// `Bug` past 256 MiB, which no limit of dwell lets through.
-    pub(super) fn new(bytes: &[u8]) -> Result<Value> {
-        let (head, tail) = bytes.split_at(bytes.len().min(PART_BYTES));
-        let further: Vec<IVec> = tail.chunks(PART_BYTES).map(IVec::from).collect();
-        let count = u16::try_from(further.len()).map_err(|_| Error::bug("a value of more than 65,535 parts"))?;
-        let mut first = Vec::with_capacity(head.len() + COUNT_BYTES);
-        first.extend_from_slice(head);
-        first.extend_from_slice(&count.to_be_bytes());
-        Ok(Value { first: first.into(), further })
-    }
-}
-
-/// The number of further parts at the end of a first entry.
-fn further_parts(first: &[u8]) -> Result<u16> {
-    let count = first.last_chunk::<COUNT_BYTES>().ok_or_else(|| Error::corrupt("the store holds an empty value"))?;
-    Ok(u16::from_be_bytes(*count))
 }

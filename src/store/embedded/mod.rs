@@ -18,7 +18,6 @@ mod keys;
 mod lease;
 mod look;
 mod members;
-mod nudge;
 mod open;
 mod owner;
 mod pair;
@@ -34,19 +33,19 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sled::{Batch, Db};
+use sled::{Batch, Tree};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
-use self::nudge::Nudge;
 use self::topics::Topics;
 use super::{
     Acquired, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
     Renewal, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
@@ -60,14 +59,14 @@ pub struct Embedded {
 
 /// What the store and its owners share.
 struct Inner {
-    tree: Db,
+    tree: Tree,
     dir: PathBuf,
     clock: StoreClock,
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
-    /// Watches the calls that change the tree.
-    nudge: Arc<Nudge>,
+    /// What the tree lies on. Every change goes through it.
+    disk: Arc<Disk>,
     committer: Committer,
     /// Read for every verb and held to its end, so that after an update or a deletion has answered nothing happens under
     /// the older descriptor. Taken before the lock of a partition.
@@ -82,11 +81,12 @@ impl Embedded {
     /// `Corrupt` when it cannot be read; the detail says what to do.
     pub fn open(dir: &Path, clock: Clock) -> Result<Embedded> {
         open::guarded(dir, || {
-            let (tree, tail) = open::open(dir)?;
+            let (disk, tail) = open::open(dir)?;
+            let tree = disk.tree().clone();
             let topics = Topics::load(&tree)?;
             scan::count(&tree, &topics)?;
-            let nudge = Arc::new(Nudge::start(tree.clone())?);
-            let committer = Committer::start(tree.clone(), tail, nudge.clone(), dir)?;
+            let disk = Arc::new(disk);
+            let committer = Committer::start(disk.clone(), tail, dir)?;
             let inner = Inner {
                 tree,
                 dir: dir.to_owned(),
@@ -95,7 +95,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
-                nudge,
+                disk,
                 committer,
                 topics: RwLock::new(topics),
             };
@@ -125,7 +125,7 @@ impl Inner {
     /// `Unavailable` when sled failed: a batch that it did not finish is not there after a restart.
     fn apply(&self, batch: Batch) -> Result<()> {
         self.committer.check()?;
-        self.nudge.during(|| self.tree.apply_batch(batch)).map_err(|error| self.committer.fail(&self.dir, &error))
+        self.disk.apply(batch).map_err(|error| self.committer.fail(&self.dir, &error))
     }
 
     /// The identity of the data; an offer is taken when there is none.

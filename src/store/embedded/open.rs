@@ -1,24 +1,14 @@
 //! Opening the directory, and what sled's errors mean.
 
-use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::Duration;
-
-use sled::Db;
 
 use super::keys;
 use super::tail::{Checked, Tail};
+use crate::disk::{self, Disk, Refusal, sync_directory};
 use crate::error::{Error, Kind, Result};
 
 /// Bytes that sled may use for its cache. Its default of 1 GiB is no sidecar's.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
-/// How often a locked directory is tried: sled's own threads let go of it a moment after a store was closed.
-const LOCK_ATTEMPTS: u32 = 50;
-
-/// How long to wait between two attempts.
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// What helps once sled failed: it keeps its first error until it is opened anew, even if the disk has space again, so
 /// dwell does not pretend otherwise.
@@ -27,39 +17,28 @@ pub(super) const REMEDY: &str = "it works again once the disk is repaired or has
 /// Version of the layout of keys and values. Another one needs another decoder.
 const VERSION: &[u8] = b"1";
 
-/// Opens a store with `open`. sled panics on some damage instead of returning an error, when it is opened or when it is
-/// first read; nothing of it is used afterwards. # Errors: `Corrupt` for a panic.
+/// Opens a store with `open`, and uses nothing of it after a panic. # Errors: `Corrupt` for a panic.
 pub(super) fn guarded<T>(dir: &Path, open: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| Err(unreadable(dir, "it is damaged")))
+    disk::guarded(open).unwrap_or_else(|()| Err(unreadable(dir, "it is damaged")))
 }
 
 /// Opens sled in a directory and makes sure that the directory itself survives a power cut.
 ///
 /// # Errors
 /// `Conflict` when another process has it, `Unavailable` when the disk does not let it, `Corrupt` when it is unreadable.
-pub(super) fn open(dir: &Path) -> Result<(Db, Tail)> {
+pub(super) fn open(dir: &Path) -> Result<(Disk, Tail)> {
     let place = dir.display();
     let unavailable = |error: std::io::Error| Error::unavailable(format!("the store in {place}: {error}"));
-    std::fs::create_dir_all(dir).map_err(unavailable)?;
-    let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES);
-    let mut opened = config.open();
-    for _ in 1..LOCK_ATTEMPTS {
-        if !is_locked(&opened) {
-            break;
+    let disk = Disk::open(dir, CACHE_BYTES).map_err(|refusal| match refusal {
+        Refusal::Locked => {
+            let detail = format!("another dwell uses the store in {place}: stop it, or use another --data-dir");
+            Error::new(Kind::Conflict, detail)
         }
-        std::thread::sleep(LOCK_PAUSE);
-        opened = config.open();
-    }
-    if is_locked(&opened) {
-        let detail = format!("another dwell uses the store in {place}: stop it, or use another --data-dir");
-        return Err(Error::new(Kind::Conflict, detail));
-    }
-    let db = match opened {
-        Ok(db) => db,
-        Err(sled::Error::Io(error)) => return Err(unavailable(error)),
-        Err(error) => return Err(unreadable(dir, &error.to_string())),
-    };
-    let tail = match Tail::check(&db, dir).map_err(unavailable)? {
+        Refusal::Io(error) => unavailable(error),
+        Refusal::Damaged(why) => unreadable(dir, &why),
+    })?;
+    let db = disk.tree();
+    let tail = match Tail::check(db, dir).map_err(unavailable)? {
         Checked::Whole(tail) => tail,
         Checked::Lost(commits) => {
             let why = format!("its last {commits} commits are lost; deleting {place}/commits accepts that");
@@ -79,24 +58,7 @@ pub(super) fn open(dir: &Path) -> Result<(Db, Tail)> {
     }
     db.flush().map_err(broken)?;
     sync_directory(dir).map_err(unavailable)?;
-    Ok((db, tail))
-}
-
-/// Whether somebody else has the directory. sled says so in words only.
-fn is_locked(opened: &sled::Result<Db>) -> bool {
-    matches!(opened, Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock"))
-}
-
-/// fsyncs the files, the directory and its parent, which sled does not: without it a power cut takes the new file whole.
-fn sync_directory(dir: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        File::open(entry?.path())?.sync_all()?;
-    }
-    File::open(dir)?.sync_all()?;
-    match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
+    Ok((disk, tail))
 }
 
 fn unreadable(dir: &Path, why: &str) -> Error {

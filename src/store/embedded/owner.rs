@@ -11,12 +11,12 @@ use async_trait::async_trait;
 use sled::Batch;
 
 use super::Inner;
-use super::hash::Value;
 use super::keys::read_id;
 use super::lease::Lease;
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, decode_body};
+use crate::disk::Parts;
 use crate::error::{Error, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -161,9 +161,9 @@ pub(super) fn reservation_name(epoch: &Epoch, reservation: Reservation) -> Vec<u
 }
 
 /// The ids of a reservation, one a line: ids have no line breaks.
-pub(super) fn reservation_value<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Result<Value> {
+pub(super) fn reservation_value<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Result<Parts> {
     let ids: Vec<&str> = ids.into_iter().map(MessageId::as_str).collect();
-    Value::new(ids.join("\n").as_bytes())
+    Parts::cut(ids.join("\n").as_bytes())
 }
 
 /// Takes what is due off the zset and writes the reservation; the bodies stay in the hash.

@@ -1,15 +1,14 @@
 //! Pushing messages into the pairs of all groups of a partition.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use sled::Batch;
 
 use super::Inner;
-use super::hash::Value;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::encode_body;
+use crate::disk::{Parts, check_room};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
 use crate::message::{Message, MessageId};
@@ -32,8 +31,8 @@ impl Inner {
             return Ok(Vec::new());
         }
         self.committer.check()?;
-        self.check_room()?;
-        let values = messages.iter().map(|message| Value::new(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
+        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
         if wake {
             self.wakes.wake(&Channel::Partition(descriptor.topic.clone(), partition));
@@ -49,7 +48,7 @@ impl Inner {
         descriptor: &Descriptor,
         partition: Partition,
         messages: &[Message],
-        values: &[Value],
+        values: &[Parts],
     ) -> Result<(Vec<Pushed>, bool)> {
         let topics = self.topics();
         let topic =
@@ -120,39 +119,5 @@ impl Inner {
             answers.push(if known { Pushed::Duplicate } else { Pushed::Stored });
         }
         Ok(answers)
-    }
-
-    /// # Errors
-    /// `Full` when the disk is nearly full.
-    fn check_room(&self) -> Result<()> {
-        match rustix::fs::statvfs(&self.dir) {
-            Ok(disk) => check_free(&self.dir, disk.f_bavail.saturating_mul(disk.f_frsize)),
-            // A file system that cannot say how much is free is not a reason to refuse.
-            Err(_) => Ok(()),
-        }
-    }
-}
-
-/// A failed write would stop the store for good, and what is there needs room to be drained.
-fn check_free(dir: &Path, free: u64) -> Result<()> {
-    if free >= DISK_RESERVE_BYTES {
-        return Ok(());
-    }
-    let detail = format!(
-        "the disk of {} has {free} bytes left, and {DISK_RESERVE_BYTES} are kept for draining: free some space",
-        dir.display()
-    );
-    Err(Error::new(Kind::Full, detail))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reserve_of_the_disk_is_not_touched() {
-        let kind = |free| check_free(Path::new("/data"), free).map_err(|error| error.kind());
-        assert_eq!(kind(DISK_RESERVE_BYTES), Ok(()));
-        assert_eq!(kind(DISK_RESERVE_BYTES - 1), Err(Kind::Full));
     }
 }

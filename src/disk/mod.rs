@@ -1,0 +1,61 @@
+//! A directory of sled in which a write can be made to survive a power cut.
+//!
+//! What every user of sled here needs: opening that never panics, values that sled does not move into files of their
+//! own, a flush that is a barrier, help out of a standstill, numbers beside the tree that tell of a lost end, and room on
+//! the disk. What is stored is the user's affair.
+
+mod mark;
+mod nudge;
+mod open;
+mod parts;
+mod room;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use sled::{Batch, Db, Tree};
+
+pub(crate) use self::mark::Mark;
+use self::nudge::Nudge;
+pub(crate) use self::open::{Refusal, guarded, sync_directory, sync_file};
+pub(crate) use self::parts::Parts;
+pub(crate) use self::room::{check_room, free_bytes};
+
+/// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    /// Ends before sled is closed, since it holds the tree too.
+    nudge: Nudge,
+    /// sled's file, for a handle of our own to sync it by.
+    file: File,
+    db: Db,
+}
+
+impl Disk {
+    /// Opens sled in a directory, making it if it is not there, with a cache of so many bytes.
+    pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<Disk, Refusal> {
+        let db = open::open(dir, cache_bytes)?;
+        let file = File::open(dir.join("db")).map_err(Refusal::Io)?;
+        let nudge = Nudge::start(db.clone()).map_err(Refusal::Io)?;
+        Ok(Disk { nudge, file, db })
+    }
+
+    /// The one tree. What is written to it elsewhere than through [`Disk::apply`] is not watched for a standstill.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.db
+    }
+
+    /// Applies a batch, all or nothing, without waiting for the disk.
+    pub(crate) fn apply(&self, batch: Batch) -> sled::Result<()> {
+        self.nudge.during(|| self.db.apply_batch(batch))
+    }
+
+    /// Returns once everything that was applied survives a power cut. sled's flush alone does not see to that: it ends in
+    /// `sync_file_range`. After an error nothing may be written any more: the kernel may have dropped the pages, and trying
+    /// again would be a false success.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.nudge.during(|| self.db.flush()).map_err(io::Error::other)?;
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,76 @@
+//! Opening a directory, which damage, a full disk and another process may refuse.
+
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+use sled::Db;
+
+/// How often a locked directory is tried: sled's own threads let go of it a moment after it was closed.
+const LOCK_ATTEMPTS: u32 = 50;
+
+/// How long to wait between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Why a directory was not opened.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Another process has it.
+    Locked,
+    /// The disk does not let it be opened. Says nothing about what is in it.
+    Io(io::Error),
+    /// What is in it cannot be read.
+    Damaged(String),
+}
+
+/// Opens sled. What it panics about, when it is opened, is damage too.
+pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
+    std::fs::create_dir_all(dir).map_err(Refusal::Io)?;
+    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
+    let attempt = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
+    let mut opened = attempt()?;
+    for _ in 1..LOCK_ATTEMPTS {
+        if !is_locked(&opened) {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        opened = attempt()?;
+    }
+    if is_locked(&opened) {
+        return Err(Refusal::Locked);
+    }
+    opened.map_err(|error| match error {
+        sled::Error::Io(error) => Refusal::Io(error),
+        error => Refusal::Damaged(error.to_string()),
+    })
+}
+
+/// Calls sled, which panics on some damage instead of returning an error, when it is opened or when it is first read.
+/// After a panic nothing of it may be used any more.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|_| ())
+}
+
+/// Whether somebody else has the directory. sled says so in words only.
+fn is_locked(opened: &sled::Result<Db>) -> bool {
+    matches!(opened, Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock"))
+}
+
+/// fsyncs the files, the directory and its parent, which sled does not: without it a power cut takes the new file whole.
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        sync_file(&entry?.path())?;
+    }
+    sync_file(dir)?;
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_file(parent),
+        _ => sync_file(Path::new(".")),
+    }
+}
+
+/// fsyncs one file, or the names in one directory.
+pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

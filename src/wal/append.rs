@@ -1,0 +1,165 @@
+//! Appending: what many callers want, in one write.
+
+use std::time::Duration;
+
+use super::log::{Log, again};
+use super::options::WalOptions;
+use super::segment::Segment;
+use crate::codec::UnnumberedRecord;
+use crate::disk::check_room;
+use crate::error::{Error, Kind, Result};
+use crate::time::Timestamp;
+
+/// How long a failed disk is left alone before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What one caller wants to append, all or none.
+#[derive(Debug)]
+pub(super) struct Addition {
+    pub(super) records: Vec<UnnumberedRecord>,
+    pub(super) at: Timestamp,
+}
+
+impl Addition {
+    /// Bytes before sled adds its own.
+    pub(super) fn bytes(&self) -> u64 {
+        self.records.iter().map(|record| record.size() as u64).sum()
+    }
+}
+
+impl Log {
+    /// Appends additions, each for itself, and makes them durable together.
+    pub(super) fn append(&mut self, additions: Vec<Addition>) -> Vec<Result<()>> {
+        if let Err(error) = self.mend().and_then(|()| self.check_room()) {
+            return additions.iter().map(|_| Err(error.clone())).collect();
+        }
+        let (mut bytes, mut newest, mut records) = (self.bytes(), Timestamp::ZERO, Vec::new());
+        let room: Vec<Result<()>> = additions
+            .into_iter()
+            .map(|addition| {
+                bytes = self.fits(bytes, &addition)?;
+                newest = newest.max(addition.at);
+                records.extend(addition.records);
+                Ok(())
+            })
+            .collect();
+        if records.is_empty() {
+            return room;
+        }
+        let written = self.write(records, newest);
+        room.into_iter().map(|room| room.and(written.clone())).collect()
+    }
+
+    /// The bytes with this addition. # Errors: `Full` when they are too many.
+    fn fits(&self, bytes: u64, addition: &Addition) -> Result<u64> {
+        let with = bytes.saturating_add(addition.bytes());
+        if with <= self.options.limit_bytes {
+            return Ok(with);
+        }
+        Err(full(&self.options, bytes))
+    }
+
+    fn write(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
+        if let Err(error) = self.begin() {
+            return Err(self.fail(Error::unavailable(error.detail().to_owned())));
+        }
+        let count = records.len() as u64;
+        let Some(segment) = self.segments.back_mut() else { return Err(Error::bug("no segment was begun")) };
+        let began = self.options.clock.instant();
+        match segment.append(records, newest) {
+            Ok(()) => {
+                self.next += count;
+                self.metrics.fsync.observe(self.options.clock.instant().since(began).as_secs_f64());
+                Ok(())
+            }
+            Err(error) => {
+                // The handle is not trusted any more. Behind the seal nothing counts, so what may have been written of
+                // these records never comes back, if the seal is durable.
+                segment.close();
+                let sealed = segment.seal();
+                let detail = error.detail().to_owned();
+                Err(self.fail(sealed.map_or(Error::outcome_unknown(detail.clone()), |()| Error::unavailable(detail))))
+            }
+        }
+    }
+
+    /// Makes the last segment one that can be appended to.
+    fn begin(&mut self) -> Result<()> {
+        if let Some(segment) = self.segments.back()
+            && !segment.is_sealed()
+        {
+            if !segment.is_open() {
+                let opened = self.open_segment(self.segments.len() - 1);
+                if opened.is_err_and(|error| error.kind() != Kind::Corrupt) {
+                    // Perhaps another segment can be made.
+                    tracing::warn!("the log goes on in a new segment");
+                }
+            }
+            if let Some(segment) = self.segments.back_mut()
+                && !segment.is_sealed()
+            {
+                let is_room = segment.bytes() < self.options.segment_bytes;
+                if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
+                    return Ok(());
+                }
+                segment.seal()?;
+            }
+        }
+        let Some(place) = &self.place else { return Err(Error::bug("the log has no place")) };
+        place.keep_reserve(self.options.disk_reserve_bytes);
+        if let Some(segment) = self.segments.back_mut() {
+            segment.close();
+        }
+        match Segment::begin(place.dir(), self.next) {
+            Ok(segment) => {
+                self.segments.push_back(segment);
+                Ok(())
+            }
+            Err(error) => {
+                // It is empty, so nothing is lost with it; what stays is begun again.
+                let _ = std::fs::remove_dir_all(place.dir().join(Segment::name(self.next)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Tries a failed disk again, when it is time.
+    ///
+    /// # Errors
+    /// Why it failed, or fails.
+    pub(super) fn mend(&mut self) -> Result<()> {
+        let Some((error, since)) = &self.failed else { return Ok(()) };
+        if self.options.clock.instant().since(*since) < RETRY_AFTER {
+            return Err(again(error));
+        }
+        let tried = self.take_place().and_then(|()| self.check_room()).and_then(|()| self.begin());
+        match tried {
+            Ok(()) => {
+                tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                self.failed = None;
+                Ok(())
+            }
+            Err(error) => Err(again(&self.fail(error))),
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: Error) -> Error {
+        tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
+        self.failed = Some((error.clone(), self.options.clock.instant()));
+        error
+    }
+
+    fn check_room(&self) -> Result<()> {
+        check_room(&self.options.dir, self.options.disk_reserve_bytes)
+    }
+}
+
+/// The error of a log that holds so many bytes.
+pub(super) fn full(options: &WalOptions, bytes: u64) -> Error {
+    let detail = format!(
+        "the log in {} has {bytes} bytes, at most {}: it has to be replayed first",
+        options.dir.display(),
+        options.limit_bytes
+    );
+    Error::new(Kind::Full, detail)
+}

@@ -1,0 +1,165 @@
+//! The directory of a log: the lock on it, what is done, small notes, and a reserve of space.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use super::segment::Segment;
+use crate::disk::{Mark, check_room, sync_directory, sync_file};
+use crate::error::{Error, Kind, Result};
+
+const DONE: &str = "done";
+const RESERVE: &str = "reserve";
+
+/// Bytes that are given up when the disk is so full that a segment cannot even be opened to be drained.
+const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What is added to the name of a segment that is being deleted.
+const TRIMMED: &str = "trimmed";
+
+/// What the log notes beside its segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Whose records these are.
+    StoreIdentity,
+    /// How far the store's clock is from this machine's, microseconds.
+    ClockOffset,
+}
+
+impl Note {
+    fn name(self) -> &'static str {
+        match self {
+            Note::StoreIdentity => "store-identity",
+            Note::ClockOffset => "clock-offset",
+        }
+    }
+}
+
+/// A directory that this process alone has, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    dir: PathBuf,
+    done: Mark,
+    /// Locked. The lock goes with it.
+    _lock: File,
+}
+
+impl Place {
+    /// Takes the directory, making it if it is not there, and reads the number through which everything is done.
+    ///
+    /// # Errors
+    /// `Conflict` when another process has it, `Unavailable` when the disk does not let it.
+    pub(super) fn take(dir: &Path) -> Result<(Place, u64)> {
+        let unavailable = |error: io::Error| failed(dir, &error);
+        let is_new = !dir.exists();
+        std::fs::create_dir_all(dir).map_err(unavailable)?;
+        let lock = File::open(dir).map_err(unavailable)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let place = dir.display();
+                let detail = format!("another dwell uses the log in {place}: stop it, or use another --data-dir");
+                return Err(Error::new(Kind::Conflict, detail));
+            }
+            Err(errno) => return Err(unavailable(errno.into())),
+        }
+        let (mark, done) = Mark::open(&dir.join(DONE)).map_err(unavailable)?;
+        if is_new {
+            sync_directory(dir).map_err(unavailable)?;
+        }
+        Ok((Place { dir: dir.to_owned(), done: mark, _lock: lock }, done.unwrap_or(0)))
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The first numbers of the segments, in order. Finishes deletions that were cut short.
+    pub(super) fn segments(&self) -> Result<Vec<u64>> {
+        let mut firsts = Vec::new();
+        for entry in std::fs::read_dir(&self.dir).map_err(|error| failed(&self.dir, &error))? {
+            let path = entry.map_err(|error| failed(&self.dir, &error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            firsts.extend(Segment::first_of(name));
+            if path.extension().is_some_and(|ending| ending == TRIMMED) {
+                // What stays is tried again at the next start.
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+        firsts.sort_unstable();
+        Ok(firsts)
+    }
+
+    /// Remembers that everything through this number is done.
+    pub(super) fn set_done(&self, done: u64) -> Result<()> {
+        self.done.set(done).map_err(|error| failed(&self.dir, &error))
+    }
+
+    /// Deletes a closed segment. What is done is durable before, so a segment that is missing was lost, not deleted.
+    pub(super) fn delete(&self, segment: &Path) -> Result<()> {
+        let delete = || {
+            self.done.sync()?;
+            let trimmed = segment.with_extension(TRIMMED);
+            std::fs::rename(segment, &trimmed)?;
+            std::fs::remove_dir_all(&trimmed)
+        };
+        delete().map_err(|error| failed(segment, &error))
+    }
+
+    /// Renames a closed segment so that it is not looked at again, and answers its new name.
+    pub(super) fn set_aside(&self, segment: &Path) -> Result<PathBuf> {
+        let aside = |number: u32| segment.with_extension(format!("damaged-{number}"));
+        let free = (1..).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
+        std::fs::rename(segment, &free).and_then(|()| sync_file(&self.dir)).map_err(|error| failed(segment, &error))?;
+        Ok(free)
+    }
+
+    /// Sets space aside, if there is more of it than the disk's own reserve.
+    pub(super) fn keep_reserve(&self, disk_reserve_bytes: u64) {
+        let path = self.dir.join(RESERVE);
+        if path.exists() || check_room(&self.dir, disk_reserve_bytes.saturating_add(2 * RESERVE_BYTES)).is_err() {
+            return;
+        }
+        let made = File::create(&path)
+            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).map_err(io::Error::from));
+        if made.is_err() {
+            self.give_reserve();
+        }
+    }
+
+    /// Gives the space back. Answers whether there was any.
+    pub(super) fn give_reserve(&self) -> bool {
+        std::fs::remove_file(self.dir.join(RESERVE)).is_ok()
+    }
+
+    /// Replaces a note, durably.
+    pub(super) fn set_note(&self, note: Note, text: &str) -> Result<()> {
+        let (path, new) = (self.dir.join(note.name()), self.dir.join(format!("{}.new", note.name())));
+        let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
+        let write = || {
+            std::fs::write(&new, bytes)?;
+            sync_file(&new)?;
+            std::fs::rename(&new, &path)?;
+            sync_file(&self.dir)
+        };
+        write().map_err(|error| failed(&path, &error))
+    }
+
+    /// A note; `None` when it was never set, or is not what was set.
+    pub(super) fn note(&self, note: Note) -> Option<String> {
+        let path = self.dir.join(note.name());
+        let bytes = std::fs::read(&path).ok()?;
+        let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
+        let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
+        if text.is_none() {
+            tracing::error!(path = %path.display(), "a note of the log is damaged and is ignored");
+        }
+        text
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::unavailable(format!("the log in {}: {error}", path.display()))
+}

@@ -1,0 +1,103 @@
+//! Reading: pages for a replay, and steps of a cancellation.
+
+use super::entry::{Cancelled, Entry, Position};
+use super::log::{Log, again};
+use super::segment::Scanned;
+use crate::codec::Record;
+use crate::error::{Error, Kind, Result};
+use crate::message::{MessageId, TopicName};
+
+/// Records that one step of a cancellation reads. Appends go on between two steps.
+const STEP_RECORDS: usize = 1_000;
+
+/// Bytes of them.
+const STEP_BYTES: usize = 4 * 1024 * 1024;
+
+/// One step of a cancellation.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) outcome: Cancelled,
+    /// Where the next step begins. `None` when there is nothing left to read.
+    pub(super) next: Option<u64>,
+}
+
+impl Log {
+    /// Records behind a number, or behind what is done.
+    pub(super) fn page(&mut self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        let mut from = after.map_or(0, |after| after.0).max(self.done).saturating_add(1);
+        let is_first = from == self.done.saturating_add(1);
+        while let Some(scanned) = self.scan(&mut from, records_max, bytes_max)? {
+            if let Some(last) = scanned.entries.last() {
+                self.handed = self.handed.max(last.position.0);
+                return Ok(scanned.entries);
+            }
+        }
+        if is_first {
+            // Nothing is left but what is lost or cancelled.
+            self.trim(Position(self.next - 1))?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Reads the next records of one segment, from `from` on, which moves. `None` at the end. A damaged segment is passed.
+    fn scan(&mut self, from: &mut u64, records_max: usize, bytes_max: usize) -> Result<Option<Scanned>> {
+        self.take_place().map_err(|error| again(&error))?;
+        while let Some(index) = self.segments.iter().position(|segment| segment.end() > *from) {
+            let opened = self.open_segment(index);
+            match (opened, self.segments.get_mut(index)) {
+                (Ok(()), Some(segment)) => match segment.scan(*from, records_max, bytes_max) {
+                    Ok(scanned) => {
+                        let dir = segment.dir().display().to_string();
+                        scanned.lacks.iter().for_each(|lack| self.report(&dir, lack));
+                        *from = scanned.reached.max(*from);
+                        return Ok(Some(scanned));
+                    }
+                    Err(error) => passed(self.blame(index, error))?,
+                },
+                (Err(error), _) => passed(error)?,
+                (Ok(()), None) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the pushes of a message out that stand between `from` and a little later.
+    ///
+    /// # Errors
+    /// `Unavailable` when it was not read or nothing was removed, `OutcomeUnknown` when perhaps something was.
+    pub(super) fn cancel(&mut self, topic: &TopicName, id: &MessageId, from: u64) -> Result<Step> {
+        let mut from = from.max(self.done.saturating_add(1));
+        let Some(scanned) = self.scan(&mut from, STEP_RECORDS, STEP_BYTES)? else {
+            return Ok(Step { outcome: Cancelled::Absent, next: None });
+        };
+        let is_it = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
+        let found = scanned.entries.iter().filter(|entry| is_it(&entry.record)).map(|entry| entry.position.0);
+        let (replaying, waiting): (Vec<u64>, Vec<u64>) = found.partition(|number| *number <= self.handed);
+        let mut outcome = if replaying.is_empty() { Cancelled::Absent } else { Cancelled::Replaying };
+        if let Some(first) = waiting.first() {
+            let index = self.segments.iter().position(|segment| segment.end() > *first);
+            let Some(index) = index else { return Err(Error::bug("a record of no segment")) };
+            self.remove(index, &waiting)?;
+            outcome = if replaying.is_empty() { Cancelled::Removed } else { outcome };
+        }
+        Ok(Step { outcome, next: Some(from) })
+    }
+
+    fn remove(&mut self, index: usize, numbers: &[u64]) -> Result<()> {
+        let Some(segment) = self.segments.get_mut(index) else { return Err(Error::bug("no such segment")) };
+        segment.remove(numbers).map_err(|error| {
+            // The handle is not trusted any more; what is appended next goes into another segment.
+            segment.close();
+            let sealed = segment.seal();
+            Error::outcome_unknown(match sealed {
+                Ok(()) => error.detail().to_owned(),
+                Err(also) => format!("{}; {}", error.detail(), also.detail()),
+            })
+        })
+    }
+}
+
+/// A damaged segment is passed, it is set aside already; what else went wrong is not.
+fn passed(error: Error) -> Result<()> {
+    if error.kind() == Kind::Corrupt { Ok(()) } else { Err(error) }
+}

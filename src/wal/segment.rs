@@ -1,0 +1,391 @@
+//! A segment: the records of a range of numbers, in a sled directory of its own, which is deleted as a whole, since sled
+//! never gives space back.
+//!
+//! Beside sled's files lie two marks: `last`, the number of the last record that was durable, which tells of a lost end;
+//! and `sealed`, behind which number nothing counts any more (0: it is still appended to). A record that was not
+//! acknowledged, because its write failed, stays behind the seal for good.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sled::{Batch, Tree};
+
+use super::damage::{Lack, broken, refused};
+use super::entry::{Entry, Position};
+use super::keys;
+use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
+use crate::disk::{Disk, Mark, Parts, guarded, sync_directory};
+use crate::error::{Error, Kind, Result};
+use crate::time::Timestamp;
+
+/// Bytes that sled may use for its cache, for each open segment.
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Digits of a segment's name: its first number.
+const NAME_DIGITS: usize = 20;
+
+const LAST: &str = "last";
+const SEALED: &str = "sealed";
+
+/// One segment. Open or closed, it knows the numbers of its records.
+#[derive(Debug)]
+pub(super) struct Segment {
+    dir: PathBuf,
+    first: u64,
+    /// The number behind the last record.
+    end: u64,
+    is_sealed: bool,
+    /// Records below `end` that are not there: cancelled, or lost to damage that is counted already. Trimmed ones may be
+    /// missing here.
+    gone: BTreeSet<u64>,
+    /// When its last record was appended.
+    newest: Option<Timestamp>,
+    bytes: u64,
+    /// Damage was found in it, so it is kept for whoever wants to look.
+    is_damaged: bool,
+    /// Its end was compared with its marks.
+    is_verified: bool,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    disk: Disk,
+    last: Mark,
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    /// The readable records, in order.
+    pub(super) entries: Vec<Entry>,
+    /// What should have been there too.
+    pub(super) lacks: Vec<Lack>,
+    /// The number behind the last one that was looked at.
+    pub(super) reached: u64,
+}
+
+impl Segment {
+    /// The name of the segment that begins with this number.
+    pub(super) fn name(first: u64) -> String {
+        format!("{first:0NAME_DIGITS$}")
+    }
+
+    /// The first number of the segment with this name, if it is one.
+    pub(super) fn first_of(name: &str) -> Option<u64> {
+        let digits = name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| name.parse().ok()).flatten()
+    }
+
+    /// A segment that lies below a directory. `limit` is the first number of the next one, which ends this one.
+    pub(super) fn found(parent: &Path, first: u64, limit: Option<u64>) -> Segment {
+        let dir = parent.join(Segment::name(first));
+        // A mark that cannot be read says nothing.
+        let mark = |name| Mark::peek(&dir.join(name)).ok().flatten();
+        let sealed = mark(SEALED).filter(|end| *end >= first).or(limit);
+        let last = mark(LAST).map_or(first, |last| last.saturating_add(1).max(first));
+        let end = sealed.unwrap_or(last).min(limit.unwrap_or(u64::MAX));
+        let bytes = bytes_in(&dir);
+        let gone = BTreeSet::new();
+        let is_sealed = sealed.is_some();
+        Segment {
+            dir,
+            first,
+            end,
+            is_sealed,
+            gone,
+            newest: None,
+            bytes,
+            is_damaged: false,
+            is_verified: false,
+            open: None,
+        }
+    }
+
+    /// Makes an empty segment that survives a power cut.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk does not let it.
+    pub(super) fn begin(parent: &Path, first: u64) -> Result<Segment> {
+        let dir = parent.join(Segment::name(first));
+        let unavailable = |error: io::Error| broken(&dir, &error.into());
+        let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
+        let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
+        last.set(first - 1).map_err(unavailable)?;
+        let (sealed, _) = Mark::open(&dir.join(SEALED)).map_err(unavailable)?;
+        sealed.set(0).map_err(unavailable)?;
+        disk.sync().map_err(unavailable)?;
+        sync_directory(&dir).map_err(unavailable)?;
+        let mut segment = Segment::found(parent, first, None);
+        segment.is_verified = true;
+        segment.open = Some(Open { disk, last });
+        Ok(segment)
+    }
+
+    /// The number of its first record.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The number behind its last record.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether nothing may be appended to it.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.is_sealed
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    /// Bytes on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When its last record was appended.
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Records behind `done` that are there, as far as is known.
+    pub(super) fn waiting(&self, done: u64) -> u64 {
+        let all = self.end.saturating_sub(self.first.max(done.saturating_add(1)));
+        all.saturating_sub(self.gone.len() as u64)
+    }
+
+    /// The first record behind `done` that is there, as far as is known.
+    pub(super) fn first_waiting(&self, done: u64) -> Option<u64> {
+        (self.first.max(done.saturating_add(1))..self.end).find(|number| !self.gone.contains(number))
+    }
+
+    /// Forgets what it knows of records up to there: they are trimmed.
+    pub(super) fn forget(&mut self, done: u64) {
+        if self.gone.first().is_some_and(|first| *first <= done) {
+            self.gone = self.gone.split_off(&done.saturating_add(1));
+        }
+    }
+
+    /// Opens it, and the first time compares its end with its marks. Answers what is lost at the end.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk does not let it be opened, `Corrupt` when it is damaged.
+    pub(super) fn open(&mut self, done: u64) -> Result<Option<Lack>> {
+        if self.open.is_some() {
+            return Ok(None);
+        }
+        let dir = self.dir.clone();
+        let unavailable = |error: io::Error| broken(&dir, &error.into());
+        let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
+        let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
+        let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
+        self.open = Some(Open { disk, last });
+        Ok(lack)
+    }
+
+    fn verify(&mut self, tree: &Tree, done: u64) -> Result<Option<Lack>> {
+        let failed = |error| broken(&self.dir, &error);
+        let mut gone = BTreeSet::new();
+        for key in tree.scan_prefix(keys::all_cancelled()).keys() {
+            gone.extend(keys::number_of(&key.map_err(failed)?));
+        }
+        let last = tree.range(keys::records(self.first..u64::MAX)).next_back().transpose().map_err(failed)?;
+        let last_record = last.as_ref().and_then(|(key, _)| keys::number_of(key));
+        let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
+        let expected = self.end;
+        // Behind a seal nothing counts, and before it nothing may be missing.
+        self.end = if self.is_sealed { present.min(expected) } else { present };
+        gone.split_off(&self.end);
+        self.gone = gone;
+        self.forget(done);
+        self.newest = last_record.and_then(|number| self.record(tree, number).ok().flatten()).map(|record| record.at);
+        self.is_verified = true;
+        if present >= expected {
+            return Ok(None);
+        }
+        self.is_damaged = true;
+        let from = self.end.max(done.saturating_add(1));
+        Ok((from < expected).then(|| Lack::Missing { from, to: expected }))
+    }
+
+    /// The time of a record, if it is open and there.
+    pub(super) fn time_of(&self, number: u64) -> Option<Timestamp> {
+        let tree = self.open.as_ref()?.disk.tree();
+        guarded(|| self.record(tree, number)).ok()?.ok().flatten().map(|record| record.at)
+    }
+
+    fn record(&self, tree: &Tree, number: u64) -> Result<Option<NumberedRecord>> {
+        let failed = |error| broken(&self.dir, &error);
+        let first = tree.get(keys::record(number)).map_err(failed)?;
+        let part = |at| tree.get(keys::part(number, at)).map_err(failed);
+        first.map(|first| decode_record(Parts::join(first, part)?)).transpose()
+    }
+
+    /// Appends records and returns once they are durable. It must be open and not sealed.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Corrupt`: nobody knows whether they are there. It may not be appended to again.
+    pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
+        let (first, mut number) = (self.end, self.end);
+        let mut batch = Batch::default();
+        for record in records {
+            let parts = Parts::cut(&record.numbered(number))?;
+            batch.insert(&keys::record(number), parts.first);
+            for (at, part) in (1..).zip(parts.further) {
+                batch.insert(&keys::part(number, at), part);
+            }
+            number += 1;
+        }
+        self.write(batch)?;
+        self.end = number;
+        self.newest = self.newest.max(Some(newest));
+        if let Some(open) = &self.open {
+            // An older number is true too.
+            let _ = open.last.set(self.end.max(first + 1) - 1);
+        }
+        self.bytes = bytes_in(&self.dir);
+        Ok(())
+    }
+
+    /// Removes records that are there, and returns once that is durable. It must be open.
+    ///
+    /// # Errors
+    /// As [`Segment::append`].
+    pub(super) fn remove(&mut self, numbers: &[u64]) -> Result<()> {
+        let mut batch = Batch::default();
+        self.guarded(|segment| {
+            let Some(open) = &segment.open else { return Err(Error::bug("a closed segment was changed")) };
+            let failed = |error| broken(&segment.dir, &error);
+            for number in numbers {
+                if let Some(first) = open.disk.tree().get(keys::record(*number)).map_err(failed)? {
+                    batch.remove(&keys::record(*number));
+                    for part in 1..=Parts::further_of(&first)? {
+                        batch.remove(&keys::part(*number, part));
+                    }
+                }
+                batch.insert(&keys::cancelled(*number), &[]);
+            }
+            Ok(())
+        })?;
+        self.write(batch)?;
+        self.gone.extend(numbers);
+        Ok(())
+    }
+
+    fn write(&mut self, batch: Batch) -> Result<()> {
+        self.guarded(|segment| {
+            let Some(open) = &segment.open else { return Err(Error::bug("a closed segment was changed")) };
+            open.disk.apply(batch).map_err(|error| broken(&segment.dir, &error))?;
+            open.disk.sync().map_err(|error| broken(&segment.dir, &error.into()))
+        })
+    }
+
+    /// Reads records from a number on, in order: at most so many, and so many bytes unless the first alone is larger. It
+    /// must be open.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk fails, `Corrupt` when sled cannot go on reading.
+    pub(super) fn scan(&mut self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
+        let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
+        for lack in &scanned.lacks {
+            self.is_damaged = true;
+            self.gone.extend(lack.numbers());
+        }
+        Ok(scanned)
+    }
+
+    fn scan_open(&self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
+        let Some(open) = &self.open else { return Err(Error::bug("a closed segment was read")) };
+        let tree = open.disk.tree();
+        let failed = |error| broken(&self.dir, &error);
+        let mut scanned = Scanned { reached: from.max(self.first), ..Scanned::default() };
+        let mut bytes = 0;
+        for entry in tree.range(keys::records(scanned.reached..self.end)) {
+            let (key, first) = entry.map_err(failed)?;
+            let number = keys::number_of(&key).unwrap_or(scanned.reached);
+            let part = |at| tree.get(keys::part(number, at)).map_err(failed);
+            let record = Parts::join(first, part).and_then(|value| {
+                bytes += value.len();
+                decode_record(value)
+            });
+            let is_full = scanned.entries.len() >= records_max || bytes > bytes_max;
+            if is_full && !scanned.entries.is_empty() {
+                return Ok(scanned);
+            }
+            self.missing(&mut scanned, number);
+            match record {
+                Ok(NumberedRecord { number: inside, at, record }) if inside == number => {
+                    scanned.entries.push(Entry { position: Position(number), at, record });
+                }
+                _ if self.gone.contains(&number) => {}
+                Err(error) if error.kind() == Kind::Unavailable => return Err(error),
+                Ok(_) => scanned.lacks.push(Lack::unreadable(number, "it has another number")),
+                Err(error) => scanned.lacks.push(Lack::unreadable(number, error.detail())),
+            }
+            scanned.reached = number + 1;
+        }
+        self.missing(&mut scanned, self.end);
+        scanned.reached = self.end;
+        Ok(scanned)
+    }
+
+    /// Notes what is missing between what was reached and what was found.
+    fn missing(&self, scanned: &mut Scanned, found: u64) {
+        let mut from = scanned.reached;
+        while from < found {
+            let next_gone = self.gone.range(from..found).next().copied().unwrap_or(found);
+            if from < next_gone {
+                scanned.lacks.push(Lack::Missing { from, to: next_gone });
+            }
+            from = next_gone.saturating_add(1);
+        }
+    }
+
+    /// Ends it behind its last record, durably. What was written behind that, and not acknowledged, never counts.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk fails: it ends there only until the process does.
+    pub(super) fn seal(&mut self) -> Result<()> {
+        self.is_sealed = true;
+        let unavailable = |error: io::Error| broken(&self.dir, &error.into());
+        let (sealed, _) = Mark::open(&self.dir.join(SEALED)).map_err(unavailable)?;
+        sealed.set(self.end).map_err(unavailable)?;
+        sealed.sync().map_err(unavailable)
+    }
+
+    /// Closes sled's files. It is opened again when it is needed.
+    pub(super) fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            // sled may panic when it is closed on a failing disk; what was acknowledged is durable anyway.
+            let _ = guarded(|| drop(open));
+            self.bytes = bytes_in(&self.dir);
+        }
+    }
+
+    /// Calls sled. After a panic in it the segment is closed.
+    fn guarded<T>(&mut self, call: impl FnOnce(&mut Segment) -> Result<T>) -> Result<T> {
+        let answer = guarded(|| call(self));
+        answer.unwrap_or_else(|()| {
+            self.close();
+            Err(Error::corrupt(format!("the log's segment {}: it is damaged", self.dir.display())))
+        })
+    }
+}
+
+/// Bytes of the files in a directory.
+fn bytes_in(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
+}
