@@ -41,6 +41,8 @@ pub(super) struct Story {
     process: Option<Process>,
     ledger: Arc<Ledger>,
     rng: Rng,
+    /// How many pushes go by in an outage.
+    outages: std::ops::Range<u64>,
     work: Option<(CancellationToken, TaskTracker)>,
     generation: usize,
 }
@@ -59,7 +61,18 @@ impl Story {
         let settings = SETTINGS.iter().chain(more).copied().collect();
         let (ledger, rng) = (Arc::default(), Rng::with_seed(seed));
         let dir = scratch()?;
-        let mut story = Story { redis, proxy, dir, settings, process: None, ledger, rng, work: None, generation: 0 };
+        let mut story = Story {
+            redis,
+            proxy,
+            dir,
+            settings,
+            process: None,
+            ledger,
+            rng,
+            outages: 5..60,
+            work: None,
+            generation: 0,
+        };
         story.serve().await?;
         Ok(story)
     }
@@ -96,7 +109,7 @@ impl Story {
 
     /// Waits until a random number of pushes was answered during the fault.
     pub(super) async fn outage(&mut self) -> Result<()> {
-        let pushes = self.rng.u64(5..60);
+        let pushes = self.rng.u64(self.outages.clone());
         self.ledger.until(pushes, 0).await
     }
 
@@ -161,6 +174,9 @@ pub(super) async fn told(
     mut fault: impl AsyncFnMut(&mut Story) -> Result<()>,
 ) -> Result<()> {
     let rounds = from_environment("DWELL_ROUNDS")?.unwrap_or(ROUNDS);
+    if rounds > ROUNDS {
+        story.outages = 100..400;
+    }
     let mut longest = Duration::ZERO;
     for _ in 0..rounds {
         let (pushes, acks) = (story.rng.u64(5..60), story.rng.u64(1..10));

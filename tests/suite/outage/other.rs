@@ -45,7 +45,7 @@ async fn a_redis_that_turns_out_to_be_another_one_gets_nothing_and_nothing_is_pr
     let health = dwell.broker().health().await;
     assert!(health.detail.as_deref().is_some_and(|why| why.contains("--adopt")), "{health:?}");
     assert_eq!(kind_of(dwell.push_one("orders", "d").await), Some(Kind::Unavailable));
-    assert_eq!(outage.redis.keys().await?, ["dwell:id"]);
+    assert_eq!(outage.redis.keys().await?, ["dwell:history", "dwell:id"]);
     // The right one comes back.
     outage.redis.ask::<String>("FLUSHALL").await?;
     dwell.recovered().await?;

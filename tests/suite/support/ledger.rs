@@ -18,8 +18,8 @@ const TOPIC: &str = "/v1/topics/orders";
 /// Longer than any takeover.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Messages that wait for consumers, so that what is left can be drained in a moment.
-const BACKLOG_MAX: usize = 1_000;
+/// Messages that wait for consumers, so that what is left can be drained in a moment, and an outage goes by.
+const BACKLOG_MAX: usize = 5_000;
 
 /// What is known of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,6 +258,8 @@ impl Books {
     /// open what became of the first one.
     fn pushed(&mut self, id: String, result: &Value, first: bool) {
         let push = match result["status"].as_str() {
+            // Only the store can tell it from the first one, which may be due at another time.
+            Some("buffered") if !first => Push::Duplicate,
             Some("stored" | "journaled" | "buffered") => Push::Stored(time(result)),
             Some("duplicate") => Push::Duplicate,
             _ if result["error"]["status"] == 503 && first => Push::Refused,
