@@ -62,7 +62,7 @@ impl<S: Store> Failover<S> {
         match self.reach(self.store.topic(topic)).await {
             Ok(Some(descriptor)) => Ok(Some(self.covered(descriptor).await)),
             Ok(None) => {
-                self.known.forget(topic);
+                self.known.miss(topic);
                 Ok(None)
             }
             Err(error) if is_outage(&error) => self.known.get(topic).map(Some).ok_or(error),
@@ -70,10 +70,10 @@ impl<S: Store> Failover<S> {
         }
     }
 
-    /// Makes a topic. While the store is away one that is not known is promised: it is made, as it was wanted, before its
+    /// Makes a topic; one that the store may have lost is made again as it was last seen. While the store is away one that is not known is promised: it is made, as it was wanted, before its
     /// messages are replayed, unless the store has one of that name.
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        match self.reach(self.store.create(wanted)).await {
+        match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => Ok(self.covered(descriptor).await),
             Err(error) if is_outage(&error) => {
                 if let Some(known) = self.known.get(&wanted.topic) {
@@ -87,6 +87,16 @@ impl<S: Store> Failover<S> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
+            match self.store.create(&last).await {
+                Err(error) if error.kind() == Kind::NotFound => self.known.forget(&wanted.topic),
+                created => return created,
+            }
+        }
+        self.store.create(wanted).await
     }
 
     /// Asks the store something that a push waits for.

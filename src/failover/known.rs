@@ -17,7 +17,8 @@ use crate::topic::Descriptor;
 /// How long changes gather before they are written.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Descriptors by name, and the file they are in.
+/// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
+/// `deleted`: perhaps the store has lost it, and then it is made again as it was.
 #[derive(Debug)]
 pub(super) struct Known {
     path: PathBuf,
@@ -42,12 +43,21 @@ impl Known {
 
     /// A topic, as it was when the store last answered.
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.entry(topic).filter(|descriptor| !descriptor.deleted)
+    }
+
+    /// A topic, as it was when it was last there.
+    pub(super) fn last(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.entry(topic).map(|descriptor| Descriptor { deleted: false, ..descriptor })
+    }
+
+    fn entry(&self, topic: &TopicName) -> Option<Descriptor> {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
     }
 
     /// Notes what the store said of a topic.
     pub(super) fn learn(&self, descriptor: &Descriptor) {
-        if self.get(&descriptor.topic).as_ref() == Some(descriptor) {
+        if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
             return;
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
@@ -58,9 +68,15 @@ impl Known {
     }
 
     /// Notes that a topic is not there.
+    pub(super) fn miss(&self, topic: &TopicName) {
+        if let Some(descriptor) = self.get(topic) {
+            self.learn(&Descriptor { deleted: true, ..descriptor });
+        }
+    }
+
+    /// Notes that a topic was deleted.
     pub(super) fn forget(&self, topic: &TopicName) {
-        if self.get(topic).is_some() {
-            self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        if self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic).is_some() {
             self.changed.notify_one();
         }
     }
@@ -80,7 +96,8 @@ impl Known {
         }
     }
 
-    async fn save(&self) {
+    /// Writes the file.
+    pub(super) async fn save(&self) {
         let topics: Vec<Descriptor> =
             self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let path = self.path.clone();
@@ -120,8 +137,10 @@ mod tests {
         let half = std::fs::read(&path).map(|json| json[..json.len() / 2].to_vec()).unwrap_or_default();
         assert!(std::fs::write(&path, half).is_ok());
         assert_eq!(Known::load(path).get(&orders.topic), None);
+        known.miss(&orders.topic);
+        assert_eq!((known.get(&orders.topic), known.last(&orders.topic)), (None, Some(orders.clone())));
         known.forget(&orders.topic);
-        assert_eq!(known.get(&orders.topic), None);
+        assert_eq!(known.last(&orders.topic), None);
         Ok(())
     }
 }

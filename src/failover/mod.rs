@@ -11,6 +11,7 @@ mod known;
 mod offer;
 mod replay;
 mod store;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -141,6 +142,15 @@ impl<S: Store> Failover<S> {
         }
     }
 }
+
+/// Records of one page.
+const PAGE_RECORDS: usize = 500;
+
+/// Bytes of one page: far below what one call may have, and little memory.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// From the first to the longest pause before the store is tried again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// How long the store's own time limit may take to speak.
 const GRACE: Duration = Duration::from_millis(20);

@@ -124,10 +124,13 @@ impl<S: Store> Failover<S> {
             return Ok(Some(found).filter(same));
         }
         let unseen = Descriptor { incarnation, ..Descriptor::new(topic.clone(), Settings::default()) };
-        let wanted = self.known.get(topic).filter(same).unwrap_or(unseen);
+        let wanted = self.known.last(topic).filter(same).unwrap_or(unseen);
         match self.limited(self.store.create(&wanted)).await {
             Ok(made) => Ok(Some(made).filter(same)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.known.forget(topic);
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -1,4 +1,4 @@
-//! The loops: what was buffered goes to the store once it is back; what the journal kept, once it may have lost it.
+//! The loop of the WAL: what was buffered goes to the store once it is back.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,20 +6,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::offer::outage;
-use super::{Failover, is_outage};
+use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
 use crate::store::Store;
 use crate::wal::{Entry, Position};
-
-/// Records of one page.
-const PAGE_RECORDS: usize = 500;
-
-/// Bytes of one page: far below what one call may have, and little memory.
-const PAGE_BYTES: usize = 1024 * 1024;
-
-/// From the first to the longest pause before the store is tried again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// What a step of the replay came to.
 enum Step {
@@ -115,88 +106,6 @@ impl<S: Store> Failover<S> {
         }
         self.breaker.close();
         Step::Moved(Clock::System.instant().since(began))
-    }
-
-    /// Watches over the journal until `stop`: drops what is old enough, and offers all of it again when the store may have
-    /// lost some of it. It does so at the start as well, since nobody watched before.
-    pub(super) async fn watch(&self, stop: CancellationToken) {
-        let mut losses = self.store.losses();
-        let mut suspected = Some(losses.borrow_and_update().count).filter(|_| self.journal.is_none());
-        loop {
-            let count = losses.borrow_and_update().count;
-            if suspected != Some(count) {
-                // Another Redis may answer there now.
-                self.identified.store(false, Ordering::Relaxed);
-                self.buffered.notify_one();
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = self.offer_journal() => {}
-                }
-                suspected = Some(count);
-                continue;
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                changed = losses.changed() => if changed.is_err() { return },
-                () = self.journal_look() => {}
-            }
-        }
-    }
-
-    /// Drops what is old, if the store answers and is still the same.
-    async fn journal_look(&self) {
-        let Some(journal) = &self.journal else { return std::future::pending().await };
-        self.clock.sleep(journal.pause()).await;
-        journal.log().observe();
-        if journal.log().depth().records == 0 {
-            return;
-        }
-        let before = self.store.losses().borrow().count;
-        match self.limited(self.store.ping()).await {
-            Ok(()) if self.store.losses().borrow().count == before => {
-                if let Err(error) = journal.look().await {
-                    tracing::warn!(%error, "the journal was not trimmed");
-                }
-            }
-            _ => journal.broken(),
-        }
-    }
-
-    /// Offers the store all that the journal has, until it has answered for all.
-    async fn offer_journal(&self) {
-        let Some(journal) = &self.journal else { return };
-        let (mut after, mut offered_count, mut pause) = (None, 0, PAUSE.0);
-        loop {
-            let page = journal.log().page(after, PAGE_RECORDS, PAGE_BYTES).await;
-            let last = match &page {
-                Ok(page) => page.last().map(|entry| entry.position),
-                Err(error) => {
-                    tracing::error!(%error, "the journal cannot be read: what the store lost may stay lost");
-                    return;
-                }
-            };
-            let Some(last) = last else { break };
-            let offered = match (self.identified.load(Ordering::Relaxed), page) {
-                (true, Ok(page)) => self.offer(page).await,
-                _ => super::offer::Offered::default(),
-            };
-            let kept =
-                offered.left.is_empty() || (offered.done() > 0 && self.wal.append(offered.left.clone()).await.is_ok());
-            if offered.done() == 0 || !kept {
-                Clock::System.sleep(pause).await;
-                pause = (pause * 2).min(PAUSE.1);
-                continue;
-            }
-            (after, pause) = (Some(last), PAUSE.0);
-            offered_count += offered.stored;
-            journal.metrics().replayed.inc_by(offered.stored + offered.duplicate);
-            journal.metrics().dropped.inc_by(offered.dropped);
-            self.buffered.notify_one();
-        }
-        journal.broken();
-        if offered_count > 0 {
-            tracing::warn!(messages = offered_count, "the store had lost these; the journal gave them back");
-        }
     }
 }
 

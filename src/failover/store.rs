@@ -89,6 +89,7 @@ impl<S: Store> Store for Failover<S> {
         {
             tracing::warn!(%error, "the offset of the store's clock was not kept");
         }
+        self.known.save().await;
         let waiting = self.wal.depth().records;
         if waiting > 0 {
             tracing::warn!(waiting, "messages stay buffered on disk; the next start replays them");

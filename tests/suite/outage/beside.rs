@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::error::{Kind, Result};
 use dwell::message::TopicName;
 use dwell::store::Pushed;
 use dwell::topic::Settings;
 
 use super::Outage;
-use crate::support::{Mode, eventually};
+use crate::support::{Mode, eventually, kind_of};
 
 #[tokio::test]
 async fn what_waits_for_a_topic_that_was_deleted_is_dropped_and_counted() -> Result<()> {
@@ -47,6 +47,28 @@ async fn a_topic_that_redis_lost_is_made_again_as_it_was() -> Result<()> {
     dwell.delivers("orders", &["a", "b", "c"]).await?;
     let after = dwell.broker().topic(&orders).await?;
     assert_eq!((&after.settings, after.incarnation), (&settings, before.incarnation));
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_topic_that_redis_lost_keeps_its_settings_although_it_was_looked_for() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { partitions: std::num::NonZeroU16::MIN.saturating_add(4), ..Settings::default() };
+    dwell.broker().declare(orders.clone(), settings.clone()).await?;
+    outage.redis.ask::<String>("FLUSHALL").await?;
+    assert_eq!(kind_of(dwell.broker().topic(&orders).await), Some(Kind::NotFound));
+    dwell.close().await?;
+    // Not even the next process takes another number of partitions for it.
+    let dwell = outage.dwell().await?;
+    dwell.push("orders", &["a", "b"], Duration::ZERO).await?;
+    assert_eq!(dwell.broker().topic(&orders).await?.settings, settings);
+    dwell.delivers("orders", &["a", "b"]).await?;
+    // A topic that was deleted is another one when it is made again.
+    dwell.broker().delete_topic(&orders).await?;
+    dwell.push_one("orders", "c").await?;
+    assert_eq!(dwell.broker().topic(&orders).await?.settings, Settings::default());
     dwell.close().await
 }
 
