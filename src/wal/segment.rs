@@ -6,6 +6,7 @@
 //! acknowledged, because its write failed, stays behind the seal for good.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,8 @@ const NAME_DIGITS: usize = 20;
 
 const LAST: &str = "last";
 const SEALED: &str = "sealed";
+/// A file that says that damage was found.
+const DAMAGED: &str = "damaged";
 
 /// One segment. Open or closed, it knows the numbers of its records.
 #[derive(Debug)]
@@ -88,19 +91,8 @@ impl Segment {
         let end = sealed.unwrap_or(last).min(limit.unwrap_or(u64::MAX));
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
-        let is_sealed = sealed.is_some();
-        Segment {
-            dir,
-            first,
-            end,
-            is_sealed,
-            gone,
-            newest: None,
-            bytes,
-            is_damaged: false,
-            is_verified: false,
-            open: None,
-        }
+        let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
+        Segment { dir, first, end, is_sealed, gone, newest: None, bytes, is_damaged, is_verified: false, open: None }
     }
 
     /// Makes an empty segment that survives a power cut.
@@ -215,7 +207,7 @@ impl Segment {
         if present >= expected {
             return Ok(None);
         }
-        self.is_damaged = true;
+        self.set_damaged();
         let from = self.end.max(done.saturating_add(1));
         Ok((from < expected).then(|| Lack::Missing { from, to: expected }))
     }
@@ -300,10 +292,18 @@ impl Segment {
     pub(super) fn scan(&mut self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
         let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
         for lack in &scanned.lacks {
-            self.is_damaged = true;
+            self.set_damaged();
             self.gone.extend(lack.numbers());
         }
         Ok(scanned)
+    }
+
+    /// Remembers that it has to be kept, also for the next process, if the disk lets it.
+    fn set_damaged(&mut self) {
+        if !self.is_damaged {
+            self.is_damaged = true;
+            let _ = File::create(self.dir.join(DAMAGED));
+        }
     }
 
     fn scan_open(&self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {

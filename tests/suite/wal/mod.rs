@@ -1,5 +1,7 @@
 //! The write-ahead log: what it answered holds, whatever happens to the process, the disk and the files.
 
+mod crash;
+mod damage;
 mod support;
 
 use dwell::error::Result;
