@@ -16,7 +16,7 @@ use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
 use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
-use crate::disk::{Disk, Mark, Parts, guarded, sync_directory};
+use crate::disk::{Disk, Mark, Parts, Refusal, guarded, sync_directory};
 use crate::error::{Error, Kind, Result};
 use crate::time::Timestamp;
 
@@ -180,10 +180,16 @@ impl Segment {
         }
         let dir = self.dir.clone();
         let unavailable = |error: io::Error| broken(&dir, &error.into());
-        let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
+        let mut disk = Disk::open(&dir, CACHE_BYTES);
+        if matches!(disk, Err(Refusal::Damaged(_))) && without_snapshots(&dir) {
+            disk = Disk::open(&dir, CACHE_BYTES);
+        }
+        let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
         let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
         self.open = Some(Open { disk, last });
+        // sled makes room for what comes next.
+        self.bytes = bytes_in(&self.dir);
         Ok(lack)
     }
 
@@ -388,4 +394,16 @@ impl Segment {
 fn bytes_in(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
+}
+
+/// Renames sled's snapshots, which only save it from reading its whole log, and answers whether there were any. What is
+/// then missing is found by the marks.
+fn without_snapshots(dir: &Path) -> bool {
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let snapshots = files.filter(|file| file.file_name().to_string_lossy().starts_with("snap."));
+    let renamed = snapshots.map(|file| {
+        let name = format!("unused-{}", file.file_name().to_string_lossy());
+        std::fs::rename(file.path(), dir.join(name)).is_ok()
+    });
+    renamed.fold(false, |any, one| any || one)
 }

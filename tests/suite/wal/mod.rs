@@ -2,6 +2,9 @@
 
 mod crash;
 mod damage;
+mod disk;
+mod model;
+mod power;
 mod support;
 
 use dwell::error::Result;
