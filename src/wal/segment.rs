@@ -6,6 +6,7 @@
 //! acknowledged, because its write failed, stays behind the seal for good.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
 use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
-use crate::disk::{Disk, Mark, Parts, guarded, sync_directory};
+use crate::disk::{Disk, Mark, Parts, Refusal, guarded, sync_directory};
 use crate::error::{Error, Kind, Result};
 use crate::time::Timestamp;
 
@@ -27,6 +28,8 @@ const NAME_DIGITS: usize = 20;
 
 const LAST: &str = "last";
 const SEALED: &str = "sealed";
+/// A file that says that damage was found.
+const DAMAGED: &str = "damaged";
 
 /// One segment. Open or closed, it knows the numbers of its records.
 #[derive(Debug)]
@@ -88,19 +91,8 @@ impl Segment {
         let end = sealed.unwrap_or(last).min(limit.unwrap_or(u64::MAX));
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
-        let is_sealed = sealed.is_some();
-        Segment {
-            dir,
-            first,
-            end,
-            is_sealed,
-            gone,
-            newest: None,
-            bytes,
-            is_damaged: false,
-            is_verified: false,
-            open: None,
-        }
+        let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
+        Segment { dir, first, end, is_sealed, gone, newest: None, bytes, is_damaged, is_verified: false, open: None }
     }
 
     /// Makes an empty segment that survives a power cut.
@@ -188,10 +180,16 @@ impl Segment {
         }
         let dir = self.dir.clone();
         let unavailable = |error: io::Error| broken(&dir, &error.into());
-        let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
+        let mut disk = Disk::open(&dir, CACHE_BYTES);
+        if matches!(disk, Err(Refusal::Damaged(_))) && without_snapshots(&dir) {
+            disk = Disk::open(&dir, CACHE_BYTES);
+        }
+        let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
         let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
         self.open = Some(Open { disk, last });
+        // sled makes room for what comes next.
+        self.bytes = bytes_in(&self.dir);
         Ok(lack)
     }
 
@@ -215,7 +213,7 @@ impl Segment {
         if present >= expected {
             return Ok(None);
         }
-        self.is_damaged = true;
+        self.set_damaged();
         let from = self.end.max(done.saturating_add(1));
         Ok((from < expected).then(|| Lack::Missing { from, to: expected }))
     }
@@ -300,10 +298,18 @@ impl Segment {
     pub(super) fn scan(&mut self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
         let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
         for lack in &scanned.lacks {
-            self.is_damaged = true;
+            self.set_damaged();
             self.gone.extend(lack.numbers());
         }
         Ok(scanned)
+    }
+
+    /// Remembers that it has to be kept, also for the next process, if the disk lets it.
+    fn set_damaged(&mut self) {
+        if !self.is_damaged {
+            self.is_damaged = true;
+            let _ = File::create(self.dir.join(DAMAGED));
+        }
     }
 
     fn scan_open(&self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
@@ -388,4 +394,16 @@ impl Segment {
 fn bytes_in(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
+}
+
+/// Renames sled's snapshots, which only save it from reading its whole log, and answers whether there were any. What is
+/// then missing is found by the marks.
+fn without_snapshots(dir: &Path) -> bool {
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let snapshots = files.filter(|file| file.file_name().to_string_lossy().starts_with("snap."));
+    let renamed = snapshots.map(|file| {
+        let name = format!("unused-{}", file.file_name().to_string_lossy());
+        std::fs::rename(file.path(), dir.join(name)).is_ok()
+    });
+    renamed.fold(false, |any, one| any || one)
 }

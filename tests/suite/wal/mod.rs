@@ -1,5 +1,10 @@
 //! The write-ahead log: what it answered holds, whatever happens to the process, the disk and the files.
 
+mod crash;
+mod damage;
+mod disk;
+mod model;
+mod power;
 mod support;
 
 use dwell::error::Result;

@@ -134,3 +134,18 @@ pub(super) fn ids_of(entries: &[Entry]) -> Vec<String> {
     };
     entries.iter().map(id).collect()
 }
+
+/// Copies a directory with all that is in it.
+pub(super) fn copied(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).map_err(failed("a directory"))?;
+    for entry in std::fs::read_dir(from).map_err(failed("a directory"))? {
+        let path = entry.map_err(failed("an entry"))?.path();
+        let new = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copied(&path, &new)?
+        } else {
+            std::fs::copy(&path, new).map(drop).map_err(failed("a file"))?
+        }
+    }
+    Ok(())
+}
