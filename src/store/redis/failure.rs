@@ -57,6 +57,20 @@ pub(super) fn of_connecting(error: &RedisError) -> Error {
     Error::unavailable(format!("Redis cannot be reached ({error}); check that it runs and that `redis.url` is right"))
 }
 
+/// What a new connection means whose first calls failed.
+///
+/// A Redis with too many clients says so and closes; the client library meets the end of the connection before it reads
+/// why. So do ports that speak TLS.
+pub(super) fn of_greeting(error: &RedisError) -> Error {
+    if error.is_connection_dropped() && !error.is_connection_refusal() {
+        return Error::unavailable(format!(
+            "Redis closes new connections at once ({error}): `maxclients` may be reached (the log of Redis knows), or the \
+             port asks for TLS"
+        ));
+    }
+    of_connecting(error)
+}
+
 /// What a connection means on which nobody answers, before any call was sent.
 pub(super) fn silent() -> Error {
     Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")

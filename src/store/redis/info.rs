@@ -40,7 +40,7 @@ pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd])
     fsync.arg("GET").arg("appendfsync");
     greeting.add_command(fsync);
     let sent = connection.send_packed_commands(&greeting, 0, login.len() + 2).await;
-    let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
+    let mut answers = sent.map_err(|error| failure::of_greeting(&error))?.into_iter();
     for answer in answers.by_ref().take(login.len()) {
         accepted(answer)?;
     }

@@ -2,3 +2,6 @@
 //! when it is over.
 
 mod connecting;
+mod half_open;
+mod login;
+mod refusing;

@@ -15,7 +15,7 @@ use dwell::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::process::{HttpClient, Process};
-pub(crate) use self::proxy::{Kept, Proxy, Strike};
+pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
