@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dwell::broker::Options;
 use dwell::embed::Dwell;
-use dwell::engine::StoreOptions;
+use dwell::engine::{RedisOptions, StoreOptions};
 use dwell::error::Result;
 use dwell::message::{Key, MessageId, NewMessage};
 
@@ -15,12 +15,10 @@ use dwell::message::{Key, MessageId, NewMessage};
 async fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("dwell-example-{}", std::process::id()));
     let store = match std::env::var("REDIS_URL") {
-        Ok(url) => StoreOptions::Redis {
-            url,
-            prefix: format!("dwell-example-{}", std::process::id()),
-            timeout: Duration::from_secs(1),
-            allow_eviction: false,
-        },
+        Ok(url) => {
+            let prefix = format!("dwell-example-{}", std::process::id());
+            StoreOptions::Redis(RedisOptions { prefix, ..RedisOptions::new(url) })
+        }
         Err(_) => StoreOptions::Embedded { dir: dir.clone() },
     };
     let dwell = Dwell::open(store, Options::default()).await?;

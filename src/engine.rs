@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
-use crate::store::redis::{Redis, RedisOptions};
+use crate::store::redis::Redis;
+pub use crate::store::redis::RedisOptions;
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 
@@ -22,16 +22,7 @@ pub enum StoreOptions {
         dir: PathBuf,
     },
     /// A Redis that any number of processes share.
-    Redis {
-        /// Where it is; may hold a password.
-        url: String,
-        /// What every key begins with.
-        prefix: String,
-        /// How long one call may take.
-        timeout: Duration,
-        /// Whether to start although Redis may evict keys.
-        allow_eviction: bool,
-    },
+    Redis(RedisOptions),
 }
 
 /// A running broker without a listener. Dropping it stops its loops at once; [`Engine::drain`] and [`Engine::close`] stop
@@ -103,10 +94,7 @@ impl Drop for Engine {
 async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
     match store {
         StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
-        StoreOptions::Redis { url, prefix, timeout, allow_eviction } => {
-            let options = RedisOptions { url, prefix, timeout, allow_eviction };
-            Ok(Arc::new(Redis::open(options, clock, metrics).await?))
-        }
+        StoreOptions::Redis(options) => Ok(Arc::new(Redis::open(options, clock, metrics).await?)),
     }
 }
 

@@ -51,13 +51,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn options(config: &Config) -> Result<ServerOptions, Failure> {
-    let store = match (&config.redis.url, &config.data_dir) {
-        (Some(url), _) => StoreOptions::Redis {
-            url: url.secret().to_owned(),
-            prefix: config.redis.prefix.clone(),
-            timeout: config.redis.timeout,
-            allow_eviction: config.redis.allow_eviction,
-        },
+    let store = match (config.redis.options(), &config.data_dir) {
+        (Some(redis), _) => StoreOptions::Redis(redis),
         (None, Some(dir)) => StoreOptions::Embedded { dir: dir.join("store") },
         (None, None) => return Err(Failure::usage("data_dir: the embedded store needs a directory")),
     };

@@ -8,6 +8,7 @@ mod errors;
 mod keys;
 mod log;
 mod reader;
+mod redis_store;
 mod redis_url;
 mod show;
 mod sources;
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::{KEYS, env_name};
 pub use log::{LogFormat, LogLevel};
+pub use redis_store::{Held, RedisConfig};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
@@ -57,19 +59,6 @@ pub struct Config {
     pub log: LogConfig,
     /// Where messages are posted to. Only the file says it.
     pub webhooks: Vec<Webhook>,
-}
-
-/// The configuration of the Redis store.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RedisConfig {
-    /// Where Redis is. Without it the store is the embedded one.
-    pub url: Option<RedisUrl>,
-    /// What every Redis key begins with.
-    pub prefix: String,
-    /// How long one call may take.
-    pub timeout: Duration,
-    /// Whether to start although Redis may evict keys, which loses messages.
-    pub allow_eviction: bool,
 }
 
 /// The configuration of the log.

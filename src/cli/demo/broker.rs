@@ -7,7 +7,7 @@ use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::config::{Config, RedisUrl, Sources};
-use crate::engine::StoreOptions;
+use crate::engine::{RedisOptions, StoreOptions};
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
 
@@ -29,12 +29,10 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
     let name = format!("dwell-demo-{}", ulid::Ulid::new().to_string().to_lowercase());
     let (store, dir, redis_prefix) = match redis {
         Some(url) => {
-            let (url, prefix) = (url.secret().to_owned(), name);
-            (
-                StoreOptions::Redis { url, prefix: prefix.clone(), timeout: REDIS_TIMEOUT, allow_eviction: true },
-                None,
-                Some(prefix),
-            )
+            let options = RedisOptions::new(url.secret());
+            let options =
+                RedisOptions { prefix: name.clone(), timeout: REDIS_TIMEOUT, allow_eviction: true, ..options };
+            (StoreOptions::Redis(options), None, Some(name))
         }
         None => {
             let dir = ScratchDir::new(&name)?;

@@ -128,7 +128,7 @@ impl Connection {
 
     /// Makes the script known to Redis, for calls by digest.
     async fn load(&self, script: &Script) -> Result<Value> {
-        self.send(redis::cmd("SCRIPT").arg("LOAD").arg(script.source)).await
+        self.send(&script.load()).await
     }
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
@@ -208,7 +208,7 @@ impl Connection {
     /// Makes a connection, and looks before its first call whether this Redis will do, and whether it is still the same.
     async fn open(&self) -> Result<MultiplexedConnection> {
         let (mut connection, login) = self.address.connect().await?;
-        let info = info::greet(&mut connection, login).await?;
+        let info = info::greet(&mut connection, login, self.history.keys()).await?;
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
         if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
             tracing::warn!("{warning}");
@@ -248,6 +248,7 @@ impl Connection {
 mod tests {
     use futures_util::future::join_all;
 
+    use super::super::RedisOptions;
     use super::super::keys::Keys;
     use super::*;
 
@@ -259,7 +260,8 @@ mod tests {
         let path = dir.path().join("redis.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;
         let timeout = Duration::from_millis(100);
-        let address = Address::parse(&format!("redis+unix://{}", path.display()), timeout)?;
+        let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
+        let address = Address::new(&options)?;
         let terms = Terms { timeout, allow_eviction: false, metrics: Arc::new(Metrics::new()?) };
         let connection = Connection::new(address, terms, History::new(Keys::new("dwell"), Clock::System));
         let ping = redis::cmd("PING");

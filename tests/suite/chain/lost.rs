@@ -1,9 +1,7 @@
 //! A reply is lost, or a request: the call is repeated, and counts once.
 
-use std::time::Duration;
-
 use dwell::broker::Options;
-use dwell::engine::StoreOptions;
+use dwell::engine::{RedisOptions, StoreOptions};
 use dwell::error::{Error, Kind, Result};
 use dwell::http::Listen;
 use dwell::limits::RECOVER_IDS_MAX;
@@ -111,12 +109,7 @@ async fn a_push_makes_one_message() -> Result<()> {
 #[tokio::test]
 async fn a_push_over_http_is_stored() -> Result<()> {
     let behind = Behind::start().await?;
-    let store = StoreOptions::Redis {
-        url: behind.proxy.url(),
-        prefix: "dwell".to_owned(),
-        timeout: Duration::from_secs(1),
-        allow_eviction: false,
-    };
+    let store = StoreOptions::Redis(RedisOptions::new(behind.proxy.url()));
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
     let client = reqwest::Client::builder().no_proxy().build().map_err(failed_request)?;
     let orders = format!("{}/v1/topics/orders/messages", server.url());

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dwell::engine::StoreOptions;
+use dwell::engine::{RedisOptions, StoreOptions};
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -193,11 +193,9 @@ async fn many_messages_of_the_embedded_store_survive_a_client() -> Outcome {
 #[tokio::test]
 async fn many_messages_of_redis_survive_a_client() -> Outcome {
     let redis = RedisServer::start().await?;
-    let store = StoreOptions::Redis {
-        url: redis.url(),
-        prefix: "dwell".to_owned(),
+    let store = StoreOptions::Redis(RedisOptions {
         timeout: std::time::Duration::from_secs(10),
-        allow_eviction: false,
-    };
+        ..RedisOptions::new(redis.url())
+    });
     nothing_is_lost_when_a_client_goes_away(Served::start_with(|options| options.store = store).await?).await
 }

@@ -4,4 +4,6 @@
 mod connecting;
 mod half_open;
 mod login;
+mod permitted;
 mod refusing;
+mod tls;

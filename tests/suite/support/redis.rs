@@ -35,7 +35,11 @@ impl RedisServer {
 
     /// Starts one with these options, and waits until it answers a PING.
     pub(crate) async fn start_with(options: &[&str]) -> Result<RedisServer> {
-        let dir = scratch()?;
+        RedisServer::start_in(scratch()?, options).await
+    }
+
+    /// The same in a directory that has something in it.
+    pub(crate) async fn start_in(dir: TempDir, options: &[&str]) -> Result<RedisServer> {
         let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         let child = spawn(dir.path(), &options)?;
         let server = RedisServer { child, dir, options };
