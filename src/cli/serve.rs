@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
-use crate::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use crate::engine::{FailoverOptions, StoreOptions};
 use crate::http::Listen;
 use crate::server::{Server, ServerOptions};
 
@@ -55,15 +55,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     let dir = config.data_dir.as_ref().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))?;
-    let store = match &config.redis.url {
+    let store = match config.redis.options() {
         None => StoreOptions::Embedded { dir: dir.join("store") },
-        Some(url) => StoreOptions::Redis {
-            redis: RedisOptions {
-                prefix: config.redis.prefix.clone(),
-                timeout: config.redis.timeout,
-                allow_eviction: config.redis.allow_eviction,
-                ..RedisOptions::new(url.secret())
-            },
+        Some(redis) => StoreOptions::Redis {
+            redis,
             failover: FailoverOptions {
                 limit_bytes: config.wal_limit_bytes,
                 journal_window: config.journal_window(),

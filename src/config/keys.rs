@@ -1,12 +1,16 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 31] = [
     "listen",
     "data_dir",
     "durability",
     "redis.url",
     "redis.url_file",
+    "redis.password_file",
+    "redis.ca_file",
+    "redis.cert_file",
+    "redis.key_file",
     "redis.prefix",
     "redis.timeout",
     "redis.allow_eviction",

@@ -9,6 +9,7 @@ mod errors;
 mod keys;
 mod log;
 mod reader;
+mod redis_store;
 mod redis_url;
 mod show;
 mod sources;
@@ -21,6 +22,7 @@ pub use durability::Durability;
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::{KEYS, env_name};
 pub use log::{LogFormat, LogLevel};
+pub use redis_store::{Held, RedisConfig};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
@@ -67,19 +69,6 @@ pub struct Config {
     pub log: LogConfig,
     /// Where messages are posted to. Only the file says it.
     pub webhooks: Vec<Webhook>,
-}
-
-/// The configuration of the Redis store.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RedisConfig {
-    /// Where Redis is. Without it the store is the embedded one.
-    pub url: Option<RedisUrl>,
-    /// What every Redis key begins with.
-    pub prefix: String,
-    /// How long one call may take.
-    pub timeout: Duration,
-    /// Whether to start although Redis may evict keys, which loses messages.
-    pub allow_eviction: bool,
 }
 
 /// The configuration of the log.

@@ -2,15 +2,14 @@
 
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::Duration;
 
 use super::errors::{ConfigError, ConfigErrors};
-use super::sources::{Layers, Raw, read_text};
-use super::{Origin, RedisConfig, RedisUrl, redis_url};
+use super::sources::{Layers, Raw};
+use super::{Origin, redis_url};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX,
-    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX,
+    VISIBILITY_TIMEOUT_MIN,
 };
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
@@ -107,44 +106,6 @@ impl<'a> Reader<'a> {
         self.parsed(key, &accepted, default, |text| {
             let found = all.iter().find(|word| name(**word) == text);
             found.copied().ok_or_else(|| "is none of the words".to_owned())
-        })
-    }
-
-    /// The Redis store. One call has to end before a lease does, or nothing could be renewed.
-    pub(super) fn redis(&mut self, lease_ttl: Duration) -> RedisConfig {
-        let url = self.redis_url();
-        let default = Duration::from_secs(1);
-        let timeout = self.span("redis.timeout", Duration::from_millis(50)..=Duration::from_secs(60), default);
-        if url.is_some() && timeout >= lease_ttl {
-            let accepted = format!("less than lease.ttl, which is {}", show_span(lease_ttl));
-            self.refuse("redis.timeout", &accepted, format!("{} is too long", show_span(timeout)));
-        }
-        let accepted = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
-        let prefix = self.parsed("redis.prefix", &accepted, "dwell".to_owned(), |text| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-            match text {
-                "" => Err("is empty".to_owned()),
-                _ if text.len() > NAME_BYTES_MAX => Err("is too long".to_owned()),
-                _ if !text.chars().all(allowed) => Err("has another character".to_owned()),
-                _ => Ok(text.to_owned()),
-            }
-        });
-        RedisConfig { url, prefix, timeout, allow_eviction: self.switch("redis.allow_eviction", false) }
-    }
-
-    /// The URL itself, or from the file that `redis.url_file` names; the stronger source wins.
-    fn redis_url(&mut self) -> Option<RedisUrl> {
-        let (url, file) = (self.layers.origin("redis.url").rank(), self.layers.origin("redis.url_file").rank());
-        if url == file && url > Origin::Default.rank() {
-            self.refuse("redis.url_file", "one of redis.url and redis.url_file", "is given beside redis.url");
-            return None;
-        }
-        if url >= file {
-            return self.parsed("redis.url", redis_url::ACCEPTED, None, |text| RedisUrl::parse(text).map(Some));
-        }
-        self.parsed("redis.url_file", "a file that holds the URL and nothing else", None, |path| {
-            let text = read_text(Path::new(path))?;
-            RedisUrl::parse(text.trim()).map(Some).map_err(|why| format!("what it holds {why}"))
         })
     }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// What a Redis URL looks like, for errors.
-pub(super) const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], or redis+unix:///path[?db=0]";
+pub(super) const ACCEPTED: &str =
+    "redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or redis+unix:///path[?db=0]";
 
 /// A Redis URL. Printing it, also for debugging, masks the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,12 +17,23 @@ impl RedisUrl {
             return Err("is not a URL".to_owned());
         };
         match scheme {
-            "redis" if rest.is_empty() || rest.starts_with('/') => Err("has no host".to_owned()),
+            "redis" | "rediss" if rest.is_empty() || rest.starts_with('/') => Err("has no host".to_owned()),
             "redis+unix" | "unix" if !rest.starts_with('/') => Err("has no absolute socket path".to_owned()),
-            "redis" | "redis+unix" | "unix" => Ok(RedisUrl(text.to_owned())),
-            "rediss" => Err("asks for TLS, which this version does not speak yet".to_owned()),
+            "redis" | "rediss" | "redis+unix" | "unix" => Ok(RedisUrl(text.to_owned())),
             _ => Err("is not a redis:// URL".to_owned()),
         }
+    }
+
+    /// Whether it asks for TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        self.0.starts_with("rediss")
+    }
+
+    /// Whether it holds a password. A user alone is none.
+    pub(super) fn has_password(&self) -> bool {
+        let (address, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let login = address.split_once("://").and_then(|(_, rest)| Some(rest.rsplit_once('@')?.0));
+        login.is_some_and(|login| login.contains(':')) || query.split('&').any(|pair| pair.starts_with("pass="))
     }
 
     /// The URL with its password, for connecting and for nothing else.
@@ -96,8 +108,7 @@ mod tests {
 
     #[test]
     fn what_is_no_redis_url_is_refused() {
-        for bad in ["", "host:6379", "http://host", "redis://", "redis:///0", "unix://run/redis.sock", "rediss://host"]
-        {
+        for bad in ["", "host:6379", "http://host", "redis://", "redis:///0", "unix://run/redis.sock", "rediss://"] {
             assert!(RedisUrl::parse(bad).is_err(), "{bad}");
         }
     }

@@ -145,7 +145,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         ("DWELL_TOPIC_BACKOFF_JITTER", "0"),
     ];
     let given: Vec<_> = common.iter().chain(&ladder).chain(&exponential).map(|(name, _)| (*name).to_owned()).collect();
-    for key in KEYS.into_iter().filter(|key| *key != "redis.url_file") {
+    for key in KEYS.into_iter().filter(|key| !key.ends_with("_file")) {
         assert!(given.contains(&env_name(key)), "{key} is not tested");
     }
     let config = load("", &[&common[..], &ladder[..]].concat(), &[])?;
@@ -157,6 +157,10 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         journal_span: secs(5),
         redis: RedisConfig {
             url: RedisUrl::parse("redis://:s3cret@host").ok(),
+            password_file: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
             prefix: "shop".to_owned(),
             timeout: Duration::from_millis(250),
             allow_eviction: true,
@@ -198,6 +202,39 @@ fn the_url_may_come_from_a_file_and_the_stronger_source_wins() -> IoResult<()> {
     std::fs::write(&secret, "s3cret")?;
     let wrong = url(&file, &[])?.err().unwrap_or_default();
     assert!(wrong.contains("what it holds is not a URL") && !wrong.contains("s3cret"), "{wrong}");
+    Ok(())
+}
+
+#[test]
+fn passwords_and_certificates_come_from_files() -> IoResult<()> {
+    let (dir, _) = sources("", &[], &[])?;
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("password"), "s3cret\n")?;
+    std::fs::write(path("pem"), "-----BEGIN")?;
+    std::fs::write(path("empty"), " \n")?;
+    let redis = |url: &str, keys: &[(&str, &str)]| {
+        let key = |(key, file): &(&str, &str)| format!("redis.{key} = {:?}\n", path(file));
+        let file = format!("redis.url = '{url}'\n{}", keys.iter().map(key).collect::<String>());
+        load(&file, &[], &[]).map(|config| config.map(|config| config.redis))
+    };
+    let tls = [("password_file", "password"), ("ca_file", "pem"), ("cert_file", "pem"), ("key_file", "pem")];
+    let given = redis("rediss://app@host", &tls)?;
+    assert!(!format!("{given:?}").contains("s3cret"), "{given:?}");
+    let options = given.ok().and_then(|redis| redis.options());
+    let read = options.map(|options| (options.password, options.ca.is_some(), options.identity.is_some()));
+    assert_eq!(read, Some((Some("s3cret".to_owned()), true, true)));
+    for (url, key, file, says) in [
+        ("redis://a:b@host", "password_file", "password", "is given beside a password in the URL"),
+        ("redis+unix:///s?pass=b", "password_file", "password", "is given beside a password in the URL"),
+        ("redis://host", "ca_file", "pem", "is for TLS, and the URL is not"),
+        ("rediss://host", "cert_file", "pem", "is given without the other one"),
+        ("rediss://host", "key_file", "pem", "is given without the other one"),
+        ("rediss://host", "ca_file", "empty", "is empty"),
+        ("rediss://host", "ca_file", "missing", "cannot be read"),
+    ] {
+        let errors = redis(url, &[(key, file)])?.err().unwrap_or_default();
+        assert!(errors.starts_with("1 error") && errors.contains(says), "{errors}");
+    }
     Ok(())
 }
 
@@ -262,7 +299,9 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let errors = load(&all.join("\n"), &[], &[])?.err().unwrap_or_default();
     assert!(errors.starts_with("1 error") && errors.contains("topic.backoff.steps"), "{errors}");
     let mut section = String::new();
-    let mut named = vec!["redis.url_file".to_owned(), "webhook.secret_file".to_owned()];
+    let redis = ["url", "password", "ca", "cert", "key"].map(|name| format!("redis.{name}_file"));
+    let mut named = Vec::from(redis);
+    named.push("webhook.secret_file".to_owned());
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_matches(['[', ']']));

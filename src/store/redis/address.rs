@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo,
+    RedisError, TlsCertificates,
+};
 
-use super::failure;
+use super::{RedisOptions, failure};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
@@ -25,17 +28,24 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads a URL. # Errors: `Invalid`, without quoting it.
-    pub(super) fn parse(url: &str, timeout: Duration) -> Result<Address> {
+    /// # Errors
+    /// `Invalid` for a wrong URL, which is not quoted, or for certificates that cannot be read.
+    pub(super) fn new(options: &RedisOptions) -> Result<Address> {
         let refused =
             |error: RedisError| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category()));
-        let info = Client::open(url).map_err(refused)?.get_connection_info().clone();
-        let info = info.set_tcp_settings(tcp_settings(timeout));
-        let user = info.redis_settings().clone();
-        let bare = info.clone().set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name());
-        let named = info.set_redis_settings(user.clone().set_skip_set_lib_name());
-        let open = |info| Client::open(info).map_err(refused);
-        Ok(Address { client: open(named)?, bare: open(bare)?, login: login(&user), timeout })
+        let info = Client::open(options.url.as_str()).map_err(refused)?.get_connection_info().clone();
+        let info = info.set_tcp_settings(tcp_settings(options.timeout));
+        let mut user = info.redis_settings().clone().set_skip_set_lib_name();
+        if let Some(password) = &options.password {
+            user = user.set_password(password);
+        }
+        let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
+        Ok(Address {
+            client: client(info.clone().set_redis_settings(user.clone()), options)?,
+            bare: client(info.set_redis_settings(bare), options)?,
+            login: login(&user),
+            timeout: options.timeout,
+        })
     }
 
     /// Where it is, without secrets.
@@ -64,6 +74,22 @@ impl Address {
             () = Clock::System.sleep(self.timeout) => Err(failure::silent()),
         }
     }
+}
+
+/// # Errors
+/// `Invalid` for certificates that cannot be read.
+fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
+    let opened = match info.addr() {
+        ConnectionAddr::TcpTls { .. } => {
+            let pem = |text: &String| text.clone().into_bytes();
+            let identity = options.identity.as_ref();
+            let client_tls = identity
+                .map(|(certificate, key)| ClientTlsConfig { client_cert: pem(certificate), client_key: pem(key) });
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(pem) })
+        }
+        _ => Client::open(info),
+    };
+    opened.map_err(|error| Error::invalid("redis.ca_file, redis.cert_file or redis.key_file", error))
 }
 
 /// A peer that is gone without a word is noticed by the kernel, also while nothing is sent.

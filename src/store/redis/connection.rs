@@ -100,14 +100,14 @@ impl Connection {
     /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = match self.call(&call.command).await {
+        let answer = match self.send(&call.command).await {
             answer if failure::is_noscript(&answer) => {
                 self.load(call.script).await?;
-                self.call(&call.command).await
+                self.send(&call.command).await
             }
             answer => answer,
         };
-        self.measure(call.script, began, answer.as_ref().err());
+        self.measure(call.script.verb, began, answer.as_ref().err());
         answer
     }
 
@@ -122,22 +122,29 @@ impl Connection {
         if answers.iter().any(failure::is_noscript) && self.load(script).await.is_ok() {
             answers = self.pipeline(&pipeline, calls.len()).await;
         }
-        self.measure(script, began, answers.iter().find_map(|answer| answer.as_ref().err()));
+        self.measure(script.verb, began, answers.iter().find_map(|answer| answer.as_ref().err()));
         answers
     }
 
     /// Makes the script known to Redis, for calls by digest.
     async fn load(&self, script: &Script) -> Result<Value> {
-        self.call(redis::cmd("SCRIPT").arg("LOAD").arg(script.source)).await
+        self.send(&script.load()).await
     }
 
-    fn measure(&self, script: &Script, began: Instant, error: Option<&Error>) {
+    fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
         let took = Clock::System.instant().since(began);
-        self.terms.metrics.store_call(script.verb, took, error.map(Error::kind));
+        self.terms.metrics.store_call(verb, took, error.map(Error::kind));
     }
 
     /// Calls one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
+        let began = Clock::System.instant();
+        let answer = self.send(command).await;
+        self.measure("command", began, answer.as_ref().err());
+        answer
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value> {
         let (number, mut connection) = self.connect().await?;
         match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
@@ -150,7 +157,7 @@ impl Connection {
     }
 
     /// Calls commands in one write; each is answered for itself.
-    pub(super) async fn pipeline(&self, pipeline: &Pipeline, count: usize) -> Vec<Result<Value>> {
+    async fn pipeline(&self, pipeline: &Pipeline, count: usize) -> Vec<Result<Value>> {
         if count == 0 {
             return Vec::new();
         }
@@ -201,7 +208,7 @@ impl Connection {
     /// Makes a connection, and looks before its first call whether this Redis will do, and whether it is still the same.
     async fn open(&self) -> Result<MultiplexedConnection> {
         let (mut connection, login) = self.address.connect().await?;
-        let info = info::greet(&mut connection, login).await?;
+        let info = info::greet(&mut connection, login, self.history.keys()).await?;
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
         if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
             tracing::warn!("{warning}");
@@ -241,6 +248,7 @@ impl Connection {
 mod tests {
     use futures_util::future::join_all;
 
+    use super::super::RedisOptions;
     use super::super::keys::Keys;
     use super::*;
 
@@ -252,7 +260,8 @@ mod tests {
         let path = dir.path().join("redis.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;
         let timeout = Duration::from_millis(100);
-        let address = Address::parse(&format!("redis+unix://{}", path.display()), timeout)?;
+        let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
+        let address = Address::new(&options)?;
         let terms = Terms { timeout, allow_eviction: false, metrics: Arc::new(Metrics::new()?) };
         let connection = Connection::new(address, terms, History::new(Keys::new("dwell"), Clock::System));
         let ping = redis::cmd("PING");

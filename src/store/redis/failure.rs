@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// How the detail of an error begins when Redis has no such script.
 const NOSCRIPT: &str = "Redis: NOSCRIPT";
 
+/// What helps against a user that may do too little.
+pub(super) const NOPERM_REMEDY: &str = "it needs the permissions of deploy/redis.acl";
+
 /// What helps, by the code of an error.
 const REMEDIES: [(&str, &str); 13] = [
     ("LOADING", "it reads its files and answers when that is done"),
@@ -24,7 +27,7 @@ const REMEDIES: [(&str, &str); 13] = [
     ("BUSY", "a script of another program runs; `SCRIPT KILL` ends it"),
     ("NOAUTH", "it asks for a password; put one into `redis.url`"),
     ("WRONGPASS", "user or password of `redis.url` are wrong, or the user is disabled"),
-    ("NOPERM", "the user may not do what dwell needs; docs/operations.md has the ACL line"),
+    ("NOPERM", NOPERM_REMEDY),
     ("TRYAGAIN", "the partition is being moved to another node of the cluster"),
     ("ERR max number of clients reached", "raise `maxclients`, or find who leaves connections open"),
 ];
@@ -55,6 +58,20 @@ pub(super) fn of_connecting(error: &RedisError) -> Error {
         return of_call(error);
     }
     Error::unavailable(format!("Redis cannot be reached ({error}); check that it runs and that `redis.url` is right"))
+}
+
+/// What a new connection means whose first calls failed.
+///
+/// A Redis with too many clients says so and closes; the client library meets the end of the connection before it reads
+/// why. So do ports that speak TLS.
+pub(super) fn of_greeting(error: &RedisError) -> Error {
+    if error.is_connection_dropped() && !error.is_connection_refusal() {
+        return Error::unavailable(format!(
+            "Redis closes new connections at once ({error}): `maxclients` may be reached, or TLS is not agreed on; its log \
+             knows"
+        ));
+    }
+    of_connecting(error)
 }
 
 /// What a connection means on which nobody answers, before any call was sent.

@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::watch;
 
 use super::info::Info;
 use super::keys::Keys;
-use super::scripts::SCRIPTS;
+use super::scripts::{Call, SCRIPTS};
 use crate::clock::Clock;
 use crate::store::Loss;
 
@@ -47,6 +47,10 @@ impl History {
         History { keys, clock, seen: Mutex::default(), losses: watch::Sender::default() }
     }
 
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     pub(super) fn losses(&self) -> watch::Receiver<Loss> {
         self.losses.subscribe()
     }
@@ -78,10 +82,10 @@ impl History {
         let topics: Value = connection.send_packed_command(redis::cmd("EXISTS").arg(self.keys.topics())).await?;
         let anything = i32::from(matches!(topics, Value::Int(1)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let mut call = redis::cmd("EVAL");
-        call.arg(SCRIPTS.notice.source).arg(1).arg(self.keys.history()).arg(id).arg(anything).arg(over);
-        call.arg(i32::from(rewound));
-        let (_, _, age_ms): (String, u64, u64) = call.query_async(connection).await?;
+        let notice = Call::new(&SCRIPTS.notice, &[&self.keys.history()]).arg(id).arg(anything).arg(over);
+        let mut told = Pipeline::with_capacity(2);
+        told.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
+        let ((_, _, age_ms),): ((String, u64, u64),) = told.query_async(connection).await?;
         Ok(Duration::from_millis(age_ms))
     }
 }

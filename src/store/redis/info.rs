@@ -6,7 +6,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::failure;
+use super::keys::Keys;
 use super::reply::{Reply, text};
+use super::scripts::{Call, SCRIPTS};
 use crate::error::{Error, Result};
 
 /// The oldest Redis whose scripts have flags.
@@ -29,23 +31,47 @@ pub(super) struct Info {
     pub(super) offset: u64,
 }
 
-/// Logs in on a new connection, and asks Redis about itself.
-pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd]) -> Result<Info> {
-    let mut greeting = Pipeline::with_capacity(login.len() + 2);
-    login.iter().for_each(|command| {
-        greeting.add_command(command.clone());
-    });
-    greeting.add_command(redis::cmd("INFO"));
+/// Logs in on a new connection, asks Redis about itself, and looks whether the user may do what dwell has to.
+///
+/// # Errors
+/// `Unavailable` when Redis does not answer, does not let it in, or allows too little.
+pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd], keys: &Keys) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    greeting.add_command(fsync);
-    let sent = connection.send_packed_commands(&greeting, 0, login.len() + 2).await;
-    let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
+    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.identity()).arg(keys.any_of_a_partition());
+    let commands = [redis::cmd("INFO"), fsync, SCRIPTS.permits.load(), permits.command];
+    let count = login.len() + commands.len();
+    let mut greeting = Pipeline::with_capacity(count);
+    for command in login.iter().cloned().chain(commands) {
+        greeting.add_command(command);
+    }
+    let sent = connection.send_packed_commands(&greeting, 0, count).await;
+    let mut answers = sent.map_err(|error| failure::of_greeting(&error))?.into_iter();
     for answer in answers.by_ref().take(login.len()) {
         accepted(answer)?;
     }
-    let info = text(accepted(answers.next().unwrap_or(Value::Nil))?)?;
-    Ok(Info::read(&info, answers.next().and_then(fsync_policy)))
+    let mut next = || answers.next().unwrap_or(Value::Nil);
+    let info = text(accepted(next())?)?;
+    let fsync = fsync_policy(next());
+    accepted(next())?;
+    permitted(accepted(next())?)?;
+    Ok(Info::read(&info, fsync))
+}
+
+/// # Errors
+/// `Unavailable`, with the commands that the user may not call.
+fn permitted(answer: Value) -> Result<()> {
+    let mut reply = Reply::of(answer)?;
+    reply.text()?;
+    let mut refused = Vec::with_capacity(reply.left());
+    while reply.left() > 0 {
+        refused.push(reply.text()?);
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("Redis: NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
+    Err(Error::unavailable(detail))
 }
 
 fn accepted(answer: Value) -> Result<Value> {

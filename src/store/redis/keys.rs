@@ -74,6 +74,11 @@ impl Keys {
         }
     }
 
+    /// A key that no topic has, to look at permissions with: a topic's name is not empty.
+    pub(super) fn any_of_a_partition(&self) -> String {
+        format!("{{{}::0}}:gen", self.prefix)
+    }
+
     fn tag(&self, topic: &TopicName, partition: Partition) -> String {
         format!("{{{}:{topic}:{partition}}}", self.prefix)
     }

@@ -11,6 +11,7 @@ mod history;
 mod info;
 mod keys;
 mod members;
+mod options;
 mod owner;
 mod push;
 mod reply;
@@ -30,6 +31,7 @@ use self::address::Address;
 use self::connection::{Connection, Terms};
 use self::history::History;
 use self::keys::Keys;
+pub use self::options::RedisOptions;
 use self::owner::{RedisOwner, read_charge};
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
@@ -44,27 +46,6 @@ use crate::store::{
     Pushed, Renewal, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
-
-/// How to reach Redis.
-#[derive(Debug, Clone)]
-pub struct RedisOptions {
-    /// `redis://[user:password@]host:port[/db]` or `redis+unix:///path`.
-    pub url: String,
-    /// What every key begins with. Letters, digits, `.`, `_` and `-`.
-    pub prefix: String,
-    /// How long one call may take, 50 ms to 60 s.
-    pub timeout: Duration,
-    /// Whether to run on a Redis that may evict keys, and so lose messages without an error.
-    pub allow_eviction: bool,
-}
-
-impl RedisOptions {
-    /// The defaults for a URL.
-    pub fn new(url: impl Into<String>) -> RedisOptions {
-        let timeout = Duration::from_secs(1);
-        RedisOptions { url: url.into(), prefix: "dwell".to_owned(), timeout, allow_eviction: false }
-    }
-}
 
 /// The store on Redis.
 pub struct Redis {
@@ -86,11 +67,10 @@ impl Redis {
     /// # Errors
     /// `Invalid` for a wrong URL, and for a Redis that answers and is too old, or evicts keys.
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
-        let RedisOptions { url, prefix, timeout, allow_eviction } = options;
-        let address = Address::parse(&url, timeout)?;
-        let keys = Keys::new(&prefix);
-        let history = History::new(keys.clone(), clock.clone());
-        let connection = Connection::new(address, Terms { timeout, allow_eviction, metrics }, history);
+        let address = Address::new(&options)?;
+        let keys = Keys::new(&options.prefix);
+        let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
+        let connection = Connection::new(address, terms, History::new(keys.clone(), clock.clone()));
         connection.try_now().await?;
         let shared = Shared { connection, keys, clock: StoreClock::new(clock), wakes: Wakes::default() };
         if shared.connection.info().is_some() {

@@ -67,9 +67,17 @@ scripts! {
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";
+    permits: "#!lua flags=allow-oom,no-writes";
 }
 
 impl Script {
+    /// The call that makes it known to Redis.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(self.source);
+        load
+    }
+
     fn new(verb: &'static str, source: &'static str) -> Script {
         Script { verb, source, digest: sha1_smol::Sha1::from(source).digest().to_string() }
     }

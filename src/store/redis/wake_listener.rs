@@ -17,9 +17,9 @@ use crate::store::Channel;
 /// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long nothing may be heard on a connection before it is asked whether it is still one: announcements that went
-/// into a half-open one are late by this and one timeout at most.
-const PING_EVERY: Duration = Duration::from_secs(5);
+/// Timeouts of a call that nothing may be heard on a connection before it is asked whether it is still one: announcements
+/// that went into a half-open one are late by these and one more.
+const PING_AFTER: u32 = 5;
 
 type Channels = HashMap<String, Channel>;
 
@@ -50,7 +50,7 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
     changes.mark_changed();
     loop {
         tokio::select! {
-            () = Clock::System.sleep(PING_EVERY) => {
+            () = Clock::System.sleep(shared.connection.timeout() * PING_AFTER) => {
                 tokio::select! {
                     answered = sink.ping::<redis::Value>() => answered.map(drop)?,
                     () = Clock::System.sleep(shared.connection.timeout()) => return Ok(()),

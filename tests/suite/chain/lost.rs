@@ -1,14 +1,13 @@
 //! A reply is lost, or a request: the call is repeated, and counts once.
 
 use dwell::broker::Options;
-use dwell::engine::StoreOptions;
+use dwell::engine::{RedisOptions, StoreOptions};
 use dwell::error::{Error, Kind, Result};
 use dwell::failover::FailoverOptions;
 use dwell::http::Listen;
 use dwell::limits::RECOVER_IDS_MAX;
 use dwell::message::{MessageId, NewMessage, TopicName};
 use dwell::server::{Server, ServerOptions};
-use dwell::store::redis::RedisOptions;
 use dwell::store::{Acquired, Charge, PairStats, Pushed, Retried, Settlement};
 
 use super::{Behind, HASH, RESERVATIONS};

@@ -14,37 +14,22 @@ mod settle;
 mod topics;
 mod wake;
 
-/// Makes a test of every story for every store.
+/// Makes a test of every story for every store: each is a way to make a world.
 macro_rules! contract {
-    ($($part:ident: $($story:ident),* ;)*) => {
-        mod embedded {
-            $(mod $part { $(
-                #[tokio::test]
-                async fn $story() -> dwell::error::Result<()> {
-                    crate::conformance::$part::$story(crate::support::World::embedded().await?).await
-                }
-            )* })*
-        }
-        mod redis {
-            $(mod $part { $(
-                #[tokio::test]
-                async fn $story() -> dwell::error::Result<()> {
-                    crate::conformance::$part::$story(crate::support::World::redis().await?).await
-                }
-            )* })*
-        }
-        mod failover {
-            $(mod $part { $(
-                #[tokio::test]
-                async fn $story() -> dwell::error::Result<()> {
-                    crate::conformance::$part::$story(crate::support::World::failover().await?).await
-                }
-            )* })*
-        }
+    ([$($store:ident),*] $stories:tt) => {
+        $(mod $store { contract!(@ $store $stories); })*
+    };
+    (@ $store:ident { $($part:ident: $($story:ident),* ;)* }) => {
+        $(mod $part { $(
+            #[tokio::test]
+            async fn $story() -> dwell::error::Result<()> {
+                crate::conformance::$part::$story(crate::support::World::$store().await?).await
+            }
+        )* })*
     };
 }
 
-contract! {
+contract! { [embedded, redis, failover, redis_as_user, redis_over_tls] {
     push: every_message_gets_its_own_answer, an_id_is_a_duplicate_in_every_state_and_changes_nothing,
         a_settled_id_is_a_duplicate_until_its_window_ends, the_groups_of_a_partition_share_the_window,
         one_push_reaches_every_group, a_group_that_holds_an_id_makes_it_a_duplicate_for_all,
@@ -77,4 +62,4 @@ contract! {
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes;
-}
+} }

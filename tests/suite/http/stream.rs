@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use dwell::engine::StoreOptions;
-use dwell::failover::FailoverOptions;
-use dwell::store::redis::RedisOptions;
+use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use reqwest::Response;
 use serde_json::{Value, json};
 

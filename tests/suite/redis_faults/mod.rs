@@ -2,3 +2,8 @@
 //! when it is over.
 
 mod connecting;
+mod half_open;
+mod login;
+mod permitted;
+mod refusing;
+mod tls;

@@ -7,6 +7,7 @@ mod application;
 mod redis;
 mod resp;
 mod running;
+mod tls;
 mod topic;
 mod world;
 
@@ -20,6 +21,7 @@ pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
+pub(crate) use self::tls::Certificates;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::{World, scratch};
 

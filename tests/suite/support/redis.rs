@@ -35,7 +35,11 @@ impl RedisServer {
 
     /// Starts one with these options, and waits until it answers a PING.
     pub(crate) async fn start_with(options: &[&str]) -> Result<RedisServer> {
-        let dir = scratch()?;
+        RedisServer::start_in(scratch()?, options).await
+    }
+
+    /// The same in a directory that has something in it.
+    pub(crate) async fn start_in(dir: TempDir, options: &[&str]) -> Result<RedisServer> {
         let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         let child = spawn(dir.path(), &options)?;
         let server = RedisServer { child, dir, options };
@@ -46,6 +50,19 @@ impl RedisServer {
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of redis-server"))
+    }
+
+    /// Starts a killed one again with these options besides, and waits until it answers, if only with an error.
+    pub(crate) async fn restart_with(&mut self, options: &[&str]) -> Result<()> {
+        self.options.extend(options.iter().map(|option| option.to_string()));
+        self.child = spawn(self.dir.path(), &self.options)?;
+        let socket = self.socket();
+        eventually("redis-server listens", async || Ok(UnixStream::connect(&socket).await.ok())).await.map(drop)
+    }
+
+    /// Its directory.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Starts a killed one again on what it left on disk, and waits until it answers a PING.

@@ -18,6 +18,7 @@ use dwell::topic::{Descriptor, Pair, Settings};
 use tempfile::TempDir;
 
 use super::redis::RedisServer;
+use super::tls::Certificates;
 use super::{LEASE, TestTopic, eventually, failed};
 
 /// When every story begins.
@@ -66,8 +67,25 @@ impl World {
     /// A world with a redis-server of its own.
     pub(crate) async fn redis() -> Result<World> {
         let server = RedisServer::start().await?;
+        World::redis_on(RedisOptions::new(server.url()), server).await
+    }
+
+    /// The same for a user who may do what deploy/redis.acl says, and nothing else.
+    pub(crate) async fn redis_as_user() -> Result<World> {
+        let acl = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/redis.acl");
+        let server = RedisServer::start_with(&["--save", "", "--aclfile", acl]).await?;
+        let options = RedisOptions::new(format!("{}?user=dwell", server.url()));
+        World::redis_on(RedisOptions { password: Some("password".to_owned()), ..options }, server).await
+    }
+
+    /// The same over TLS, with certificates both ways.
+    pub(crate) async fn redis_over_tls() -> Result<World> {
+        let (server, options) = Certificates::new()?.server().await?;
+        World::redis_on(options, server).await
+    }
+
+    async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {
         let time = Manual::at(START);
-        let options = RedisOptions::new(server.url());
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         Ok(World::of(Arc::new(store), time, Needs::Server(server)))
     }

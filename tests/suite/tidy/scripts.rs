@@ -85,3 +85,24 @@ fn scripts_touch_declared_keys_only() -> Result<()> {
     }
     Ok(())
 }
+
+/// Commands that a script calls, in lower case.
+fn commands_of(text: &str) -> BTreeSet<String> {
+    let calls = ["redis.call('", "call('"].iter().flat_map(|call| text.match_indices(call).map(|(at, c)| at + c.len()));
+    calls.filter_map(|at| Some(text[at..].split('\'').next()?.to_lowercase())).collect()
+}
+
+/// What a script calls is looked at before, by `permits`, and allowed to the user of deploy/redis.acl.
+#[test]
+fn every_command_of_a_script_is_permitted() -> Result<()> {
+    let scripts = files(DIR, ".lua")?;
+    let called: BTreeSet<_> = scripts.iter().flat_map(|file| commands_of(&file.text)).collect();
+    assert!(called.len() > 20, "{called:?}");
+    let acl = include_str!("../../../deploy/redis.acl");
+    let permits = scripts.iter().find(|file| name(file) == "permits").map_or("", |file| file.text.as_str());
+    for command in called {
+        assert!(acl.contains(&format!("+{command} ")), "deploy/redis.acl does not allow {command}");
+        assert!(command == "time" || permits.contains(&format!("'{}'", command.to_uppercase())), "{command}");
+    }
+    Ok(())
+}

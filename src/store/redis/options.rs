@@ -1,0 +1,44 @@
+//! How to reach Redis.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How to reach Redis. Printing it for debugging shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, or `redis+unix:///path`.
+    pub url: String,
+    /// The password, if the URL has none.
+    pub password: Option<String>,
+    /// Certificates, as PEM, that the server's has to follow from; without, the system's.
+    pub ca: Option<String>,
+    /// Certificate and key of this client, as PEM, for a server that asks for them.
+    pub identity: Option<(String, String)>,
+    /// What every key begins with. Letters, digits, `.`, `_` and `-`.
+    pub prefix: String,
+    /// How long one call may take, 50 ms to 60 s.
+    pub timeout: Duration,
+    /// Whether to run on a Redis that may evict keys, and so lose messages without an error.
+    pub allow_eviction: bool,
+}
+
+impl RedisOptions {
+    /// The defaults for a URL.
+    pub fn new(url: impl Into<String>) -> RedisOptions {
+        RedisOptions {
+            url: url.into(),
+            password: None,
+            ca: None,
+            identity: None,
+            prefix: "dwell".to_owned(),
+            timeout: Duration::from_secs(1),
+            allow_eviction: false,
+        }
+    }
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Connections that lead nowhere, though nobody closed them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dwell::error::Result;
+use dwell::store::Channel;
+use tokio::sync::Notify;
+
+use crate::support::{Mode, Proxy, RedisServer, World, eventually};
+
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn calls_have_a_new_connection_within_three_timeouts() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let proxy = Proxy::before(&server)?;
+    let world = World::redis_at(proxy.url(), TIMEOUT).await?;
+    proxy.set(Mode::BlackHole);
+    proxy.set(Mode::Pass);
+    let began = Instant::now();
+    eventually("a call is answered", async || Ok(world.store.ping().await.ok())).await?;
+    assert!(began.elapsed() < TIMEOUT * 3 + Duration::from_secs(1), "{:?}", began.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let proxy = Proxy::before(&server)?;
+    let world = World::redis_at(proxy.url(), TIMEOUT).await?;
+    let orders = world.topic("orders").await?;
+    let notify = Arc::new(Notify::new());
+    let _wake = world.store.wakes().subscribe(Channel::of(&orders.pair()), notify.clone());
+    let mut delay = 1_000_000;
+    let mut woken = async || {
+        eventually("an earlier head wakes", async || {
+            delay -= 1;
+            orders.push(&format!("m{delay}"), delay).await?;
+            Ok(tokio::time::timeout(TIMEOUT, notify.notified()).await.ok())
+        })
+        .await
+    };
+    // Twice: the first may be that of the subscription itself.
+    woken().await?;
+    woken().await?;
+    proxy.set(Mode::BlackHole);
+    proxy.set(Mode::Pass);
+    eventually("calls are answered", async || Ok(world.store.ping().await.ok())).await?;
+    let began = Instant::now();
+    woken().await?;
+    woken().await?;
+    assert!(began.elapsed() < TIMEOUT * 6 + Duration::from_secs(1), "{:?}", began.elapsed());
+    Ok(())
+}
