@@ -61,13 +61,19 @@ pub struct Metrics {
     webhook_seconds: HistogramVec,
     /// Open HTTP connections.
     pub http_connections: IntGauge,
-    wal_records: IntGaugeVec,
-    wal_bytes: IntGaugeVec,
-    wal_oldest_age: GaugeVec,
-    wal_fsync: HistogramVec,
-    wal_replayed: IntCounterVec,
-    wal_damaged: IntCounterVec,
-    wal_lost: IntCounterVec,
+    logs: LogFamilies,
+}
+
+/// The metrics of all write-ahead logs.
+#[derive(Debug)]
+struct LogFamilies {
+    records: IntGaugeVec,
+    bytes: IntGaugeVec,
+    oldest_age: GaugeVec,
+    fsync: HistogramVec,
+    replayed: IntCounterVec,
+    damaged: IntCounterVec,
+    lost: IntCounterVec,
 }
 
 impl Metrics {
@@ -132,21 +138,7 @@ impl Metrics {
                 &POST_BUCKETS,
             )?,
             http_connections: make.gauge("dwell_http_connections", "Open HTTP connections.")?,
-            wal_records: make.gauges("dwell_wal_records", "Records that wait to be replayed.", &["log"])?,
-            wal_bytes: make.gauges("dwell_wal_bytes", "Bytes of all segments on disk.", &["log"])?,
-            wal_oldest_age: make.register(GaugeVec::new(
-                Opts::new("dwell_wal_oldest_age_seconds", "Age of the oldest record."),
-                &["log"],
-            ))?,
-            wal_fsync: make.histograms(
-                "dwell_wal_fsync_seconds",
-                "From a group of records to their fdatasync.",
-                &["log"],
-                &CALL_BUCKETS,
-            )?,
-            wal_replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
-            wal_damaged: make.counters("dwell_wal_damaged_total", "Damages found: unreadable or cut.", &["log"])?,
-            wal_lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
+            logs: LogFamilies::new(&make)?,
             labels: Mutex::default(),
             registry: make.0.clone(),
         };
@@ -227,13 +219,13 @@ impl Metrics {
     /// The series of one write-ahead log, `wal` or `journal`.
     pub fn wal(&self, log: &'static str) -> WalMetrics {
         WalMetrics {
-            records: self.wal_records.with_label_values(&[log]),
-            bytes: self.wal_bytes.with_label_values(&[log]),
-            oldest_age: self.wal_oldest_age.with_label_values(&[log]),
-            fsync: self.wal_fsync.with_label_values(&[log]),
-            replayed: self.wal_replayed.with_label_values(&[log]),
-            damaged: self.wal_damaged.with_label_values(&[log]),
-            lost: self.wal_lost.with_label_values(&[log]),
+            records: self.logs.records.with_label_values(&[log]),
+            bytes: self.logs.bytes.with_label_values(&[log]),
+            oldest_age: self.logs.oldest_age.with_label_values(&[log]),
+            fsync: self.logs.fsync.with_label_values(&[log]),
+            replayed: self.logs.replayed.with_label_values(&[log]),
+            damaged: self.logs.damaged.with_label_values(&[log]),
+            lost: self.logs.lost.with_label_values(&[log]),
         }
     }
 
@@ -251,6 +243,28 @@ impl Metrics {
         } else {
             "other".to_owned()
         }
+    }
+}
+
+impl LogFamilies {
+    fn new(make: &Maker) -> Result<LogFamilies> {
+        Ok(LogFamilies {
+            records: make.gauges("dwell_wal_records", "Records that wait to be replayed.", &["log"])?,
+            bytes: make.gauges("dwell_wal_bytes", "Bytes of all segments on disk.", &["log"])?,
+            oldest_age: make.register(GaugeVec::new(
+                Opts::new("dwell_wal_oldest_age_seconds", "Age of the oldest record that waits."),
+                &["log"],
+            ))?,
+            fsync: make.histograms(
+                "dwell_wal_fsync_seconds",
+                "Writing a group of records and making it durable.",
+                &["log"],
+                &CALL_BUCKETS,
+            )?,
+            replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
+            damaged: make.counters("dwell_wal_damaged_total", "Damages found.", &["log"])?,
+            lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
+        })
     }
 }
 
