@@ -142,8 +142,7 @@ impl Metrics {
             labels: Mutex::default(),
             registry: make.0.clone(),
         };
-        let info = make.gauges("dwell_build_info", "1; the version is the label.", &["version"])?;
-        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        make.info()?;
         for kind in Kind::ALL {
             metrics.store_errors.with_label_values(&[kind.name()]);
         }
@@ -324,6 +323,12 @@ impl Maker {
         let metric = metric.map_err(bug)?;
         self.0.register(Box::new(metric.clone())).map_err(bug)?;
         Ok(metric)
+    }
+
+    fn info(&self) -> Result<()> {
+        let info = self.gauges("dwell_build_info", "1; the version is the label.", &["version"])?;
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Ok(())
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {
