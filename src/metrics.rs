@@ -61,14 +61,20 @@ pub struct Metrics {
     webhook_seconds: HistogramVec,
     /// Open HTTP connections.
     pub http_connections: IntGauge,
-    wal_records: IntGaugeVec,
-    wal_bytes: IntGaugeVec,
-    wal_oldest_age: GaugeVec,
-    wal_fsync: HistogramVec,
-    wal_replayed: IntCounterVec,
-    wal_dropped: IntCounterVec,
-    wal_damaged: IntCounterVec,
-    wal_lost: IntCounterVec,
+    logs: LogFamilies,
+}
+
+/// The metrics of all write-ahead logs.
+#[derive(Debug)]
+struct LogFamilies {
+    records: IntGaugeVec,
+    bytes: IntGaugeVec,
+    oldest_age: GaugeVec,
+    fsync: HistogramVec,
+    replayed: IntCounterVec,
+    dropped: IntCounterVec,
+    damaged: IntCounterVec,
+    lost: IntCounterVec,
 }
 
 impl Metrics {
@@ -133,27 +139,11 @@ impl Metrics {
                 &POST_BUCKETS,
             )?,
             http_connections: make.gauge("dwell_http_connections", "Open HTTP connections.")?,
-            wal_records: make.gauges("dwell_wal_records", "Records that wait to be replayed.", &["log"])?,
-            wal_bytes: make.gauges("dwell_wal_bytes", "Bytes of all segments on disk.", &["log"])?,
-            wal_oldest_age: make.register(GaugeVec::new(
-                Opts::new("dwell_wal_oldest_age_seconds", "Age of the oldest record."),
-                &["log"],
-            ))?,
-            wal_fsync: make.histograms(
-                "dwell_wal_fsync_seconds",
-                "From a group of records to their fdatasync.",
-                &["log"],
-                &CALL_BUCKETS,
-            )?,
-            wal_replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
-            wal_dropped: make.counters("dwell_wal_dropped_total", "Records of topics that were deleted.", &["log"])?,
-            wal_damaged: make.counters("dwell_wal_damaged_total", "Damages found: unreadable or cut.", &["log"])?,
-            wal_lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
+            logs: LogFamilies::new(&make)?,
             labels: Mutex::default(),
             registry: make.0.clone(),
         };
-        let info = make.gauges("dwell_build_info", "1; the version is the label.", &["version"])?;
-        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        make.info()?;
         for kind in Kind::ALL {
             metrics.store_errors.with_label_values(&[kind.name()]);
         }
@@ -230,14 +220,14 @@ impl Metrics {
     /// The series of one write-ahead log, `wal` or `journal`.
     pub fn wal(&self, log: &'static str) -> WalMetrics {
         WalMetrics {
-            records: self.wal_records.with_label_values(&[log]),
-            bytes: self.wal_bytes.with_label_values(&[log]),
-            oldest_age: self.wal_oldest_age.with_label_values(&[log]),
-            fsync: self.wal_fsync.with_label_values(&[log]),
-            replayed: self.wal_replayed.with_label_values(&[log]),
-            dropped: self.wal_dropped.with_label_values(&[log]),
-            damaged: self.wal_damaged.with_label_values(&[log]),
-            lost: self.wal_lost.with_label_values(&[log]),
+            records: self.logs.records.with_label_values(&[log]),
+            bytes: self.logs.bytes.with_label_values(&[log]),
+            oldest_age: self.logs.oldest_age.with_label_values(&[log]),
+            fsync: self.logs.fsync.with_label_values(&[log]),
+            replayed: self.logs.replayed.with_label_values(&[log]),
+            dropped: self.logs.dropped.with_label_values(&[log]),
+            damaged: self.logs.damaged.with_label_values(&[log]),
+            lost: self.logs.lost.with_label_values(&[log]),
         }
     }
 
@@ -255,6 +245,29 @@ impl Metrics {
         } else {
             "other".to_owned()
         }
+    }
+}
+
+impl LogFamilies {
+    fn new(make: &Maker) -> Result<LogFamilies> {
+        Ok(LogFamilies {
+            records: make.gauges("dwell_wal_records", "Records that wait to be replayed.", &["log"])?,
+            bytes: make.gauges("dwell_wal_bytes", "Bytes of all segments on disk.", &["log"])?,
+            oldest_age: make.register(GaugeVec::new(
+                Opts::new("dwell_wal_oldest_age_seconds", "Age of the oldest record that waits."),
+                &["log"],
+            ))?,
+            fsync: make.histograms(
+                "dwell_wal_fsync_seconds",
+                "Writing a group of records and making it durable.",
+                &["log"],
+                &CALL_BUCKETS,
+            )?,
+            replayed: make.counters("dwell_wal_replayed_total", "Records given to the store.", &["log"])?,
+            dropped: make.counters("dwell_wal_dropped_total", "Records of topics that were deleted.", &["log"])?,
+            damaged: make.counters("dwell_wal_damaged_total", "Damages found.", &["log"])?,
+            lost: make.counters("dwell_wal_lost_total", "Records that damage took.", &["log"])?,
+        })
     }
 }
 
@@ -317,6 +330,12 @@ impl Maker {
         let metric = metric.map_err(bug)?;
         self.0.register(Box::new(metric.clone())).map_err(bug)?;
         Ok(metric)
+    }
+
+    fn info(&self) -> Result<()> {
+        let info = self.gauges("dwell_build_info", "1; the version is the label.", &["version"])?;
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Ok(())
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {

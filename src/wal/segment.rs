@@ -215,7 +215,7 @@ impl Segment {
         }
         self.set_damaged();
         let from = self.end.max(done.saturating_add(1));
-        Ok((from < expected).then(|| Lack::Missing { from, to: expected }))
+        Ok((from < expected).then_some(Lack::Missing { from, to: expected }))
     }
 
     /// The time of a record, if it is open and there.
@@ -405,5 +405,5 @@ fn without_snapshots(dir: &Path) -> bool {
         let name = format!("unused-{}", file.file_name().to_string_lossy());
         std::fs::rename(file.path(), dir.join(name)).is_ok()
     });
-    renamed.fold(false, |any, one| any || one)
+    renamed.filter(|is_renamed| *is_renamed).count() > 0
 }
