@@ -32,7 +32,7 @@ use self::reply::{Reply, text};
 use self::scripts::{Call, SCRIPTS};
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -345,7 +345,7 @@ impl Shared {
                 Ok(Acquired::Held { by, expires_in: Duration::from_millis(reply.number().unwrap_or(0)) })
             }
             "CHANGED" => {
-                Err(Error::unavailable(format!("the epoch of {pair} changed during the acquisition; try again")))
+                Err(Error::new(Kind::Conflict, format!("another acquisition of {pair} came first; try again")))
             }
             _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
         }
