@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "listen",
     "data_dir",
     "redis.url",
@@ -10,6 +10,7 @@ pub const KEYS: [&str; 24] = [
     "redis.timeout",
     "redis.allow_eviction",
     "lease.ttl",
+    "group.advertise",
     "group.heartbeat",
     "group.idle_timeout",
     "group.drain_timeout",

@@ -24,6 +24,7 @@ pub use show::show;
 pub use sources::{Flag, Origin, Sources};
 pub use webhooks::WEBHOOK_KEYS;
 
+use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
 use crate::http::{LISTEN_ACCEPTED, Listen};
 use crate::topic::Settings;
@@ -43,6 +44,8 @@ pub struct Config {
     pub redis: RedisConfig,
     /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
+    /// Where other brokers reach this one, if they do.
+    pub advertise: Option<Address>,
     /// The span from one heartbeat of a member of a group to the next.
     pub heartbeat: Duration,
     /// How long after the last request of a consumer a group is left.
@@ -106,7 +109,8 @@ impl Config {
             redis: read.redis(lease_ttl),
             data_dir,
             lease_ttl,
-            heartbeat: read.span("group.heartbeat", ms(50)..=secs(60), default.heartbeat),
+            advertise: read.parsed("group.advertise", ADDRESS_ACCEPTED, None, |text| Address::parse(text).map(Some)),
+            heartbeat: read.heartbeat(lease_ttl, default.heartbeat),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
             topic_defaults: read.topic_defaults(default.topic_defaults),
@@ -128,6 +132,7 @@ impl Config {
     pub fn broker_options(&self) -> broker::Options {
         broker::Options {
             lease_ttl: self.lease_ttl,
+            advertise: self.advertise.clone(),
             heartbeat: self.heartbeat,
             idle_timeout: self.idle_timeout,
             drain_timeout: self.drain_timeout,
@@ -140,10 +145,6 @@ impl Config {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
-}
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
 }
 
 #[cfg(test)]

@@ -110,6 +110,17 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// The heartbeat. Who is late with three of them is not counted any more, which must not come after its leases lapsed.
+    pub(super) fn heartbeat(&mut self, lease_ttl: Duration, default: Duration) -> Duration {
+        let range = Duration::from_millis(50)..=Duration::from_secs(60);
+        let heartbeat = self.span("group.heartbeat", range, default);
+        if heartbeat > lease_ttl / 3 {
+            let accepted = format!("at most a third of lease.ttl, which is {}", show_span(lease_ttl));
+            self.refuse("group.heartbeat", &accepted, format!("{} is too long", show_span(heartbeat)));
+        }
+        heartbeat
+    }
+
     /// The Redis store. One call has to end before a lease does, or nothing could be renewed.
     pub(super) fn redis(&mut self, lease_ttl: Duration) -> RedisConfig {
         let url = self.redis_url();

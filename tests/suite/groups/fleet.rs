@@ -32,6 +32,25 @@ impl Fleet {
         Sidecar::start(self.dir.path(), name, &self.redis.url(), with).await
     }
 
+    /// Where a sidecar of this name listens.
+    pub(super) fn address(&self, name: &str) -> String {
+        format!("unix:{}", self.dir.path().join(format!("{name}.sock")).display())
+    }
+
+    /// Starts a sidecar that says where it listens.
+    pub(super) async fn start_advertised(&self, name: &str) -> Result<Sidecar> {
+        self.start_with(name, &[("DWELL_GROUP_ADVERTISE", &self.address(name))]).await
+    }
+
+    /// How many messages the topic has.
+    pub(super) async fn counts(&self) -> Result<u64> {
+        let mut count = 0;
+        for partition in 0..8 {
+            count += self.redis.ask::<u64>(&format!("HLEN {{dwell:{ORDERS}:{partition}}}:default:h")).await?;
+        }
+        Ok(count)
+    }
+
     /// A fleet in which these sidecars run and the topic has so many partitions.
     pub(super) async fn with(partitions: u16, names: &[&str]) -> Result<(Fleet, Vec<Sidecar>)> {
         let fleet = Fleet::of(RedisServer::start().await?).await?;

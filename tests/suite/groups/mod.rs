@@ -7,6 +7,8 @@ mod ledger;
 mod load;
 mod sidecar;
 
+mod forwarding;
+mod strangers;
 mod rebalance;
 mod restart;
 mod dead;
