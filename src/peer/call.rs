@@ -11,14 +11,13 @@ use reqwest::{Client, Response};
 use serde::Deserialize;
 
 use super::ask::Ask;
-use super::{FORWARDED, Place};
+use super::{FORWARDED, Place, Way};
 use crate::address::{Address, Reach};
 use crate::clock::{Clock, Instant};
 use crate::dispatch::Verdict;
 use crate::error::innermost_cause;
 use crate::limits::{PEER_ANSWER_BYTES_MAX, PEERS_MAX};
 use crate::metrics::Metrics;
-use crate::store::MemberId;
 use crate::time::Timestamp;
 
 /// A broker closes a connection that was idle for 5 s; one that is about to be closed must not be used.
@@ -51,21 +50,19 @@ impl Caller {
         Caller { clock, metrics, clients: Mutex::default() }
     }
 
-    /// Asks `owner`, and answers its verdicts in the order asked.
+    /// Asks an owner, and answers its verdicts in the order asked.
     ///
     /// # Errors
     /// Why there are none. It may have done what it was asked all the same.
     pub(super) async fn call(
         &self,
         place: Place<'_>,
-        owner: &MemberId,
-        address: &Address,
-        verb: &str,
+        way: &Way<'_>,
         ask: &Ask,
         until: Instant,
     ) -> Result<Vec<Verdict>, String> {
         let answer = tokio::select! {
-            answer = self.answer(place, owner, address, verb, ask) => answer,
+            answer = self.answer(place, way, ask) => answer,
             () = self.clock.sleep_until(until) => Err("no answer in time".to_owned()),
         };
         self.metrics.forward(answer.is_ok());
@@ -75,9 +72,7 @@ impl Caller {
     async fn answer(
         &self,
         (topic, group): Place<'_>,
-        owner: &MemberId,
-        address: &Address,
-        verb: &str,
+        Way { owner, address, verb }: &Way<'_>,
         ask: &Ask,
     ) -> Result<Vec<Verdict>, String> {
         let base = match address {

@@ -49,6 +49,14 @@ pub struct Peers {
     known: Arc<Known>,
 }
 
+/// Where a request goes.
+struct Way<'a> {
+    owner: &'a MemberId,
+    address: &'a Address,
+    /// `ack`, `nack` or `extend`.
+    verb: &'a str,
+}
+
 /// A group of a topic.
 type Place<'a> = (&'a TopicName, &'a GroupName);
 
@@ -178,6 +186,7 @@ impl Peers {
     ) -> Result<Vec<(usize, Ruling)>> {
         let holders = self.holders(place, &elsewhere, until).await;
         let (mut rulings, mut mine) = (Vec::new(), Vec::new());
+        let mut ways: BTreeMap<MemberId, Option<Address>> = BTreeMap::new();
         let mut errands: BTreeMap<(MemberId, &'static str), Vec<(usize, Receipt)>> = BTreeMap::new();
         for (at, receipt) in elsewhere {
             match holders.as_ref().map(|holders| holders.get(&at)) {
@@ -186,14 +195,16 @@ impl Peers {
                 Some(None) => rulings.push((at, Ruling::of(Verdict::Stale))),
                 // It came to own the partition a moment ago.
                 Some(Some(holder)) if holder == self.member() => mine.push(at),
-                Some(Some(holder)) => match self.way_to(holder) {
+                Some(Some(holder)) => match ways.entry(holder.clone()).or_insert_with(|| self.way_to(holder)) {
                     None => rulings.push((at, Ruling::about(Verdict::Stale, holder))),
                     Some(_) => errands.entry((holder.clone(), ask.verb(at))).or_default().push((at, receipt)),
                 },
             }
         }
-        let forwarded =
-            errands.iter().map(|((owner, verb), items)| self.forward(place, ask, owner, verb, items, until));
+        let forwarded = errands.iter().filter_map(|((owner, verb), items)| {
+            let address = ways.get(owner)?.as_ref()?;
+            Some(self.forward(place, ask, Way { owner, address, verb }, items, until))
+        });
         let (mine, forwarded) = join(self.picked(place, ask, &mine), join_all(forwarded)).await;
         rulings.extend(mine?);
         rulings.extend(forwarded.into_iter().flatten());
@@ -245,29 +256,26 @@ impl Peers {
         &self,
         place: Place<'_>,
         ask: &Ask,
-        owner: &MemberId,
-        verb: &str,
+        way: Way<'_>,
         items: &[(usize, Receipt)],
         until: Instant,
     ) -> Vec<(usize, Ruling)> {
         let at: Vec<usize> = items.iter().map(|(at, _)| *at).collect();
-        let unreachable = || at.iter().map(|at| (*at, Ruling::about(Verdict::Unreachable, owner))).collect();
-        let Some(address) = self.way_to(owner) else { return unreachable() };
-        match self.caller.call(place, owner, &address, verb, &ask.pick(&at), until).await {
+        match self.caller.call(place, &way, &ask.pick(&at), until).await {
             Ok(verdicts) => {
                 for ((_, receipt), verdict) in items.iter().zip(&verdicts) {
                     match verdict {
                         // An epoch has one owner: who knows the delivery is the one.
                         Verdict::Stale | Verdict::Unknown => {}
-                        _ => self.known.learn(place, receipt, owner),
+                        _ => self.known.learn(place, receipt, way.owner),
                     }
                 }
                 at.into_iter().zip(verdicts.into_iter().map(Ruling::of)).collect()
             }
             Err(why) => {
-                tracing::debug!(%owner, verb, receipts = at.len(), why, "an owner was not reached");
+                tracing::debug!(owner = %way.owner, verb = way.verb, receipts = at.len(), why, "an owner was not reached");
                 items.iter().for_each(|(_, receipt)| self.known.forget(place, receipt));
-                unreachable()
+                at.into_iter().map(|at| (at, Ruling::about(Verdict::Unreachable, way.owner))).collect()
             }
         }
     }
