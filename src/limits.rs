@@ -131,6 +131,28 @@ pub const WEBHOOK_MARGIN: Duration = Duration::from_secs(5);
 /// Bytes of the body of an answer to a POST that are read.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of the address that a broker advertises. It is part of every lease.
+pub const ADDRESS_BYTES_MAX: usize = 200;
+
+/// Bytes of the path of a Unix socket: what the kernel's address structure has room for.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Bytes of a member's name in an answer: what dwell writes is shorter.
+pub const MEMBER_BYTES_MAX: usize = ADDRESS_BYTES_MAX + 100;
+
+/// Brokers that one broker keeps connections to.
+pub const PEERS_MAX: usize = 100;
+
+/// Epochs of other brokers that one broker remembers, so that their receipts cost no look at the leases.
+pub const PEER_EPOCHS_MAX: usize = 10_000;
+
+/// Bytes of another broker's answer that are read. A thousand verdicts fit four times.
+pub const PEER_ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Decisions that an owner remembers after they were made, for each partition of a group: who says the same again,
+/// because the first answer was lost, gets it again. As many as one request may make.
+pub const RECENT_DECISIONS_MAX: usize = BATCH_MESSAGES_MAX;
+
 /// Consumers that may wait in `reserve` at the same time, for each group.
 pub const WAITERS_MAX: usize = 10_000;
 

@@ -57,6 +57,7 @@ pub struct Metrics {
     store_errors: IntCounterVec,
     http_requests: IntCounterVec,
     http_seconds: HistogramVec,
+    forwards: IntCounterVec,
     webhook_requests: IntCounterVec,
     webhook_seconds: HistogramVec,
     /// Open HTTP connections.
@@ -118,15 +119,11 @@ impl Metrics {
                 "dwell_clock_offset_seconds",
                 "How far the local clock is ahead of the store's.",
             ))?,
-            store_calls: make.histograms(
-                "dwell_redis_call_seconds",
-                "Calls to the store.",
-                &["verb"],
-                &CALL_BUCKETS,
-            )?,
+            store_calls: make.histograms("dwell_redis_call_seconds", "Store calls.", &["verb"], &CALL_BUCKETS)?,
             store_errors: make.counters("dwell_redis_errors_total", "Failed calls to the store.", &["kind"])?,
             http_requests: make.counters("dwell_http_requests_total", "HTTP requests answered.", &["route", "code"])?,
             http_seconds: make.histograms("dwell_http_request_seconds", "HTTP requests.", &["route"], &CALL_BUCKETS)?,
+            forwards: make.counters("dwell_forwards_total", "Receipts forwarded, by outcome.", &["outcome"])?,
             webhook_requests: make.counters(
                 "dwell_webhook_requests_total",
                 "POSTs of webhooks, by outcome: ok, gone, refused, timed_out, failed.",
@@ -148,6 +145,11 @@ impl Metrics {
             metrics.store_errors.with_label_values(&[kind.name()]);
         }
         Ok(metrics)
+    }
+
+    /// Counts a request to another broker.
+    pub fn forward(&self, answered: bool) {
+        self.forwards.with_label_values(&[if answered { "answered" } else { "failed" }]).inc();
     }
 
     /// The series of one topic.

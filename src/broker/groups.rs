@@ -103,7 +103,7 @@ impl Groups {
         self.lock().retain(|(name, _), there| {
             let is_gone = *name == gone.topic && there.incarnation <= gone.incarnation;
             if is_gone {
-                there.dispatch.close();
+                there.dispatch.abandon();
             }
             !is_gone
         });

@@ -7,6 +7,7 @@ mod dead;
 mod groups;
 mod options;
 mod push;
+mod settle;
 mod topics;
 
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub use topics::Declared;
 
 use self::groups::Groups;
 use self::topics::Topics;
-use crate::dispatch::{Decision, Delivery, Receipt, Session, Verdict};
+use crate::clock::Clock;
+use crate::dispatch::{Delivery, Session};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
 use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
@@ -77,7 +79,8 @@ pub struct Health {
 impl Broker {
     /// A broker over `store`. The loops of its pairs run in `tasks`; [`Broker::run`] has to run beside them, and longer.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
-        let keeper = Arc::new(Keeper::new(store.clone(), MemberId::fresh(&host_name()), options.lease_ttl));
+        let member = MemberId::fresh(&host_name(), options.advertise.as_ref());
+        let keeper = Arc::new(Keeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
@@ -102,6 +105,11 @@ impl Broker {
     /// Who this process is to other members.
     pub fn member(&self) -> &MemberId {
         self.keeper.member()
+    }
+
+    /// This machine's clock, as the store's loops read it.
+    pub fn clock(&self) -> &Clock {
+        self.store.clock().local()
     }
 
     /// How long a stop waits for deliveries that are out.
@@ -157,48 +165,6 @@ impl Broker {
         let descriptor = self.topics.get(topic).await?;
         let dispatch = self.groups.join(&descriptor, group)?;
         Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
-    }
-
-    /// Settles deliveries, each answered for itself, in the order asked.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` with none or too many.
-    pub async fn settle(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        decisions: Vec<(String, Decision)>,
-    ) -> Result<Vec<Verdict>> {
-        check_count("receipts", decisions.len())?;
-        let descriptor = self.topics.get(topic).await?;
-        let Some(dispatch) = self.groups.find(&descriptor, group)? else {
-            let verdict = |receipt: &str| Receipt::parse(receipt).map_or(Verdict::Unknown, |_| Verdict::Stale);
-            return Ok(decisions.iter().map(|(receipt, _)| verdict(receipt)).collect());
-        };
-        let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
-        let decisions = decisions.into_iter().map(read).collect();
-        Ok(dispatch.settle(decisions, self.options.settle_timeout).await)
-    }
-
-    /// Moves deadlines to `timeout` from now, each answered for itself.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` out of range.
-    pub async fn extend(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        receipts: &[String],
-        timeout: std::time::Duration,
-    ) -> Result<Vec<Verdict>> {
-        check_count("receipts", receipts.len())?;
-        check_visibility_timeout(timeout)?;
-        let descriptor = self.topics.get(topic).await?;
-        let receipts: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
-        match self.groups.find(&descriptor, group)? {
-            Some(dispatch) => Ok(dispatch.extend(receipts, timeout)),
-            None => Ok(receipts.iter().map(|r| r.as_ref().map_or(Verdict::Unknown, |_| Verdict::Stale)).collect()),
-        }
     }
 
     /// Looks at one message; `key` if it was pushed with one.

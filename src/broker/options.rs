@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::address::Address;
 use crate::topic::Settings;
 
 /// How a broker behaves.
@@ -11,6 +12,8 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// The span from one heartbeat of a member to the next; at most a third of the lease ttl counts.
     pub heartbeat: Duration,
+    /// Where other brokers reach this one with receipts of its deliveries, if they do.
+    pub advertise: Option<Address>,
     /// How long after the last request of a consumer this process leaves a group.
     pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
@@ -28,6 +31,7 @@ impl Default for Options {
         Options {
             lease_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(1),
+            advertise: None,
             idle_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             topic_defaults: Settings::default(),

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 31] = [
+pub const KEYS: [&str; 32] = [
     "listen",
     "data_dir",
     "durability",
@@ -17,6 +17,7 @@ pub const KEYS: [&str; 31] = [
     "wal.limit_bytes",
     "journal.window",
     "lease.ttl",
+    "group.advertise",
     "group.heartbeat",
     "group.idle_timeout",
     "group.drain_timeout",

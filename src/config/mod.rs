@@ -28,6 +28,7 @@ pub use show::show;
 pub use sources::{Flag, Origin, Sources};
 pub use webhooks::WEBHOOK_KEYS;
 
+use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
 use crate::http::{LISTEN_ACCEPTED, Listen};
 use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
@@ -55,6 +56,8 @@ pub struct Config {
     pub journal_span: Duration,
     /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
+    /// Where other brokers reach this one, if they do.
+    pub advertise: Option<Address>,
     /// The span from one heartbeat of a member of a group to the next.
     pub heartbeat: Duration,
     /// How long after the last request of a consumer a group is left.
@@ -108,7 +111,8 @@ impl Config {
             wal_limit_bytes: read.number("wal.limit_bytes", WAL_BYTES_MIN..=WAL_BYTES_MAX, LIMIT_BYTES),
             journal_span: read.span("journal.window", secs(1)..=secs(3_600), secs(30)),
             lease_ttl,
-            heartbeat: read.span("group.heartbeat", ms(50)..=secs(60), default.heartbeat),
+            advertise: read.parsed("group.advertise", ADDRESS_ACCEPTED, None, |text| Address::parse(text).map(Some)),
+            heartbeat: read.heartbeat(lease_ttl, default.heartbeat.min(lease_ttl / 3)),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
             topic_defaults: read.topic_defaults(default.topic_defaults),
@@ -135,6 +139,7 @@ impl Config {
     pub fn broker_options(&self) -> broker::Options {
         broker::Options {
             lease_ttl: self.lease_ttl,
+            advertise: self.advertise.clone(),
             heartbeat: self.heartbeat,
             idle_timeout: self.idle_timeout,
             drain_timeout: self.drain_timeout,
@@ -147,10 +152,6 @@ impl Config {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
-}
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
 }
 
 #[cfg(test)]

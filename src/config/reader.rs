@@ -109,6 +109,17 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// The heartbeat. Who is late with three of them is not counted any more, which must not come after its leases lapsed.
+    pub(super) fn heartbeat(&mut self, lease_ttl: Duration, default: Duration) -> Duration {
+        let range = Duration::from_millis(50)..=Duration::from_secs(60);
+        let heartbeat = self.span("group.heartbeat", range, default);
+        if heartbeat > lease_ttl / 3 {
+            let accepted = format!("at most a third of lease.ttl, which is {}", show_span(lease_ttl));
+            self.refuse("group.heartbeat", &accepted, format!("{} is too long", show_span(heartbeat)));
+        }
+        heartbeat
+    }
+
     /// The settings of topics that are made without any.
     pub(super) fn topic_defaults(&mut self, default: Settings) -> Settings {
         let partitions = self.number("topic.partitions", 1..=PARTITIONS_MAX, default.partitions.get());

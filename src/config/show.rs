@@ -71,6 +71,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "redis.timeout" => span(config.redis.timeout),
         "redis.allow_eviction" => config.redis.allow_eviction.to_string(),
         "lease.ttl" => span(config.lease_ttl),
+        "group.advertise" => quoted(&config.advertise.as_ref()?.to_string()),
         "group.heartbeat" => span(config.heartbeat),
         "group.idle_timeout" => span(config.idle_timeout),
         "group.drain_timeout" => span(config.drain_timeout),

@@ -40,7 +40,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 33] = [
+const WRONG: [(&str, &str); 37] = [
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
     ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
@@ -56,6 +56,16 @@ const WRONG: [(&str, &str); 33] = [
     ("redis = 'redis://host'", "redis (file /dwell.toml): is a section, not a key"),
     ("lease.ttl = '999ms'", "lease.ttl = \"999ms\" (file /dwell.toml): is out of range; accepted: 1s to 10m"),
     ("lease.ttl = '10m1s'", "accepted: 1s to 10m"),
+    (
+        "lease.ttl = '2s'\ngroup.heartbeat = '1s'",
+        "group.heartbeat = \"1s\" (file /dwell.toml): 1s is too long; accepted: at most a third of lease.ttl, which is 2s",
+    ),
+    ("lease.ttl = '3s'\ngroup.heartbeat = '1001ms'", "accepted: at most a third of lease.ttl, which is 3s"),
+    (
+        "group.advertise = 'http://u:p@host:80'",
+        "group.advertise = \"http://u:p@host:80\" (file /dwell.toml): \"u:p@host\" is not a host; accepted: http://HOST:PORT",
+    ),
+    ("group.advertise = 'http://169.254.169.254:80'", "169.254.169.254 is the address of no single machine"),
     ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file /dwell.toml): is not a duration"),
     ("topic.partitions = 0", "topic.partitions = \"0\" (file /dwell.toml): is out of range; accepted: 1 to 1024"),
     ("topic.partitions = 1025", "accepted: 1 to 1024"),
@@ -128,6 +138,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
         ("DWELL_TOPIC_PARTITIONS", "16"),
         ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
+        ("DWELL_GROUP_ADVERTISE", "http://127.0.0.1:7373"),
         ("DWELL_GROUP_HEARTBEAT", "200ms"),
         ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
         ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
@@ -166,6 +177,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             allow_eviction: true,
         },
         lease_ttl: secs(5),
+        advertise: Address::parse("http://127.0.0.1:7373").ok(),
         heartbeat: Duration::from_millis(200),
         idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
@@ -240,7 +252,7 @@ fn passwords_and_certificates_come_from_files() -> IoResult<()> {
 
 #[test]
 fn values_that_contradict_each_other_are_refused() -> IoResult<()> {
-    let file = "lease.ttl = '2s'\nredis.timeout = '2s'\n";
+    let file = "lease.ttl = '2s'\ngroup.heartbeat = '500ms'\nredis.timeout = '2s'\n";
     assert!(load(file, &[], &[])?.is_ok(), "without Redis its timeout does not matter");
     let errors = load(&format!("{file}redis.url = 'redis://host'"), &[], &[])?.err().unwrap_or_default();
     assert!(

@@ -99,6 +99,9 @@ pub enum Verdict {
     Unknown,
     /// The store did not answer in time: the decision stands and is being repeated, the outcome is not known yet.
     Pending,
+    /// Another broker owns the partition and was not reached, or did not answer in time: perhaps it was settled there.
+    /// The same decision may be made again.
+    Unreachable,
 }
 
 impl Verdict {
@@ -112,7 +115,16 @@ impl Verdict {
             Verdict::Stale => "stale",
             Verdict::Unknown => "unknown",
             Verdict::Pending => "pending",
+            Verdict::Unreachable => "unreachable",
         }
+    }
+
+    /// The verdict of a name, as another broker answers; an extension comes with its deadline.
+    pub fn named(name: &str, deadline: Option<Timestamp>) -> Option<Verdict> {
+        let plain =
+            [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Stale, Verdict::Unknown, Verdict::Pending];
+        let all = plain.into_iter().chain([Verdict::Unreachable]).chain(deadline.map(Verdict::Extended));
+        all.into_iter().find(|verdict| verdict.name() == name)
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Dispatch;
 use super::tenure::{Acquisition, Tenure};
+use crate::error::Kind;
 use crate::group::{Action, Event, Member, Timing};
 use crate::partition::Partition;
 use crate::store::{Channel, Loss, Wake};
@@ -209,7 +210,12 @@ async fn tenure(
         }
         Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
-            dispatch.close();
+            dispatch.abandon();
+            Event::AcquireFailed(partition)
+        }
+        Err(error) if error.kind() == Kind::Conflict => {
+            // Two members that want the same pair: one of them gets it.
+            tracing::debug!(%partition, group = %dispatch.group, %error, "an acquisition came too late");
             Event::AcquireFailed(partition)
         }
         Err(error) => {

@@ -6,12 +6,13 @@
 mod delivery;
 mod membership;
 mod owned;
+mod recent;
 mod serving;
 mod session;
 mod table;
 mod tenure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub use session::{Hand, Session};
 pub use table::{Now, Policy, Table};
 
 use self::owned::{Owned, now};
+use self::table::Decided;
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
@@ -59,6 +61,8 @@ pub struct Dispatch {
     started: Instant,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
+    /// The topic is gone, and with it everything that is out.
+    gone: CancellationToken,
     counts: GroupMetrics,
     metrics: Arc<Metrics>,
 }
@@ -92,6 +96,13 @@ impl Drop for Waiting<'_> {
         self.dispatch.waiting.fetch_sub(1, Ordering::Relaxed);
         self.dispatch.wanted.fetch_sub(self.max, Ordering::Relaxed);
     }
+}
+
+/// A decision that the table of a pair has taken.
+struct Made {
+    partition: Partition,
+    owned: Arc<Owned>,
+    decided: Decided,
 }
 
 /// Decisions about deliveries of one pair that the store has not answered.
@@ -129,6 +140,7 @@ impl Dispatch {
             patience,
             started,
             closed: CancellationToken::new(),
+            gone: CancellationToken::new(),
         }
     }
 
@@ -144,6 +156,12 @@ impl Dispatch {
     /// Hands nothing more out, and tells the waiting consumers so.
     pub fn close(&self) {
         self.closed.cancel();
+    }
+
+    /// Hands nothing more out and waits for nothing that is out, since the topic is gone.
+    pub fn abandon(&self) {
+        self.gone.cancel();
+        self.close();
     }
 
     /// Whether it hands nothing more out.
@@ -243,15 +261,20 @@ impl Dispatch {
         deliveries
     }
 
-    /// Settles deliveries, each answered for itself; after `timeout` what the store has not answered is `Pending`.
+    /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.
     pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());
+        let mut again = HashSet::new();
         let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
         let now = now(self.store.clock());
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
-            let (verdict, decided) = self.decide(receipt, decision, now);
+            let (verdict, made) = self.decide(receipt, decision, now);
             verdicts.push(verdict);
-            if let Some((partition, owned, ticket)) = decided {
+            if let Some(Made { partition, owned, decided }) = made {
+                let ticket = decided.ticket;
+                if decided.again {
+                    again.insert(index);
+                }
                 let unanswered = unanswered_by_pair.entry(partition).or_insert_with(|| Unanswered {
                     owned,
                     last: 0,
@@ -274,16 +297,13 @@ impl Dispatch {
                 verdicts[*index] = verdict;
             }
         }
-        self.count(&verdicts);
+        for (_, verdict) in verdicts.iter().enumerate().filter(|(index, _)| !again.contains(index)) {
+            self.count(*verdict);
+        }
         verdicts
     }
 
-    fn decide(
-        &self,
-        receipt: Option<Receipt>,
-        decision: Decision,
-        now: Now,
-    ) -> (Verdict, Option<(Partition, Arc<Owned>, u64)>) {
+    fn decide(&self, receipt: Option<Receipt>, decision: Decision, now: Now) -> (Verdict, Option<Made>) {
         let Some(receipt) = receipt.filter(|receipt| self.is_partition(receipt.partition)) else {
             return (Verdict::Unknown, None);
         };
@@ -295,11 +315,11 @@ impl Dispatch {
         };
         let decided = owned.table().decide(receipt.serial, decision, now);
         let Some(decided) = decided else { return (Verdict::Stale, None) };
-        if verdict == Verdict::Acked {
+        if verdict == Verdict::Acked && !decided.again {
             self.counts.handling.observe(decided.handling.as_secs_f64());
         }
         let verdict = if decided.dead { Verdict::Buried } else { verdict };
-        (verdict, Some((receipt.partition, owned, decided.ticket)))
+        (verdict, Some(Made { partition: receipt.partition, owned, decided }))
     }
 
     /// Moves deadlines to `timeout` from now.
@@ -319,16 +339,19 @@ impl Dispatch {
         receipts.into_iter().map(extend).collect()
     }
 
-    fn count(&self, verdicts: &[Verdict]) {
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Acked => self.counts.acked.inc(),
-                Verdict::Nacked => self.counts.nacked.inc(),
-                Verdict::Buried => self.counts.buried.inc(),
-                Verdict::Stale => self.counts.stale.inc(),
-                Verdict::Extended(_) | Verdict::Unknown | Verdict::Pending => {}
-            }
+    fn count(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Acked => self.counts.acked.inc(),
+            Verdict::Nacked => self.counts.nacked.inc(),
+            Verdict::Buried => self.counts.buried.inc(),
+            Verdict::Stale => self.counts.stale.inc(),
+            Verdict::Extended(_) | Verdict::Unknown | Verdict::Pending | Verdict::Unreachable => {}
         }
+    }
+
+    /// Whether this process owns a partition of the group.
+    pub fn owns(&self, partition: Partition) -> bool {
+        self.pairs.read().unwrap_or_else(PoisonError::into_inner).contains_key(&partition)
     }
 
     fn is_partition(&self, partition: Partition) -> bool {

@@ -74,6 +74,9 @@ impl Serving {
                 self.owned.drain();
                 drain_until = clock.instant().plus(self.dispatch.patience.drain_timeout);
             }
+            if self.dispatch.gone.is_cancelled() {
+                drain_until = clock.instant();
+            }
             let lost = self.owned.lease.lost().clone();
             let step = tokio::select! {
                 step = self.step() => step?,
@@ -101,6 +104,7 @@ impl Serving {
                 Ok(()) = losses.changed() => self.doubt(clock.instant())?,
                 () = lost.cancelled() => {}
                 () = stop.cancelled(), if !self.draining => {}
+                () = self.dispatch.gone.cancelled() => {}
             }
         }
     }
@@ -225,7 +229,7 @@ impl Serving {
             // Failing to load now only delays it to the next renewal.
             match self.dispatch.reload().await {
                 Ok(true) => {}
-                Ok(false) => self.dispatch.close(),
+                Ok(false) => self.dispatch.abandon(),
                 Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
             }
         }

@@ -87,10 +87,10 @@ impl Drop for Session {
         for receipt in undecided {
             let reason = Some("the stream's client went away".to_owned());
             let nack = Decision::Nack { delay: Some(Duration::ZERO), reason };
-            let (verdict, decided) = self.dispatch.decide(Some(receipt), nack, now);
-            if let Some((_, owned, _)) = decided {
-                owned.kick.notify_one();
-                self.dispatch.count(&[verdict]);
+            let (verdict, made) = self.dispatch.decide(Some(receipt), nack, now);
+            if let Some(made) = made {
+                made.owned.kick.notify_one();
+                self.dispatch.count(verdict);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::{Decision, Delivery, Receipt};
+use super::recent::{Recent, said};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord};
@@ -109,6 +110,8 @@ pub struct Decided {
     pub handling: Duration,
     /// Whether the message died of it.
     pub dead: bool,
+    /// Whether the same was decided before: this changed nothing.
+    pub again: bool,
 }
 
 /// The memory of one epoch of one pair.
@@ -133,6 +136,7 @@ pub struct Table {
     /// Tickets of decisions made, and of decisions handed out in drafts.
     tickets: u64,
     drafted: u64,
+    recent: Recent,
     appetite: usize,
 }
 
@@ -155,6 +159,7 @@ impl Table {
             serial: 0,
             tickets: 0,
             drafted: 0,
+            recent: Recent::default(),
             appetite: APPETITE_FIRST,
         }
     }
@@ -321,9 +326,17 @@ impl Table {
         }
     }
 
-    /// Decides about a delivery. The first decision stands: `None` when it was decided before, or never was.
+    /// Decides about a delivery. The first decision stands: the same one again is answered as the first was, as long as
+    /// that is remembered; `None` when it was decided otherwise, its deadline has passed, or it never was.
     pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Option<Decided> {
-        let out = self.out.remove(&serial)?;
+        let said = said(&decision);
+        let Some(out) = self.out.remove(&serial) else { return self.recent.again(serial, said) };
+        let decided = self.conclude(serial, out, decision, now);
+        self.recent.remember(serial, said, decided);
+        Some(decided)
+    }
+
+    fn conclude(&mut self, serial: u64, out: Out, decision: Decision, now: Now) -> Decided {
         self.deadlines.remove(&(out.deadline, serial));
         let handling = now.instant.since(out.handed_at);
         let dead = match decision {
@@ -347,7 +360,7 @@ impl Table {
                 false
             }
         };
-        Some(Decided { ticket: self.tickets, handling, dead })
+        Decided { ticket: self.tickets, handling, dead, again: false }
     }
 
     /// Moves the deadline of a delivery. False when it was decided before, or never was.
@@ -367,7 +380,10 @@ impl Table {
                 break;
             }
             let reason = Some("not settled within the visibility timeout".to_owned());
-            self.decide(serial, Decision::Nack { delay: None, reason }, now);
+            match self.out.remove(&serial) {
+                Some(out) => drop(self.conclude(serial, out, Decision::Nack { delay: None, reason }, now)),
+                None => drop(self.deadlines.pop_first()),
+            }
             count += 1;
         }
         count

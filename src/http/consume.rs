@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
+use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
 use super::shape::Contents;
@@ -17,6 +18,7 @@ use crate::dispatch::{self, Decision, Verdict};
 use crate::limits::DELAY_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
+use crate::peer::Ruling;
 use crate::time::{Timestamp, show_span, span};
 
 /// What a consumer asks for.
@@ -129,12 +131,15 @@ pub(crate) struct Extend {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Settled {
     receipt: String,
-    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown` or `pending`.
+    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown`, `pending` or `unreachable`.
     status: &'static str,
     /// When the delivery is nacked; only if extended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     deadline: Option<Timestamp>,
+    /// The broker that owns the partition; only if stale or unreachable, and another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 /// What became of each decision, in the order asked.
@@ -144,12 +149,13 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    fn new(receipts: Vec<String>, verdicts: Vec<Verdict>) -> Reply<Verdicts> {
-        let settled = |(receipt, verdict): (String, Verdict)| {
+    fn new(receipts: Vec<String>, rulings: Vec<Ruling>) -> Reply<Verdicts> {
+        let settled = |(receipt, Ruling { verdict, owner }): (String, Ruling)| {
             let deadline = if let Verdict::Extended(deadline) = verdict { Some(deadline) } else { None };
-            Settled { receipt, status: verdict.name(), deadline }
+            let owner = owner.map(|owner| owner.as_str().to_owned());
+            Settled { receipt, status: verdict.name(), deadline, owner }
         };
-        Reply(Verdicts { results: receipts.into_iter().zip(verdicts).map(settled).collect() })
+        Reply(Verdicts { results: receipts.into_iter().zip(rulings).map(settled).collect() })
     }
 }
 
@@ -178,60 +184,71 @@ pub(crate) async fn reserve(
 /// Say that deliveries are done.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/ack", tag = "consuming", request_body = Ack,
-    params(("topic" = String, Path), ("group" = String, Path)),
+    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
 )]
 pub(crate) async fn ack(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
+    forwarded: Forwarded,
     Json(ack): Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let decisions = ack.receipts.0.into_iter().map(|receipt| (receipt, Decision::Ack)).collect();
-    settle(&app, &topic, &group, decisions).await
+    settle(&app, forwarded, &topic, &group, decisions).await
 }
 
 /// Say that deliveries failed.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/nack", tag = "consuming", request_body = Nack,
-    params(("topic" = String, Path), ("group" = String, Path)),
+    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
 )]
 pub(crate) async fn nack(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
+    forwarded: Forwarded,
     Json(nack): Json<Nack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    settle(&app, &topic, &group, decisions_of(nack)?).await
+    settle(&app, forwarded, &topic, &group, decisions_of(nack)?).await
 }
 
 /// Move deadlines.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/extend", tag = "consuming", request_body = Extend,
-    params(("topic" = String, Path), ("group" = String, Path)),
+    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
 )]
 pub(crate) async fn extend(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
+    forwarded: Forwarded,
     Json(extend): Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = extend.receipts.0;
-    let verdicts = app.broker.extend(&topic, &group, &receipts, extend.visibility_timeout).await?;
-    Ok(Verdicts::new(receipts, verdicts))
+    let (asked, timeout) = (receipts.clone(), extend.visibility_timeout);
+    let rulings = match forwarded {
+        Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
+        Forwarded(false) => app.peers.extend(&topic, &group, asked, timeout).await?,
+    };
+    Ok(Verdicts::new(receipts, rulings))
 }
 
 async fn settle(
     app: &App,
+    forwarded: Forwarded,
     topic: &TopicName,
     group: &GroupName,
     decisions: Vec<(String, Decision)>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
-    let verdicts = app.broker.settle(topic, group, decisions).await?;
-    Ok(Verdicts::new(receipts, verdicts))
+    let rulings = match forwarded {
+        Forwarded(true) => app.peers.settle_forwarded(topic, group, decisions).await?,
+        Forwarded(false) => app.peers.settle(topic, group, decisions).await?,
+    };
+    Ok(Verdicts::new(receipts, rulings))
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {

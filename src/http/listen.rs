@@ -5,12 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::Guard;
+use crate::limits::SOCKET_PATH_BYTES_MAX;
 
 /// The port of dwell.
 const PORT: u16 = 7373;
-
-/// Bytes of a Unix socket path: what the kernel's address structure has room for.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// What a listen address looks like, for errors.
 pub const ACCEPTED: &str = "127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/absolute/path";

@@ -6,6 +6,7 @@ mod batch;
 mod body;
 mod consume;
 mod dead;
+mod forwarded;
 mod guard;
 mod listen;
 mod listener;
@@ -47,6 +48,7 @@ use crate::clock::Clock;
 use crate::error::Kind;
 use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
 use crate::metrics::Metrics;
+use crate::peer::Peers;
 use crate::tasks::Tasks;
 use problem::{Class, Problem, ProblemBody};
 
@@ -54,6 +56,7 @@ use problem::{Class, Problem, ProblemBody};
 #[derive(Clone)]
 pub struct App {
     broker: Broker,
+    peers: Peers,
     metrics: Arc<Metrics>,
     clock: Clock,
     guard: Guard,
@@ -71,6 +74,7 @@ impl App {
     pub fn new(broker: Broker, clock: Clock, guard: Guard, tasks: Tasks) -> App {
         App {
             metrics: broker.metrics(),
+            peers: Peers::new(broker.clone()),
             broker,
             clock,
             guard,

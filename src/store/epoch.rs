@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::address::Address;
 use crate::topic::Pair;
 
 /// A process that may own pairs. It has a random part, so that a restarted process is another member.
@@ -10,16 +11,25 @@ use crate::topic::Pair;
 pub struct MemberId(Arc<str>);
 
 impl MemberId {
-    /// A member of this process, named for people by `name` (cut to 64 of `A-Z a-z 0-9 . _ -`).
-    pub fn fresh(name: &str) -> MemberId {
+    /// A member of this process, named for people by `name` (cut to 64 of `A-Z a-z 0-9 . _ -`). The address under which
+    /// others reach it is a part of its id, so that whoever sees a lease knows where its owner is.
+    pub fn fresh(name: &str, advertised: Option<&Address>) -> MemberId {
         let keep = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let name: String = name.chars().filter(keep).take(64).collect();
-        MemberId(format!("{name}-{}", random_text()).into())
+        let address = advertised.map_or_else(String::new, |address| format!("@{address}"));
+        MemberId(format!("{name}-{}{address}", random_text()).into())
     }
 
     /// The member that the store names.
     pub fn from_store(text: &str) -> MemberId {
         MemberId(text.into())
+    }
+
+    /// Where it is reached. `None` when it does not say so, and when what it says is no address: the store may hold
+    /// what dwell never wrote.
+    pub fn advertised(&self) -> Option<Address> {
+        let (_, address) = self.0.split_once('@')?;
+        Address::parse(address).ok()
     }
 
     /// The text.
@@ -84,6 +94,7 @@ fn random_text() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MEMBER_BYTES_MAX;
 
     #[test]
     fn an_epoch_is_read_back_and_never_comes_twice() {
@@ -97,7 +108,20 @@ mod tests {
 
     #[test]
     fn a_member_is_new_each_time_and_its_name_is_clean() {
-        assert_ne!(MemberId::fresh("host"), MemberId::fresh("host"));
-        assert!(MemberId::fresh("a b/{}:é").as_str().starts_with("ab-"));
+        assert_ne!(MemberId::fresh("host", None), MemberId::fresh("host", None));
+        assert!(MemberId::fresh("a b/{}:@é", None).as_str().starts_with("ab-"));
+    }
+
+    #[test]
+    fn a_member_carries_its_address_and_no_other_text() {
+        let address = Address::parse("unix:/run/d@well/b.sock").ok();
+        assert_eq!(MemberId::fresh("host", address.as_ref()).advertised(), address);
+        assert_eq!(MemberId::fresh("host", None).advertised(), None);
+        for hostile in ["host-1@", "host-1@http://", "host-1@file:///etc/passwd", "host-1@http://169.254.169.254:80"] {
+            assert_eq!(MemberId::from_store(hostile).advertised(), None, "{hostile}");
+        }
+        let longest =
+            MemberId::fresh(&"h".repeat(100), Address::parse(&format!("unix:/{}", "a".repeat(106))).ok().as_ref());
+        assert!(longest.as_str().len() <= MEMBER_BYTES_MAX);
     }
 }

@@ -141,7 +141,8 @@ pub trait Store: Send + Sync + 'static {
     /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
     ///
     /// # Errors
-    /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted.
+    /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict` when
+    /// another acquisition came first, and changed nothing: try again.
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired>;
 
     /// Prolongs leases to `ttl` from now, each answered for itself. A lease that lapsed and that nobody took is resumed

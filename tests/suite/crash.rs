@@ -18,8 +18,9 @@ const CONSUMERS: usize = 2;
 
 /// A lease of a killed owner lapses soon, and what nobody settled comes back soon. An id is a duplicate for longer than
 /// the story lasts, so that a push without an answer can be made again.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("LEASE_TTL", "1s"),
+    ("GROUP_HEARTBEAT", "200ms"),
     ("REDIS_TIMEOUT", "500ms"),
     ("TOPIC_PARTITIONS", "4"),
     ("TOPIC_VISIBILITY_TIMEOUT", "1s"),

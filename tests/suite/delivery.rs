@@ -17,7 +17,9 @@ use crate::support::{Running, World, kind_of, stories};
 
 stories! {
     a_message_comes_when_it_is_due_and_not_before, a_message_that_is_earlier_than_the_head_comes_first,
-    the_first_decision_stands, garbage_is_an_unknown_receipt, a_nack_comes_again_after_its_delay,
+    the_first_decision_stands,
+    a_request_that_says_the_same_twice_is_answered_twice,
+    a_deleted_topic_is_owned_by_nobody_whatever_is_out, garbage_is_an_unknown_receipt, a_nack_comes_again_after_its_delay,
     a_nack_without_delay_climbs_the_ladder, a_delivery_that_is_not_settled_comes_again,
     an_extended_delivery_has_more_time, a_poison_message_dies_with_its_last_error,
     a_buried_message_is_dead_at_once_and_can_be_redriven, what_nobody_took_goes_back_without_a_charge,
@@ -157,9 +159,41 @@ async fn the_first_decision_stands(world: World) -> Result<()> {
     shop.push("a", 0).await?;
     let delivery = shop.one().await?;
     assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
-    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Stale);
+    // Who did not hear it may ask again, and nothing else may be decided.
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
     assert_eq!(shop.settle(&delivery, nack(0, "no")).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&delivery, Decision::Bury { reason: None }).await?, Verdict::Stale);
     assert_eq!(shop.state("a").await?, None);
+    shop.push("b", 0).await?;
+    let delivery = shop.one().await?;
+    assert_eq!(shop.settle(&delivery, nack(5_000, "first")).await?, Verdict::Nacked);
+    assert_eq!(shop.settle(&delivery, nack(0, "second")).await?, Verdict::Nacked);
+    assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.state("b").await?, Some((State::Scheduled, 1)), "the first delay stands");
+    Ok(())
+}
+
+async fn a_request_that_says_the_same_twice_is_answered_twice(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("a", 0).await?;
+    let delivery = shop.one().await?;
+    let (topic, group) = orders()?;
+    let ack = || (delivery.receipt.to_string(), Decision::Ack);
+    assert_eq!(shop.broker.settle(&topic, &group, vec![ack(), ack()]).await?, [Verdict::Acked; 2]);
+    Ok(())
+}
+
+async fn a_deleted_topic_is_owned_by_nobody_whatever_is_out(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    shop.push("a", 0).await?;
+    let delivery = shop.one().await?;
+    let owned = |count| format!("dwell_leases_owned{{group=\"default\",topic=\"orders\"}} {count}");
+    let says = async |count| Ok(shop.broker.metrics().text()?.lines().any(|line| line == owned(count)));
+    assert!(says(8).await?);
+    shop.broker.delete_topic(&orders()?.0).await?;
+    // No time goes by here: a delivery that is out is waited for by nobody.
+    world.until("nothing is owned", async || says(0).await).await?;
+    assert_eq!(kind_of(shop.settle(&delivery, Decision::Ack).await), Some(Kind::NotFound));
     Ok(())
 }
 
@@ -484,7 +518,8 @@ async fn new_settings_take_effect(world: World) -> Result<()> {
     // A renewal brings the news.
     for attempt in 2..10 {
         world.time.advance(LEASE_TTL / 2);
-        let delivery = shop.one().await?;
+        // Whoever is idle for so long may have left the group, and joins again after pauses.
+        let delivery = world.as_time_passes(shop.one()).await?;
         assert_eq!(delivery.attempt, attempt);
         if shop.settle(&delivery, nack(0, "no")).await? == Verdict::Buried {
             return Ok(());

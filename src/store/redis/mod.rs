@@ -37,7 +37,7 @@ use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -325,7 +325,7 @@ impl Shared {
                 return Ok(acquired);
             }
         }
-        Err(Error::unavailable(format!("the epoch of {pair} changed again and again during the acquisition")))
+        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
     }
 
     /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.

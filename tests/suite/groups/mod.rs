@@ -10,6 +10,8 @@ mod printer;
 mod sidecar;
 mod signals;
 
+mod forwarding;
+mod strangers;
 mod rebalance;
 mod restart;
 mod dead;

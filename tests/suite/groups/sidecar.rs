@@ -176,6 +176,12 @@ impl Sidecar {
         signal(id, what)
     }
 
+    /// Sends a signal and waits for the end.
+    pub(super) async fn ended_by(&self, what: Signal) -> Result<ExitStatus> {
+        self.signal(what)?;
+        self.ended().await
+    }
+
     /// Waits for the end of the process.
     pub(super) async fn ended(&self) -> Result<ExitStatus> {
         eventually("the process ends", async || {

@@ -123,11 +123,15 @@ impl RedisServer {
 
     /// Makes it hold what it held then, and nothing else.
     pub(crate) async fn rewind(&self, snapshot: &Snapshot) -> Result<()> {
-        self.ask::<()>("FLUSHALL").await?;
+        // All at once: a broker that renews in between would write what is restored next.
+        let mut all = redis::pipe();
+        all.atomic().cmd("FLUSHALL").ignore();
         for (key, dump, left) in snapshot {
-            self.call::<()>(redis::cmd("RESTORE").arg(key).arg(left).arg(dump.as_slice())).await?;
+            all.cmd("RESTORE").arg(key).arg(left).arg(dump.as_slice()).ignore();
         }
-        Ok(())
+        let client = Client::open(self.url()).map_err(refused)?;
+        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        all.query_async(&mut connection).await.map_err(refused)
     }
 
     async fn answered(&self) -> Result<()> {

@@ -35,12 +35,12 @@ const ONLY: [Only; 20] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
-    Only { what: &["reqwest::"], only: &["src/cli/", "src/webhook/"] },
+    Only { what: &["reqwest::"], only: &["src/cli/", "src/peer/", "src/webhook/"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
-    Only { what: &["std::net::", "tokio::net"], only: &["src/http/", "src/webhook/"] },
+    Only { what: &["std::net::", "tokio::net"], only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
         only: &["src/disk/", "src/wal/", "src/failover/known.rs", "src/http/listener.rs", "src/config/", "src/cli/"],

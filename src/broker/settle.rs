@@ -1,0 +1,113 @@
+//! Settling: what consumers say of deliveries, decided where the owner is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Broker, check_count};
+use crate::dispatch::{Decision, Receipt, Verdict};
+use crate::error::Result;
+use crate::message::{GroupName, TopicName};
+use crate::partition::Partition;
+use crate::store::MemberId;
+use crate::topic::{Pair, check_visibility_timeout};
+
+impl Broker {
+    /// Settles deliveries of this process, each answered for itself, in the order asked.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` with none or too many.
+    pub async fn settle(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        decisions: Vec<(String, Decision)>,
+    ) -> Result<Vec<Verdict>> {
+        self.settle_within(topic, group, decisions, self.settle_timeout()).await
+    }
+
+    /// The same, with another time to wait for the store before an answer is `pending`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` with none or too many.
+    pub async fn settle_within(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        decisions: Vec<(String, Decision)>,
+        timeout: Duration,
+    ) -> Result<Vec<Verdict>> {
+        check_count("receipts", decisions.len())?;
+        let descriptor = self.topics.get(topic).await?;
+        let Some(dispatch) = self.groups.find(&descriptor, group)? else {
+            let verdict = |receipt: &str| Receipt::parse(receipt).map_or(Verdict::Unknown, |_| Verdict::Stale);
+            return Ok(decisions.iter().map(|(receipt, _)| verdict(receipt)).collect());
+        };
+        let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
+        let decisions = decisions.into_iter().map(read).collect();
+        Ok(dispatch.settle(decisions, timeout).await)
+    }
+
+    /// How long a settling request waits for the store before it answers `pending`.
+    pub fn settle_timeout(&self) -> Duration {
+        self.options.settle_timeout
+    }
+
+    /// Moves deadlines of this process' deliveries to `timeout` from now, each answered for itself.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` out of range.
+    pub async fn extend(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: &[String],
+        timeout: Duration,
+    ) -> Result<Vec<Verdict>> {
+        check_count("receipts", receipts.len())?;
+        check_visibility_timeout(timeout)?;
+        let descriptor = self.topics.get(topic).await?;
+        let receipts: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
+        match self.groups.find(&descriptor, group)? {
+            Some(dispatch) => Ok(dispatch.extend(receipts, timeout)),
+            None => Ok(receipts.iter().map(|r| r.as_ref().map_or(Verdict::Unknown, |_| Verdict::Stale)).collect()),
+        }
+    }
+
+    /// Which of these receipts are of partitions that this process does not own now, each with its place in the list.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` with none or too many.
+    pub async fn elsewhere(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: &[&str],
+    ) -> Result<Vec<(usize, Receipt)>> {
+        check_count("receipts", receipts.len())?;
+        let descriptor = self.topics.get(topic).await?;
+        let dispatch = self.groups.find(&descriptor, group)?;
+        let is_elsewhere = |receipt: &Receipt| {
+            let is_partition = receipt.partition.0 < descriptor.settings.partitions.get();
+            is_partition && !dispatch.as_ref().is_some_and(|dispatch| dispatch.owns(receipt.partition))
+        };
+        let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, Receipt::parse(text)?)));
+        Ok(read.filter(|(_, receipt)| is_elsewhere(receipt)).collect())
+    }
+
+    /// Who holds the leases of partitions now; nobody is not listed.
+    ///
+    /// # Errors
+    /// `NotFound`, and the store's.
+    pub async fn holders(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        partitions: &BTreeSet<Partition>,
+    ) -> Result<BTreeMap<Partition, MemberId>> {
+        let descriptor = self.topics.group(topic, group).await?;
+        let pairs: Vec<Pair> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
+        let stats = self.store.stats(&pairs).await?;
+        let owner = |(partition, stats): (&Partition, crate::store::PairStats)| Some((*partition, stats.owner?));
+        Ok(partitions.iter().zip(stats).filter_map(owner).collect())
+    }
+}
