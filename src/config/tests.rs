@@ -122,31 +122,33 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
     Ok(())
 }
 
+/// Every key that is not of a kind of backoff, and none that is a file.
+const COMMON: [(&str, &str); 21] = [
+    ("DWELL_LISTEN", "unix:/run/dwell.sock"),
+    ("DWELL_DATA_DIR", "/var/lib/dwell"),
+    ("DWELL_DURABILITY", "journal"),
+    ("DWELL_WAL_LIMIT_BYTES", "16777216"),
+    ("DWELL_JOURNAL_WINDOW", "5s"),
+    ("DWELL_REDIS_URL", "redis://:s3cret@host"),
+    ("DWELL_REDIS_PREFIX", "shop"),
+    ("DWELL_REDIS_TIMEOUT", "250"),
+    ("DWELL_REDIS_ALLOW_EVICTION", "true"),
+    ("DWELL_LEASE_TTL", "5s"),
+    ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
+    ("DWELL_TOPIC_PARTITIONS", "16"),
+    ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
+    ("DWELL_GROUP_ADVERTISE", "http://127.0.0.1:7373"),
+    ("DWELL_GROUP_HEARTBEAT", "200ms"),
+    ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
+    ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
+    ("DWELL_TOPIC_DEDUP_WINDOW", "1h"),
+    ("DWELL_TOPIC_AUTO_CREATE", "false"),
+    ("DWELL_LOG_LEVEL", "debug"),
+    ("DWELL_LOG_FORMAT", "json"),
+];
+
 #[test]
 fn every_key_can_come_from_the_environment() -> IoResult<()> {
-    let common = [
-        ("DWELL_LISTEN", "unix:/run/dwell.sock"),
-        ("DWELL_DATA_DIR", "/var/lib/dwell"),
-        ("DWELL_DURABILITY", "journal"),
-        ("DWELL_WAL_LIMIT_BYTES", "16777216"),
-        ("DWELL_JOURNAL_WINDOW", "5s"),
-        ("DWELL_REDIS_URL", "redis://:s3cret@host"),
-        ("DWELL_REDIS_PREFIX", "shop"),
-        ("DWELL_REDIS_TIMEOUT", "250"),
-        ("DWELL_REDIS_ALLOW_EVICTION", "true"),
-        ("DWELL_LEASE_TTL", "5s"),
-        ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
-        ("DWELL_TOPIC_PARTITIONS", "16"),
-        ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
-        ("DWELL_GROUP_ADVERTISE", "http://127.0.0.1:7373"),
-        ("DWELL_GROUP_HEARTBEAT", "200ms"),
-        ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
-        ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
-        ("DWELL_TOPIC_DEDUP_WINDOW", "1h"),
-        ("DWELL_TOPIC_AUTO_CREATE", "false"),
-        ("DWELL_LOG_LEVEL", "debug"),
-        ("DWELL_LOG_FORMAT", "json"),
-    ];
     let ladder = [("DWELL_TOPIC_BACKOFF_KIND", "ladder"), ("DWELL_TOPIC_BACKOFF_STEPS", "1s, 1m")];
     let exponential = [
         ("DWELL_TOPIC_BACKOFF_KIND", "exponential"),
@@ -155,11 +157,11 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         ("DWELL_TOPIC_BACKOFF_FACTOR", "3"),
         ("DWELL_TOPIC_BACKOFF_JITTER", "0"),
     ];
-    let given: Vec<_> = common.iter().chain(&ladder).chain(&exponential).map(|(name, _)| (*name).to_owned()).collect();
+    let given: Vec<_> = COMMON.iter().chain(&ladder).chain(&exponential).map(|(name, _)| (*name).to_owned()).collect();
     for key in KEYS.into_iter().filter(|key| !key.ends_with("_file")) {
         assert!(given.contains(&env_name(key)), "{key} is not tested");
     }
-    let config = load("", &[&common[..], &ladder[..]].concat(), &[])?;
+    let config = load("", &[&COMMON[..], &ladder[..]].concat(), &[])?;
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
         data_dir: Some("/var/lib/dwell".into()),
