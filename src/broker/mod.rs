@@ -5,6 +5,7 @@
 
 mod dead;
 mod groups;
+mod lanes;
 mod options;
 mod push;
 mod settle;
@@ -20,6 +21,7 @@ pub use push::PushOutcome;
 pub use topics::Declared;
 
 use self::groups::Groups;
+use self::lanes::Lanes;
 use self::topics::Topics;
 use crate::clock::Clock;
 use crate::dispatch::{Delivery, Session};
@@ -41,6 +43,7 @@ pub struct Broker {
     metrics: Arc<Metrics>,
     keeper: Arc<Keeper>,
     topics: Arc<Topics>,
+    lanes: Arc<Lanes>,
     groups: Arc<Groups>,
     options: Arc<Options>,
 }
@@ -83,8 +86,9 @@ impl Broker {
         let keeper = Arc::new(Keeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
+        let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
-        Broker { store, metrics, keeper, topics, groups, options }
+        Broker { store, metrics, keeper, topics, lanes, groups, options }
     }
 
     /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.

@@ -6,17 +6,14 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::{Broker, check_count};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::limits::CALL_BYTES_MAX;
 use crate::message::{Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed};
+use crate::store::Pushed;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
-
-/// How often a push loads the topic again because it changed on the way.
-const RELOADS_MAX: usize = 3;
 
 /// What became of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +86,7 @@ impl Broker {
     /// Pushes messages of one partition, as many in a call as fit.
     async fn push_partition(
         &self,
-        mut descriptor: Arc<Descriptor>,
+        descriptor: Arc<Descriptor>,
         partition: Partition,
         messages: Vec<OnTheWay>,
     ) -> Vec<(usize, Result<PushOutcome>)> {
@@ -97,44 +94,16 @@ impl Broker {
         for call in calls(messages) {
             let (places, messages): (Vec<_>, Vec<_>) =
                 call.into_iter().map(|on_the_way| ((on_the_way.index, on_the_way.fresh), on_the_way.message)).unzip();
-            let pushed = self.push_call(&mut descriptor, partition, &messages).await;
-            for (n, ((index, fresh), message)) in places.into_iter().zip(messages).enumerate() {
-                let outcome = pushed.as_ref().map_err(Clone::clone).map(|pushed| PushOutcome {
-                    pushed: match pushed.get(n).copied().unwrap_or(Pushed::Stored) {
-                        Pushed::Duplicate if fresh => Pushed::Stored,
-                        pushed => pushed,
-                    },
-                    id: message.id,
-                    partition,
-                    due_at: message.due_at,
-                });
-                outcomes.push((index, outcome));
+            match self.lanes.push(&descriptor, partition, messages).await {
+                Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
+                    let (id, due_at, pushed) = arrived;
+                    let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };
+                    (index, Ok(PushOutcome { id, partition, due_at, pushed }))
+                })),
+                Err(error) => outcomes.extend(places.into_iter().map(|(index, _)| (index, Err(error.clone())))),
             }
         }
         outcomes
-    }
-
-    /// One call; under a descriptor that turned out to be old it is made again under the new one.
-    async fn push_call(
-        &self,
-        descriptor: &mut Arc<Descriptor>,
-        partition: Partition,
-        messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
-        for _ in 0..RELOADS_MAX {
-            match self.store.push(descriptor, partition, PushKind::Live, messages).await {
-                Err(error) if error.kind() == Kind::Stale => {
-                    let partitions = descriptor.settings.partitions;
-                    let topic = descriptor.topic.clone();
-                    *descriptor = self.topics.load_or_create(&topic).await?;
-                    if descriptor.settings.partitions != partitions {
-                        return Err(Error::unavailable(format!("topic {topic} was made anew; push again")));
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-        Err(Error::unavailable(format!("topic {} is being changed or deleted; try again", descriptor.topic)))
     }
 }
 

@@ -12,6 +12,7 @@ mod crash;
 mod faults;
 mod crash_embedded;
 mod chain;
+mod coalescing;
 mod outage;
 mod ownership_model;
 mod simulation;

@@ -1,0 +1,171 @@
+//! Pushes on their way: one call to a partition at a time, and whatever arrives meanwhile goes with the next one.
+//!
+//! The slower the store, the larger its calls; nobody waits for a timer. A producer that goes away takes nothing back:
+//! what it pushed is in a call, or in the next one.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::topics::Topics;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::message::{Message, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{PushKind, Pushed, Store};
+use crate::tasks::Tasks;
+use crate::time::Timestamp;
+use crate::topic::Descriptor;
+
+/// How often a push loads the topic again because it changed on the way.
+const RELOADS_MAX: usize = 3;
+
+/// Where messages go together: a partition of one incarnation of a topic.
+type Lane = (TopicName, u64, Partition);
+
+/// What became of one message.
+pub(super) type Arrived = (MessageId, Timestamp, Pushed);
+
+/// Messages of one producer, which share an answer.
+struct Waiting {
+    descriptor: Arc<Descriptor>,
+    messages: Vec<Message>,
+    bytes: usize,
+    answer: oneshot::Sender<Result<Vec<Arrived>>>,
+}
+
+/// All lanes on which something is on its way.
+pub(super) struct Lanes {
+    store: Arc<dyn Store>,
+    topics: Arc<Topics>,
+    tasks: Tasks,
+    /// What waits for the call that is out. A lane without an entry has none out.
+    waiting: Mutex<HashMap<Lane, VecDeque<Waiting>>>,
+}
+
+impl Lanes {
+    pub(super) fn new(store: Arc<dyn Store>, topics: Arc<Topics>, tasks: Tasks) -> Lanes {
+        Lanes { store, topics, tasks, waiting: Mutex::default() }
+    }
+
+    /// Pushes messages of one partition, at most what one call may have.
+    pub(super) async fn push(
+        self: &Arc<Self>,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Arrived>> {
+        let (answer, answered) = oneshot::channel();
+        let bytes = messages.iter().map(|message| message.envelope.payload.len()).sum();
+        let waiting = Waiting { descriptor: descriptor.clone(), messages, bytes, answer };
+        let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
+        match self.waiting().entry(lane.clone()) {
+            Entry::Occupied(mut line) => line.get_mut().push_back(waiting),
+            Entry::Vacant(lane_of) => {
+                lane_of.insert(VecDeque::from([waiting]));
+                let driver = Driver { lanes: self.clone(), lane, done: false };
+                self.tasks.start(driver.drive());
+            }
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::outcome_unknown("the push was given up on its way")))
+    }
+
+    /// As many of those who wait as one call may have, in order; none when nobody waits, and then the lane is free.
+    fn next(&self, lane: &Lane) -> Vec<Waiting> {
+        let mut all = self.waiting();
+        let Some(line) = all.get_mut(lane) else { return Vec::new() };
+        let (mut ids, mut bytes, mut fitting) = (0, 0, 0);
+        for waiting in line.iter() {
+            (ids, bytes) = (ids + waiting.messages.len(), bytes + waiting.bytes);
+            if fitting > 0 && (ids > CALL_IDS_MAX || bytes > CALL_BYTES_MAX) {
+                break;
+            }
+            fitting += 1;
+        }
+        let call: Vec<Waiting> = line.drain(..fitting).collect();
+        if call.is_empty() {
+            all.remove(lane);
+        }
+        call
+    }
+
+    /// One call for all of them, and an answer to each.
+    async fn call(&self, partition: Partition, call: Vec<Waiting>) {
+        let newest = call.iter().map(|waiting| &waiting.descriptor).max_by_key(|descriptor| descriptor.generation);
+        let Some(descriptor) = newest.cloned() else { return };
+        let mut messages = Vec::with_capacity(call.iter().map(|waiting| waiting.messages.len()).sum());
+        let mut answers = Vec::with_capacity(call.len());
+        for waiting in call {
+            answers.push((waiting.messages.len(), waiting.answer));
+            messages.extend(waiting.messages);
+        }
+        let pushed = self.push_as_known(descriptor, partition, &messages).await;
+        let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
+            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied();
+            (message.id, message.due_at, pushed.unwrap_or(Pushed::Stored))
+        });
+        for (count, answer) in answers {
+            let arrived: Vec<Arrived> = arrived.by_ref().take(count).collect();
+            // Who does not wait any more does not want to know.
+            let _ = answer.send(pushed.as_ref().map_err(Clone::clone).map(|_| arrived));
+        }
+    }
+
+    /// Pushes; under a descriptor that turned out to be old it is made again under the new one.
+    async fn push_as_known(
+        &self,
+        mut descriptor: Arc<Descriptor>,
+        partition: Partition,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        for _ in 0..RELOADS_MAX {
+            match self.store.push(&descriptor, partition, PushKind::Live, messages).await {
+                Err(error) if error.kind() == Kind::Stale => {
+                    let partitions = descriptor.settings.partitions;
+                    let topic = descriptor.topic.clone();
+                    descriptor = self.topics.load_or_create(&topic).await?;
+                    if descriptor.settings.partitions != partitions {
+                        return Err(Error::unavailable(format!("topic {topic} was made anew; push again")));
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(Error::unavailable(format!("topic {} is being changed or deleted; try again", descriptor.topic)))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Lane, VecDeque<Waiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drives a lane until nobody waits on it.
+struct Driver {
+    lanes: Arc<Lanes>,
+    lane: Lane,
+    done: bool,
+}
+
+impl Driver {
+    async fn drive(mut self) {
+        loop {
+            let call = self.lanes.next(&self.lane);
+            if call.is_empty() {
+                self.done = true;
+                return;
+            }
+            self.lanes.call(self.lane.2, call).await;
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// A driver that is cut off leaves a lane that is free: who waited on it is told that the outcome is unknown.
+    fn drop(&mut self) {
+        if !self.done {
+            self.lanes.waiting().remove(&self.lane);
+        }
+    }
+}
