@@ -1,5 +1,7 @@
 //! Several sidecars on one Redis.
 
+use std::path::PathBuf;
+
 use dwell::error::Result;
 use serde_json::json;
 use tempfile::TempDir;
@@ -30,6 +32,12 @@ impl Fleet {
     /// Starts a sidecar with these variables in its environment.
     pub(super) async fn start_with(&self, name: &str, with: &[(&str, &str)]) -> Result<Sidecar> {
         Sidecar::start(self.dir.path(), name, &self.redis.url(), with).await
+    }
+
+    /// The path of a file that goes with the fleet.
+    #[allow(dead_code, reason = "the long form of the stories writes one")]
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// A fleet in which these sidecars run and the topic has so many partitions.

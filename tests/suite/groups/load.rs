@@ -134,11 +134,12 @@ async fn produce(ledger: Arc<Ledger>, doors: Arc<Mutex<Vec<Sidecar>>>, enough: C
     Ok(())
 }
 
-/// Until the story is over, or the sidecar has not answered for long.
+/// Until the story is over, or the sidecar.
 async fn consume(sidecar: Sidecar, topic: &'static str, ledger: Arc<Ledger>, over: CancellationToken) {
-    while !over.is_cancelled() {
+    let is_over = || over.is_cancelled() || sidecar.is_over();
+    while !is_over() {
         let reserve = repeatedly("a consumer is served", || {
-            let (sidecar, is_over) = (sidecar.clone(), over.is_cancelled());
+            let (sidecar, is_over) = (sidecar.clone(), is_over());
             async move {
                 Ok(match is_over {
                     true => Some(Vec::new()),

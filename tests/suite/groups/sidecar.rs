@@ -11,23 +11,16 @@ use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{TTL, signal};
+use super::{SETTINGS, dwell, signal};
 use crate::support::{eventually, failed};
-
-/// What is set otherwise than by default: leases that lapse soon enough for a story.
-const SETTINGS: [(&str, &str); 5] = [
-    ("DWELL_GROUP_HEARTBEAT", "200ms"),
-    ("DWELL_GROUP_DRAIN_TIMEOUT", "5s"),
-    ("DWELL_GROUP_IDLE_TIMEOUT", "60s"),
-    ("DWELL_REDIS_TIMEOUT", "1s"),
-    ("DWELL_LOG_LEVEL", "info"),
-];
 
 /// A process. Killed when the last handle of it is dropped.
 #[derive(Clone)]
 pub(super) struct Sidecar {
     pub(super) name: String,
     pub(super) client: Client,
+    /// Where it listens.
+    pub(super) socket: PathBuf,
     log: PathBuf,
     process: Arc<Mutex<Process>>,
 }
@@ -58,9 +51,9 @@ impl Sidecar {
         let socket = dir.join(format!("{name}.sock"));
         let log = dir.join(format!("{name}.log"));
         let file = std::fs::File::create(&log).map_err(failed("a log"))?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        let mut command = Command::new(dwell()?);
         command.args(["serve", "--listen", &format!("unix:{}", socket.display()), "--redis", redis]);
-        command.env_clear().env("HOME", dir).env("DWELL_LEASE_TTL", format!("{}ms", TTL.as_millis()));
+        command.env_clear().env("HOME", dir);
         command.envs(SETTINGS).envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let process = Process(command.spawn().map_err(failed("dwell serve"))?);
         let client = Client::builder()
@@ -70,7 +63,7 @@ impl Sidecar {
             .build()
             .map_err(unsent)?;
         let process = Arc::new(Mutex::new(process));
-        let sidecar = Sidecar { name: name.to_owned(), client, log, process };
+        let sidecar = Sidecar { name: name.to_owned(), client, socket, log, process };
         eventually("dwell serve is ready", async || Ok(sidecar.ask("GET /readyz").await.ok())).await?;
         Ok(sidecar)
     }
@@ -194,6 +187,12 @@ impl Sidecar {
         .await
     }
 
+    /// Whether the process has ended.
+    pub(super) fn is_over(&self) -> bool {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// What it logged, for a story that fails.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -201,7 +200,8 @@ impl Sidecar {
 }
 
 impl Taken {
-    fn of(delivery: &Value) -> Taken {
+    /// From the JSON of a delivery.
+    pub(super) fn of(delivery: &Value) -> Taken {
         Taken {
             id: text(&delivery["id"]),
             receipt: text(&delivery["receipt"]),

@@ -110,7 +110,7 @@ fn the_owners_memory_is_pure() -> Result<()> {
 }
 
 /// Where a test may wait: `eventually`, which asks again and again, and the proxy, whose delay is the fault.
-const WAITING: [&str; 2] = ["tests/suite/support/mod.rs", "tests/suite/support/proxy.rs"];
+const WAITING: [&str; 2] = ["tests/suite/support/patience.rs", "tests/suite/support/proxy.rs"];
 
 /// Waiting makes a test slow or wrong; skipping makes it silent.
 #[test]

@@ -1,0 +1,49 @@
+//! Waiting for what runs on real time: another process, or Redis' expiry. The only place of the tests that does.
+
+use std::time::Duration;
+
+use dwell::error::{Error, Result};
+
+use super::PATIENCE;
+
+/// The pause between two questions.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How often something is asked before it is given up.
+fn questions() -> u128 {
+    PATIENCE.as_millis() / PAUSE.as_millis()
+}
+
+fn too_long(what: &str) -> Error {
+    Error::unavailable(format!("{PATIENCE:?} went by without this: {what}"))
+}
+
+/// Asks again and again until the answer is there.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    for _ in 0..questions() {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(too_long(what))
+}
+
+/// The same for a task of its own: what it asks has to own what it needs.
+pub(crate) async fn repeatedly<T, F>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    for _ in 0..questions() {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(too_long(what))
+}
+
+/// What the operating system refused, as an error of the story.
+pub(crate) fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::unavailable(format!("{what}: {error}"))
+}
