@@ -6,14 +6,17 @@
 //! the exit code is 1 if a promise was not kept. With the defaults: leases of 10 s, a heartbeat each second.
 
 mod application;
-mod backlog;
 mod lateness;
 mod members;
 mod outage;
 mod report;
+mod stream;
 mod support;
 mod trouble;
+mod webhook;
 
+#[path = "../../tests/suite/groups/backlog.rs"]
+mod backlog;
 #[path = "../../tests/suite/groups/fleet.rs"]
 mod fleet;
 #[path = "../../tests/suite/groups/ledger.rs"]
@@ -22,6 +25,8 @@ mod ledger;
 #[path = "../../tests/suite/groups/load.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod load;
+#[path = "../../tests/suite/groups/printer.rs"]
+mod printer;
 #[path = "../../tests/suite/groups/sidecar.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod sidecar;
@@ -123,13 +128,13 @@ async fn tell(args: &Args, report: &mut Report) {
         report.ended("an earlier head", end);
     }
     if begins("stream") {
-        let end = backlog::stream(report, args.messages).await;
+        let end = stream::killed(report, args.messages).await;
         report.ended("stream", end);
     }
     if begins("webhook") {
-        let end = backlog::webhook(report, args.messages).await;
+        let end = webhook::killed(report, args.messages).await;
         report.ended("webhook", end);
-        let end = backlog::busy(report).await;
+        let end = webhook::busy(report).await;
         report.ended("busy webhook", end);
     }
 }

@@ -198,11 +198,8 @@ async fn tenure(
     release: CancellationToken,
     tell: &mpsc::UnboundedSender<Event>,
 ) -> Event {
-    // An acquisition that is given up may leave a lease behind that nobody uses; it lapses.
-    let Some(acquisition) = release.run_until_cancelled(Tenure::acquire(dispatch, partition)).await else {
-        return Event::AcquireFailed(partition);
-    };
-    match acquisition {
+    // Never given up half-way: its lease would be kept without anyone who serves.
+    match Tenure::acquire(dispatch, partition).await {
         Ok(Acquisition::Owned(tenure)) => {
             let _ = tell.send(Event::Acquired(partition));
             match tenure.serve(release).await {

@@ -101,8 +101,11 @@ impl Member {
     pub(super) fn acquire_failed(&mut self, now: Instant, partition: Partition) {
         if let Some(Slot::Acquiring { .. }) = self.pairs.get(partition) {
             self.pairs.remove(partition);
-            self.streak = self.streak.saturating_add(1);
-            self.quiet_until = now.plus(self.timing.retry(self.streak));
+            // What was sent at the same time fails at the same time, and counts once.
+            if now >= self.quiet_until {
+                self.streak = self.streak.saturating_add(1);
+                self.quiet_until = now.plus(self.timing.retry(self.streak));
+            }
             self.sweep.offer(partition, now);
             self.pause(now, partition);
         }

@@ -57,7 +57,7 @@ pub struct Member {
     search: u32,
     /// Failures in a row of each partition.
     failures: BTreeMap<Partition, u32>,
-    /// Acquisitions that failed in a row, of whatever partition, and until when to acquire nothing for that.
+    /// How often in a row acquisitions failed, of whatever partition, and until when to acquire nothing for that.
     streak: u32,
     quiet_until: Instant,
     /// After a data loss: until when to acquire nothing but what was validly owned.

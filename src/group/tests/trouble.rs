@@ -54,6 +54,20 @@ fn failures_pause_longer_each_time() -> Result<()> {
 }
 
 #[test]
+fn what_fails_at_once_counts_once() -> Result<()> {
+    let mut story = Story::new(32)?;
+    assert_eq!(story.tell(list(&["m"])).len(), 32);
+    for pause in [20, 40] {
+        for partition in (0..32).map(Partition) {
+            assert_eq!(story.tell(Event::AcquireFailed(partition)), []);
+        }
+        let (ms, actions) = story.wait();
+        assert_eq!((ms, actions.len()), (pause, 32), "a race of many partitions is no reason to stand still");
+    }
+    Ok(())
+}
+
+#[test]
 fn who_leaves_says_so_first_and_is_gone_when_everything_is_released() -> Result<()> {
     let mut story = Story::owner()?;
     let actions = story.tell(Event::Leave);

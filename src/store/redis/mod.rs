@@ -42,6 +42,9 @@ use crate::store::{
 };
 use crate::topic::{Descriptor, Pair};
 
+/// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
+const ACQUIRE_LOOKS_MAX: usize = 3;
+
 /// How to reach Redis.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
@@ -318,6 +321,22 @@ impl Shared {
         ttl: Duration,
         generation: u64,
     ) -> Result<Acquired> {
+        for _ in 0..ACQUIRE_LOOKS_MAX {
+            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
+                return Ok(acquired);
+            }
+        }
+        Err(Error::unavailable(format!("the epoch of {pair} changed again and again during the acquisition")))
+    }
+
+    /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
+    async fn acquire_as_seen(
+        self: &Arc<Self>,
+        pair: &Pair,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Option<Acquired>> {
         let keys = self.keys.pair(pair);
         let partition = self.keys.partition(&pair.topic, pair.partition);
         let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
@@ -338,15 +357,14 @@ impl Shared {
             "OK" => {
                 let line = reply.text()?;
                 let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, line);
-                Ok(Acquired::Owned(Box::new(owner)))
+                Ok(Some(Acquired::Owned(Box::new(owner))))
             }
             "HELD" => {
                 let by = MemberId::from_store(&reply.text()?);
-                Ok(Acquired::Held { by, expires_in: Duration::from_millis(reply.number().unwrap_or(0)) })
+                let expires_in = Duration::from_millis(reply.number().unwrap_or(0));
+                Ok(Some(Acquired::Held { by, expires_in }))
             }
-            "CHANGED" => {
-                Err(Error::unavailable(format!("the epoch of {pair} changed during the acquisition; try again")))
-            }
+            "CHANGED" => Ok(None),
             _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
         }
     }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use dwell::error::{Kind, Result};
 use dwell::message::MessageId;
 use dwell::store::{Acquired, Charge, Claim, Epoch, Glance, Owner, Renewal};
+use futures_util::future::{join, join_all};
 
 use crate::support::{LEASE, TestTopic, World, acks, eventually, ids_of, kind_of, member, up_to};
 
@@ -46,6 +47,31 @@ pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> 
     orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
     let renewed = orders.store.renew(&member("owner"), &[claim], LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: Some(member("other")) })]);
+    Ok(())
+}
+
+/// Also when the owner gives it up just then.
+pub(super) async fn who_races_for_a_pair_gets_it_or_is_told_who_has_it(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (pair, generation) = (orders.pair(), orders.descriptor.generation);
+    let racers: Vec<_> = (0..8).map(|n| member(&format!("racer-{n}"))).collect();
+    for _ in 0..20 {
+        let owner = orders.owner().await?;
+        let race = racers.iter().map(|racer| orders.store.acquire(&pair, racer, LEASE, generation));
+        let (results, released) = join(join_all(race), owner.release()).await;
+        released?;
+        let mut winners = Vec::new();
+        for result in results {
+            match result? {
+                Acquired::Owned(winner) => winners.push(winner),
+                Acquired::Held { by, .. } => assert!(by == member("owner") || racers.contains(&by), "{by}"),
+            }
+        }
+        assert!(winners.len() <= 1);
+        for winner in winners {
+            winner.release().await?;
+        }
+    }
     Ok(())
 }
 

@@ -50,7 +50,7 @@ contract! {
         deciding_about_what_is_gone_changes_nothing, charges_are_absolute,
         a_settlement_takes_a_thousand_decisions_and_not_one_more;
     leases: every_acquisition_is_a_new_epoch, a_held_lease_is_refused_and_names_its_holder,
-        a_released_pair_is_free_at_once, an_owner_of_an_older_epoch_is_refused_in_every_call,
+        a_released_pair_is_free_at_once, who_races_for_a_pair_gets_it_or_is_told_who_has_it, an_owner_of_an_older_epoch_is_refused_in_every_call,
         a_lease_that_lapsed_is_free, a_lease_that_lapsed_and_was_not_taken_is_resumed,
         a_renewal_answers_for_each_claim, a_renewal_sees_head_and_generation;
     recovery: what_a_lost_owner_held_is_due_again, recovery_charges_one_attempt_unless_more_were,

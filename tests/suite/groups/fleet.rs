@@ -34,8 +34,7 @@ impl Fleet {
         Sidecar::start(self.dir.path(), name, &self.redis.url(), with).await
     }
 
-    /// The path of a file that goes with the fleet.
-    #[allow(dead_code, reason = "the long form of the stories writes one")]
+    /// The path of a file that goes with the fleet, as `a.sock`, where sidecar `a` listens.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -6,6 +6,7 @@
 mod fleet;
 mod ledger;
 mod load;
+mod printer;
 mod sidecar;
 mod signals;
 
@@ -16,6 +17,7 @@ mod frozen;
 mod outage;
 mod lateness;
 mod waiting;
+mod backlog;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -19,8 +19,6 @@ use crate::support::{eventually, failed};
 pub(super) struct Sidecar {
     pub(super) name: String,
     pub(super) client: Client,
-    /// Where it listens.
-    pub(super) socket: PathBuf,
     log: PathBuf,
     process: Arc<Mutex<Process>>,
 }
@@ -63,7 +61,7 @@ impl Sidecar {
             .build()
             .map_err(unsent)?;
         let process = Arc::new(Mutex::new(process));
-        let sidecar = Sidecar { name: name.to_owned(), client, socket, log, process };
+        let sidecar = Sidecar { name: name.to_owned(), client, log, process };
         eventually("dwell serve is ready", async || Ok(sidecar.ask("GET /readyz").await.ok())).await?;
         Ok(sidecar)
     }

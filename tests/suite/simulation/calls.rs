@@ -23,7 +23,7 @@ pub(super) enum Request {
 pub(super) enum Answer {
     Beaten(Arc<[MemberId]>),
     Departed,
-    Free(Partition, Line),
+    Seen(Partition, Line),
     Taken(Partition, Line),
     Held(Partition, Who, Ms),
     Refused,
@@ -98,10 +98,7 @@ impl World {
                 Answer::Departed
             }
             Request::Look(_) | Request::Take(..) if refuses => Answer::Refused,
-            Request::Look(partition) => match self.store.look(now, who, partition) {
-                Found::Free(line) => Answer::Free(partition, line),
-                Found::Held { by, expires_in } => Answer::Held(partition, by, expires_in),
-            },
+            Request::Look(partition) => Answer::Seen(partition, self.store.line(partition)),
             Request::Take(partition, expected) => {
                 let token = self.fresh();
                 match self.store.take(now, who, partition, expected, token) {
@@ -110,7 +107,8 @@ impl World {
                         Answer::Taken(partition, line)
                     }
                     Err(Found::Held { by, expires_in }) => Answer::Held(partition, by, expires_in),
-                    Err(Found::Free(_)) => Answer::Refused,
+                    // Given up since the look: look again.
+                    Err(Found::Free(line)) => Answer::Seen(partition, line),
                 }
             }
             Request::Release(partition, line) => {
@@ -145,7 +143,7 @@ impl World {
         match answer {
             Answer::Beaten(list) => self.tell(who, Event::Beaten(list)),
             Answer::Departed => self.tell(who, Event::Departed),
-            Answer::Free(partition, line) => self.call(who, purpose, Request::Take(partition, line)),
+            Answer::Seen(partition, line) => self.call(who, purpose, Request::Take(partition, line)),
             Answer::Held(partition, by, expires_in) => {
                 let by = self.ids[by].clone();
                 self.tell(who, Event::Held { partition, by, expires_in: span(expires_in) });

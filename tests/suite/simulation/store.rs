@@ -68,7 +68,11 @@ impl Store {
         }
     }
 
-    pub(super) fn look(&self, now: Ms, who: Who, partition: Partition) -> Found {
+    pub(super) fn line(&self, partition: Partition) -> Line {
+        self.lines[usize::from(partition.0)]
+    }
+
+    fn look(&self, now: Ms, who: Who, partition: Partition) -> Found {
         let at = usize::from(partition.0);
         match self.leases[at].filter(|lease| lease.until > now && lease.who != who) {
             Some(lease) => Found::Held { by: lease.who, expires_in: lease.until - now },

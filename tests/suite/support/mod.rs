@@ -12,7 +12,7 @@ mod world;
 
 use std::time::Duration;
 
-use dwell::error::{Error, Kind, Result};
+use dwell::error::{Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::patience::{eventually, failed, repeatedly};
