@@ -8,6 +8,8 @@ use dwell::error::{Error, Result};
 use dwell::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 use crate::fleet::{Fleet, ORDERS};
 use crate::passed;
@@ -29,11 +31,26 @@ fn lateness(taken: &Taken) -> Result<Duration> {
     SystemTime::now().duration_since(due_at).map_err(|early| Error::bug(format!("{:?} early", early.duration())))
 }
 
-/// One stream of each member, while messages are due at a rate. The consumers and Redis share the machine.
-pub(crate) async fn uniform(report: &mut Report, rate: usize, seconds: usize) -> Result<()> {
+/// How consumers get their messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// One stream of each member.
+    Streams,
+    /// Two long polls at each member, one after the other, each over a new connection.
+    Polls,
+}
+
+/// Messages are due at a rate. The consumers and Redis share the machine.
+pub(crate) async fn uniform(report: &mut Report, by: By, rate: usize, seconds: usize) -> Result<()> {
     let (_fleet, members) = Fleet::with(PARTITIONS, &MEMBERS).await?;
     let (seen, mut heard) = mpsc::unbounded_channel();
-    let consumers: Vec<_> = members.iter().map(|member| tokio::spawn(consume(member.clone(), seen.clone()))).collect();
+    let consumers: Vec<JoinHandle<Result<()>>> = match by {
+        By::Streams => members.iter().map(|member| tokio::spawn(stream(member.clone(), seen.clone()))).collect(),
+        By::Polls => {
+            let two = members.iter().flat_map(|member| [member, member]);
+            two.map(|member| tokio::spawn(poll(member.clone(), seen.clone()))).collect()
+        }
+    };
     members[0].shared(ORDERS, &[8, 8]).await?;
     let (count, start) = (rate * seconds, Clock::System.now().plus(Duration::from_secs(3)));
     for page in (0..count).collect::<Vec<_>>().chunks(1_000) {
@@ -48,7 +65,7 @@ pub(crate) async fn uniform(report: &mut Report, rate: usize, seconds: usize) ->
     let (mut ids, mut spans, mut early, mut repeated) = (BTreeSet::new(), Spans::default(), 0, 0);
     let until = Instant::now() + ahead + Duration::from_secs(seconds as u64 + 5);
     while ids.len() < count {
-        let Ok(Some((taken, late))) = tokio::time::timeout_at(until.into(), heard.recv()).await else { break };
+        let Ok(Some((taken, late))) = timeout_at(until.into(), heard.recv()).await else { break };
         match late {
             Ok(late) => spans.add(late),
             Err(_) => early += 1,
@@ -56,21 +73,41 @@ pub(crate) async fn uniform(report: &mut Report, rate: usize, seconds: usize) ->
         repeated += usize::from(!ids.insert(taken.id) || taken.attempt != 1);
     }
     eventually("the topic is empty", async || Ok((members[0].counts(ORDERS).await? == [0; 4]).then_some(()))).await?;
-    consumers.iter().for_each(tokio::task::JoinHandle::abort);
+    consumers.iter().for_each(JoinHandle::abort);
     let (p50, p99, max) = (spans.at(0.5), spans.at(0.99), spans.at(1.0));
-    let figures = format!("p50 {}, p99 {}, longest {}", show(p50), show(p99), show(max));
-    let ms = Duration::from_millis;
-    let kept = p50 < ms(2) && p99 < ms(10) && max < ms(50);
-    report.row("lateness of messages due at that rate, at the consumer", figures, "2 ms, 10 ms, 50 ms", kept);
     let lost = count - ids.len();
-    let figures =
-        format!("{count} at {rate}/s on {PARTITIONS} partitions, {lost} lost, {repeated} repeated, {early} early");
-    report.row("their number", figures, "none lost, repeated or early", lost + repeated + early == 0);
+    let ms = Duration::from_millis;
+    let in_time = p50 < ms(2) && p99 < ms(10) && max < ms(50);
+    let story = match by {
+        By::Streams => "lateness at the consumer, by streams",
+        By::Polls => "lateness at the consumer, by long polls",
+    };
+    let figures = format!(
+        "{count} at {rate}/s on {PARTITIONS} partitions, 2 members: p50 {}, p99 {}, longest {}; {lost} lost, {repeated} \
+         repeated, {early} early",
+        show(p50),
+        show(p99),
+        show(max)
+    );
+    report.row(story, figures, "2 ms, 10 ms, 50 ms; none", in_time && lost + repeated + early == 0);
     Ok(())
 }
 
+/// Takes and acks in turn.
+async fn poll(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
+    loop {
+        let taken = dwell.reserve(ORDERS, 100, "10s").await?;
+        for taken in &taken {
+            let _ = seen.send((taken.clone(), lateness(taken)));
+        }
+        if !taken.is_empty() {
+            dwell.ack(ORDERS, &taken).await?;
+        }
+    }
+}
+
 /// Reads a stream, and acks beside it whatever has come until then.
-async fn consume(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
+async fn stream(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()> {
     let (sender, mut unacked) = mpsc::unbounded_channel::<Taken>();
     let acker = dwell.clone();
     tokio::spawn(async move {

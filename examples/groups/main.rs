@@ -87,6 +87,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("{cores} cores, load {}", load.split(' ').next().unwrap_or_default());
     let mut report = Report::default();
     runtime.block_on(tell(&args, &mut report));
     report.print();
@@ -122,8 +125,10 @@ async fn tell(args: &Args, report: &mut Report) {
         report.ended("outage", end);
     }
     if begins("lateness") {
-        let end = lateness::uniform(report, args.rate, args.seconds).await;
-        report.ended("lateness", end);
+        for by in [lateness::By::Streams, lateness::By::Polls] {
+            let end = lateness::uniform(report, by, args.rate, args.seconds).await;
+            report.ended("lateness", end);
+        }
         let end = lateness::earlier(report).await;
         report.ended("an earlier head", end);
     }

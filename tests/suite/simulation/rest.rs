@@ -84,6 +84,25 @@ fn lose(mut world: World, how: fn(&mut World, Who)) -> Ms {
     took
 }
 
+/// Each takes what it finds and learns of the others then: a race for every partition.
+#[test]
+fn members_that_begin_together_soon_share() -> Result<()> {
+    let mut longest = 0;
+    for seed in seeds(40)? {
+        let _told = Seed(seed);
+        let (members, partitions) = *Rng::with_seed(seed).choice(&SIZES).unwrap_or(&SIZES[0]);
+        let mut world = World::new(seed, partitions, DEFAULTS, Network::CALM)?;
+        for _ in 0..members {
+            world.join();
+        }
+        let took = world.run_until_settled(3 * TTL);
+        assert!(took <= HEARTBEAT / 2, "{took} ms with {members} members and {partitions} partitions");
+        longest = longest.max(took);
+    }
+    println!("members that begin together: at most {longest} ms");
+    Ok(())
+}
+
 #[test]
 fn a_join_moves_the_share_of_the_new_member_at_once() -> Result<()> {
     each("a join", Network::CALM, 250, join)

@@ -161,7 +161,11 @@ impl World {
     /// Tells a member what happened and does what it asks for.
     pub(super) fn tell(&mut self, who: Who, event: Event) {
         let is_staying = event == Event::Stay;
+        let quota = self.processes[who].member.standing().quota;
         let actions = self.processes[who].step(self.now, event);
+        if self.processes[who].member.standing().quota != quota {
+            self.record.touch(self.now);
+        }
         self.processes[who].has_left &= !is_staying;
         for action in actions {
             match action {
