@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Instant;
+
 /// The shortest pause after something failed; it doubles with every failure in a row, up to a heartbeat.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 
@@ -48,6 +50,12 @@ impl Timing {
     /// perhaps for all, and owners come first to resume what is theirs. They renew each third of the ttl.
     pub(super) fn settle(&self) -> Duration {
         self.ttl / 3 + self.heartbeat
+    }
+
+    /// The number of the heartbeat, counted by time alone, that this falls into.
+    pub(super) fn heartbeat_of(&self, now: Instant) -> u64 {
+        let heartbeats = now.since(Instant::START).as_millis() / self.heartbeat.as_millis().max(1);
+        u64::try_from(heartbeats).unwrap_or(u64::MAX)
     }
 
     /// The shortest span between two heartbeats, however many announcements arrive.
