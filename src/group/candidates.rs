@@ -17,7 +17,7 @@ pub(super) struct Candidates {
     seat: Seat,
     /// Where those are that were tried, or announced.
     places: BTreeMap<Partition, Place>,
-    /// By the heartbeat in which it was announced, the newest first, and among equals by preference: who hears the same
+    /// By the span in which it was announced, the newest first, and among equals by preference: who hears the same
     /// announcements tries other partitions first.
     announced: BTreeSet<(Reverse<u64>, u32, Partition)>,
     /// By time, and among equals by preference.
@@ -35,7 +35,7 @@ pub(super) struct Candidates {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// In `announced`.
-    heartbeat: Option<u64>,
+    news: Option<u64>,
     /// In `timed`.
     at: Option<Instant>,
     /// In `tried`.
@@ -83,8 +83,8 @@ impl Candidates {
     pub(super) fn take(&mut self, partition: Partition) -> bool {
         let Some(place) = self.places.remove(&partition) else { return self.take_untried(partition) };
         let rank = !self.seat.score(partition);
-        if let Some(heartbeat) = place.heartbeat {
-            self.announced.remove(&(Reverse(heartbeat), rank, partition));
+        if let Some(news) = place.news {
+            self.announced.remove(&(Reverse(news), rank, partition));
         }
         if let Some(at) = place.at {
             self.timed.remove(&(at, rank, partition));
@@ -111,9 +111,9 @@ impl Candidates {
         self.put(partition, None, Some(at), true);
     }
 
-    /// Puts back a partition that was announced as free, or given up, in the heartbeat of this number.
-    pub(super) fn put_free(&mut self, partition: Partition, heartbeat: u64) {
-        self.put(partition, Some(heartbeat), None, true);
+    /// Puts back a partition that was announced as free, or given up, in the span of this number.
+    pub(super) fn put_free(&mut self, partition: Partition, news: u64) {
+        self.put(partition, Some(news), None, true);
     }
 
     /// Puts back a partition whose acquisition failed, or that was lost: not to be tried before.
@@ -121,22 +121,22 @@ impl Candidates {
         self.put(partition, None, Some(at), false);
     }
 
-    fn put(&mut self, partition: Partition, heartbeat: Option<u64>, at: Option<Instant>, may_guess: bool) {
+    fn put(&mut self, partition: Partition, news: Option<u64>, at: Option<Instant>, may_guess: bool) {
         self.take(partition);
         self.tries += 1;
         let number = may_guess.then_some(self.tries);
         let rank = !self.seat.score(partition);
-        self.announced.extend(heartbeat.map(|heartbeat| (Reverse(heartbeat), rank, partition)));
+        self.announced.extend(news.map(|news| (Reverse(news), rank, partition)));
         self.timed.extend(at.map(|at| (at, rank, partition)));
         self.tried.extend(number.map(|number| (number, partition)));
-        self.places.insert(partition, Place { heartbeat, at, number });
+        self.places.insert(partition, Place { news, at, number });
     }
 
     /// A partition was announced as free. A pause after a failure is kept.
-    pub(super) fn free(&mut self, partition: Partition, heartbeat: u64) {
+    pub(super) fn free(&mut self, partition: Partition, news: u64) {
         let is_paused = self.places.get(&partition).is_some_and(|place| place.number.is_none());
         if !is_paused && self.not_before(partition).is_some() {
-            self.put_free(partition, heartbeat);
+            self.put_free(partition, news);
         }
     }
 
@@ -211,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn old_news_come_last_and_those_of_one_heartbeat_by_preference() -> Result<()> {
+    fn old_news_come_last_and_those_of_one_span_by_preference() -> Result<()> {
         let (mut candidates, order) = candidates(4)?;
-        for (partition, heartbeat) in [(0, 7), (3, 9), (1, 9), (2, 7), (0, 8)] {
-            candidates.free(order[partition], heartbeat);
+        for (partition, news) in [(0, 7), (3, 9), (1, 9), (2, 7), (0, 8)] {
+            candidates.free(order[partition], news);
         }
         let taken: Vec<_> = std::iter::from_fn(|| candidates.take_timed(at(0))).collect();
         assert_eq!(taken, [order[1], order[3], order[0], order[2]]);

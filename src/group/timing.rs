@@ -52,15 +52,15 @@ impl Timing {
         self.ttl / 3 + self.heartbeat
     }
 
-    /// The number of the heartbeat, counted by time alone, that this falls into.
-    pub(super) fn heartbeat_of(&self, now: Instant) -> u64 {
-        let heartbeats = now.since(Instant::START).as_millis() / self.heartbeat.as_millis().max(1);
-        u64::try_from(heartbeats).unwrap_or(u64::MAX)
-    }
-
     /// The shortest span between two heartbeats, however many announcements arrive.
     pub(super) fn beat_pause(&self) -> Duration {
         self.heartbeat / 20
+    }
+
+    /// The number of the span between two lists that this falls into: what is announced within one is equally new.
+    pub(super) fn news_of(&self, now: Instant) -> u64 {
+        let spans = now.since(Instant::START).as_millis() / self.beat_pause().as_millis().max(1);
+        u64::try_from(spans).unwrap_or(u64::MAX)
     }
 
     /// The pause after a failed heartbeat.
