@@ -1,5 +1,6 @@
 //! The partitions that a member does not own, in the order in which it would try them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::assignment::Seat;
@@ -8,13 +9,17 @@ use crate::partition::Partition;
 
 /// Every partition that is neither owned nor on the way to or from it.
 ///
-/// Some have a time at which trying them makes sense: announced as free, or their lease ends then and nobody renews it,
-/// or a pause after a failure is over. All but the last may also be tried by guess: they may have been given up unheard.
+/// Some were announced as free; the newest news come first, for what was announced long ago was taken long ago. Some have
+/// a time at which trying them makes sense: their lease ends then and nobody renews it, or a pause after a failure is
+/// over. All but the last may also be tried by guess: they may have been given up unheard.
 #[derive(Debug)]
 pub(super) struct Candidates {
     seat: Seat,
     /// Where those are that were tried, or announced.
     places: BTreeMap<Partition, Place>,
+    /// By the span in which it was announced, the newest first, and among equals by preference: who hears the same
+    /// announcements tries other partitions first.
+    announced: BTreeSet<(Reverse<u64>, u32, Partition)>,
     /// By time, and among equals by preference.
     timed: BTreeSet<(Instant, u32, Partition)>,
     /// Held when they were tried, the longest ago first.
@@ -29,6 +34,8 @@ pub(super) struct Candidates {
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
+    /// In `announced`.
+    news: Option<u64>,
     /// In `timed`.
     at: Option<Instant>,
     /// In `tried`.
@@ -40,6 +47,7 @@ impl Candidates {
     pub(super) fn new(seat: Seat, partitions: u16) -> Candidates {
         Candidates {
             places: BTreeMap::new(),
+            announced: BTreeSet::new(),
             timed: BTreeSet::new(),
             tried: BTreeSet::new(),
             tries: 0,
@@ -51,9 +59,11 @@ impl Candidates {
         }
     }
 
-    /// Takes the partition whose time has come.
+    /// Takes a partition that was announced, or else one whose time has come.
     pub(super) fn take_timed(&mut self, now: Instant) -> Option<Partition> {
-        let (_, _, partition) = *self.timed.first().filter(|(at, _, _)| *at <= now)?;
+        let announced = self.announced.first().map(|(_, _, partition)| *partition);
+        let timed = || self.timed.first().filter(|(at, _, _)| *at <= now).map(|(_, _, partition)| *partition);
+        let partition = announced.or_else(timed)?;
         self.take(partition).then_some(partition)
     }
 
@@ -72,8 +82,12 @@ impl Candidates {
     /// Takes this partition, if it is here.
     pub(super) fn take(&mut self, partition: Partition) -> bool {
         let Some(place) = self.places.remove(&partition) else { return self.take_untried(partition) };
+        let rank = !self.seat.score(partition);
+        if let Some(news) = place.news {
+            self.announced.remove(&(Reverse(news), rank, partition));
+        }
         if let Some(at) = place.at {
-            self.timed.remove(&(at, !self.seat.score(partition), partition));
+            self.timed.remove(&(at, rank, partition));
         }
         if let Some(number) = place.number {
             self.tried.remove(&(number, partition));
@@ -89,38 +103,40 @@ impl Candidates {
 
     /// Puts back a partition that a live member holds.
     pub(super) fn put_held(&mut self, partition: Partition) {
-        self.put(partition, None, true);
+        self.put(partition, None, None, true);
     }
 
     /// Puts back a partition whose lease ends then, unless it is given up before.
     pub(super) fn put_lapsing(&mut self, partition: Partition, at: Instant) {
-        self.put(partition, Some(at), true);
+        self.put(partition, None, Some(at), true);
     }
 
-    /// Puts back a partition that is free.
-    pub(super) fn put_free(&mut self, partition: Partition) {
-        self.put(partition, Some(Instant::START), true);
+    /// Puts back a partition that was announced as free, or given up, in the span of this number.
+    pub(super) fn put_free(&mut self, partition: Partition, news: u64) {
+        self.put(partition, Some(news), None, true);
     }
 
     /// Puts back a partition whose acquisition failed, or that was lost: not to be tried before.
     pub(super) fn put_failed(&mut self, partition: Partition, at: Instant) {
-        self.put(partition, Some(at), false);
+        self.put(partition, None, Some(at), false);
     }
 
-    fn put(&mut self, partition: Partition, at: Option<Instant>, may_guess: bool) {
+    fn put(&mut self, partition: Partition, news: Option<u64>, at: Option<Instant>, may_guess: bool) {
         self.take(partition);
         self.tries += 1;
         let number = may_guess.then_some(self.tries);
-        self.timed.extend(at.map(|at| (at, !self.seat.score(partition), partition)));
+        let rank = !self.seat.score(partition);
+        self.announced.extend(news.map(|news| (Reverse(news), rank, partition)));
+        self.timed.extend(at.map(|at| (at, rank, partition)));
         self.tried.extend(number.map(|number| (number, partition)));
-        self.places.insert(partition, Place { at, number });
+        self.places.insert(partition, Place { news, at, number });
     }
 
     /// A partition was announced as free. A pause after a failure is kept.
-    pub(super) fn free(&mut self, partition: Partition) {
+    pub(super) fn free(&mut self, partition: Partition, news: u64) {
         let is_paused = self.places.get(&partition).is_some_and(|place| place.number.is_none());
         if !is_paused && self.not_before(partition).is_some() {
-            self.put_free(partition);
+            self.put_free(partition, news);
         }
     }
 
@@ -137,9 +153,10 @@ impl Candidates {
         self.not_before(partition).is_some_and(|at| at <= now)
     }
 
-    /// The first time of those that have one.
+    /// When [`Candidates::take_timed`] finds one.
     pub(super) fn next_timed(&self) -> Option<Instant> {
-        self.timed.first().map(|(at, _, _)| *at)
+        let timed = self.timed.first().map(|(at, _, _)| *at);
+        if self.announced.is_empty() { timed } else { Some(Instant::START) }
     }
 
     /// How many may be tried by guess.
@@ -182,14 +199,25 @@ mod tests {
         let (mut candidates, order) = candidates(3)?;
         candidates.put_lapsing(order[0], at(5));
         candidates.put_failed(order[1], at(9));
-        candidates.free(order[2]);
-        candidates.free(order[1]);
+        candidates.free(order[2], 0);
+        candidates.free(order[1], 0);
         assert_eq!(
             [4, 4, 5, 8, 9].map(|ms| candidates.take_timed(at(ms))),
             [Some(order[2]), None, Some(order[0]), None, Some(order[1])]
         );
-        candidates.free(order[0]);
+        candidates.free(order[0], 0);
         assert_eq!((candidates.next_timed(), candidates.guesses()), (None, 0), "it is on its way: nothing to try");
+        Ok(())
+    }
+
+    #[test]
+    fn old_news_come_last_and_those_of_one_span_by_preference() -> Result<()> {
+        let (mut candidates, order) = candidates(4)?;
+        for (partition, news) in [(0, 7), (3, 9), (1, 9), (2, 7), (0, 8)] {
+            candidates.free(order[partition], news);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| candidates.take_timed(at(0))).collect();
+        assert_eq!(taken, [order[1], order[3], order[0], order[2]]);
         Ok(())
     }
 }

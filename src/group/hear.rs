@@ -89,7 +89,7 @@ impl Member {
         self.sweep.forget(partition);
         if freed {
             // The answer is older than the announcement.
-            self.candidates.put_free(partition);
+            self.candidates.put_free(partition, self.timing.news_of(self.stepped));
         } else if self.shares.contain(&Seat::new(&self.topic, &self.group, by)) {
             self.candidates.put_held(partition);
         } else {
@@ -129,7 +129,7 @@ impl Member {
         if let Some(Slot::Owned { .. } | Slot::Releasing) = self.pairs.get(partition) {
             self.pairs.remove(partition);
             self.sweep.offer(partition, now);
-            self.candidates.put_free(partition);
+            self.candidates.put_free(partition, self.timing.news_of(now));
         }
     }
 

@@ -125,7 +125,7 @@ impl Member {
             }
             Event::MembersChanged => self.pulse.hurry(now),
             Event::Freed(partition) => {
-                self.candidates.free(partition);
+                self.candidates.free(partition, self.timing.news_of(now));
                 self.pairs.freed(partition);
             }
             Event::Acquired(partition) => self.acquired(now, partition, &mut actions),

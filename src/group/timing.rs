@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Instant;
+
 /// The shortest pause after something failed; it doubles with every failure in a row, up to a heartbeat.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 
@@ -53,6 +55,12 @@ impl Timing {
     /// The shortest span between two heartbeats, however many announcements arrive.
     pub(super) fn beat_pause(&self) -> Duration {
         self.heartbeat / 20
+    }
+
+    /// The number of the span between two lists that this falls into: what is announced within one is equally new.
+    pub(super) fn news_of(&self, now: Instant) -> u64 {
+        let spans = now.since(Instant::START).as_millis() / self.beat_pause().as_millis().max(1);
+        u64::try_from(spans).unwrap_or(u64::MAX)
     }
 
     /// The pause after a failed heartbeat.
