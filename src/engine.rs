@@ -104,7 +104,7 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
         StoreOptions::Redis { redis, failover } => {
             let timeout = redis.timeout;
             let store = Redis::open(redis, clock, metrics.clone()).await?;
-            Ok(Arc::new(Failover::open(store, failover, timeout, &metrics).await?))
+            Ok(Arc::new(Failover::open(store, failover, timeout, metrics).await?))
         }
     }
 }

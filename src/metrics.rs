@@ -49,6 +49,8 @@ pub struct Metrics {
     pub leases_lost: IntCounter,
     /// Ids found without a body, or bodies found nowhere: repaired, and a reason to look.
     pub repairs: IntCounter,
+    /// Times that the store was another run or replica than before, and may have lost what it had answered.
+    pub losses: IntCounter,
     /// 1 while the store answers.
     pub store_up: IntGauge,
     /// Local clock minus store clock, in seconds.
@@ -114,6 +116,7 @@ impl Metrics {
             leases_lost: make.counter("dwell_leases_lost_total", "Epochs lost to another owner or a data loss.")?,
             repairs: make
                 .counter("dwell_repairs_total", "Ids without body or bodies without place that were repaired.")?,
+            losses: make.counter("dwell_redis_losses_total", "Times that the store may have lost data.")?,
             store_up: make.gauge("dwell_redis_up", "1 while the store answers.")?,
             clock_offset: make.register(Gauge::new(
                 "dwell_clock_offset_seconds",

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub(crate) enum Refusal {
 
 /// Opens sled. What it panics about, when it is opened, is damage too.
 pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
-    std::fs::create_dir_all(dir).map_err(Refusal::Io)?;
+    // Payloads are for nobody else to read.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Refusal::Io)?;
     let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
     let attempt = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
     let mut opened = attempt()?;

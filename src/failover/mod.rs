@@ -14,6 +14,7 @@ mod store;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -55,6 +56,7 @@ pub struct Failover<S> {
     options: FailoverOptions,
     timeout: Duration,
     breaker: Breaker,
+    metrics: Arc<Metrics>,
     wal: Wal,
     wal_metrics: WalMetrics,
     journal: Option<Journal>,
@@ -71,7 +73,12 @@ impl<S: Store> Failover<S> {
     ///
     /// # Errors
     /// `Conflict` when another process has the directory, or when what is buffered belongs to another store.
-    pub async fn open(store: S, options: FailoverOptions, timeout: Duration, metrics: &Metrics) -> Result<Failover<S>> {
+    pub async fn open(
+        store: S,
+        options: FailoverOptions,
+        timeout: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Result<Failover<S>> {
         let clock = store.clock().local().clone();
         let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
         let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
@@ -94,6 +101,7 @@ impl<S: Store> Failover<S> {
             options,
             timeout,
             breaker,
+            metrics,
             wal,
             wal_metrics,
             journal,
@@ -123,7 +131,10 @@ impl<S: Store> Failover<S> {
             if ours.is_some() && kept > 0 && !self.options.adopt {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
             }
-            self.wal.remember_store(&found).await?;
+            if let Err(error) = self.wal.remember_store(&found).await {
+                // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.
+                tracing::warn!(%error, "the name of the store was not noted");
+            }
         }
         self.identified.store(true, Relaxed);
         Ok(())

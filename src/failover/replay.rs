@@ -58,7 +58,8 @@ impl<S: Store> Failover<S> {
 
     async fn step(&self) -> Step {
         let began = Clock::System.instant();
-        if self.breaker.reason().is_some() || !self.identified.load(Ordering::Relaxed) {
+        let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
+        if self.breaker.reason().is_some() || unsure {
             // This is also the probe: who is asked for its name and says it is there.
             if let Err(error) = self.identify().await {
                 self.breaker.open(&error);

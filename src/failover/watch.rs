@@ -16,8 +16,11 @@ impl<S: Store> Failover<S> {
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
         let mut suspected = Some(losses.borrow_and_update().count).filter(|_| self.journal.is_none());
+        let mut noticed = losses.borrow().count;
         loop {
             let count = losses.borrow_and_update().count;
+            self.metrics.losses.inc_by(count - noticed);
+            noticed = count;
             if suspected != Some(count) {
                 // Another Redis may answer there now.
                 self.identified.store(false, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -54,7 +55,8 @@ impl Place {
     pub(super) fn take(dir: &Path) -> Result<(Place, u64)> {
         let unavailable = |error: io::Error| failed(dir, &error);
         let is_new = !dir.exists();
-        std::fs::create_dir_all(dir).map_err(unavailable)?;
+        // Payloads are for nobody else to read.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unavailable)?;
         let lock = File::open(dir).map_err(unavailable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

@@ -19,7 +19,7 @@ async fn what_waits_for_a_topic_that_was_deleted_is_dropped_and_counted() -> Res
     outage.proxy.set(Mode::Refuse);
     dwell.push("orders", &["a", "b"], Duration::ZERO).await?;
     // Someone who still reaches Redis deletes the topic, and makes another one of that name.
-    let elsewhere = super::Outage { journal: None, ..Outage::with(crate::support::RedisServer::start().await?)? };
+    let elsewhere = Outage { journal: None, ..Outage::with(crate::support::RedisServer::start().await?)? };
     let other = elsewhere.dwell_on(outage.redis.url(), false).await?;
     other.broker().delete_topic(&orders).await?;
     other.push_one("orders", "new").await?;

@@ -1,6 +1,7 @@
 //! Redis is away, slow, silent, empty or another one: what was answered 201 or 202 is delivered, once, when it is due.
 
 mod away;
+mod disk;
 mod beside;
 mod identity;
 mod journal;
@@ -18,6 +19,7 @@ use dwell::failover::FailoverOptions;
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::store::redis::RedisOptions;
 use dwell::time::Timestamp;
+use dwell::wal::LIMIT_BYTES;
 use tempfile::TempDir;
 
 use crate::support::{Proxy, RedisServer, eventually, scratch};
@@ -31,6 +33,7 @@ struct Outage {
     proxy: Proxy,
     dir: TempDir,
     journal: Option<Duration>,
+    limit_bytes: u64,
 }
 
 /// A message as a consumer got it.
@@ -48,7 +51,7 @@ impl Outage {
 
     fn with(redis: RedisServer) -> Result<Outage> {
         let proxy = Proxy::before(&redis)?;
-        Ok(Outage { redis, proxy, dir: scratch()?, journal: None })
+        Ok(Outage { redis, proxy, dir: scratch()?, journal: None, limit_bytes: LIMIT_BYTES })
     }
 
     /// A broker on that Redis and that directory.
@@ -59,7 +62,12 @@ impl Outage {
     /// A broker on some Redis and that directory.
     async fn dwell_on(&self, url: String, adopt: bool) -> Result<Dwell> {
         let redis = RedisOptions { timeout: TIMEOUT, ..RedisOptions::new(url) };
-        let failover = FailoverOptions { journal_window: self.journal, adopt, ..FailoverOptions::new(self.dir.path()) };
+        let failover = FailoverOptions {
+            journal_window: self.journal,
+            limit_bytes: self.limit_bytes,
+            adopt,
+            ..FailoverOptions::new(self.dir.path())
+        };
         let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
         Ok(Dwell(Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await?))
     }
@@ -83,6 +91,12 @@ impl Dwell {
     /// Pushes one message that is due.
     async fn push_one(&self, topic: &str, id: &str) -> Result<PushOutcome> {
         Ok(self.push(topic, &[id], Duration::ZERO).await?.remove(0))
+    }
+
+    /// Pushes one message of so many bytes that is due.
+    async fn push_sized(&self, topic: &str, id: &str, bytes: usize) -> Result<PushOutcome> {
+        let message = NewMessage::new(vec![b'x'; bytes]).id(MessageId::new(id)?);
+        self.broker().push(&TopicName::new(topic)?, message).await
     }
 
     /// Takes and acks until so many different messages came, and then until nothing more does for a moment.

@@ -97,7 +97,7 @@ impl World {
         let timeout = options.timeout;
         let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
         let failover = FailoverOptions::new(dir.path());
-        let store = Failover::open(store, failover, timeout, &metrics).await?;
+        let store = Failover::open(store, failover, timeout, metrics).await?;
         Ok(World::of(Arc::new(store), time, Needs::Both { server, _dir: dir }))
     }
 

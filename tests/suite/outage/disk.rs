@@ -1,0 +1,98 @@
+//! The local disk takes nothing while Redis is there, while it is away, and at the start.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use dwell::error::{Kind, Result};
+use dwell::store::Pushed;
+
+use super::Outage;
+use crate::support::{Mode, eventually, failed, kind_of};
+
+/// In place of the directory of the WAL stands a file, which keeps even root from making it.
+fn blocked(dir: &Path) -> Result<()> {
+    std::fs::write(dir.join("wal"), "in the way").map_err(failed("a file in the way"))
+}
+
+fn unblocked(dir: &Path) -> Result<()> {
+    std::fs::remove_file(dir.join("wal")).map_err(failed("the file in the way"))
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_keeps_no_push_from_redis_and_promises_none_without_it() -> Result<()> {
+    let outage = Outage::begin().await?;
+    blocked(outage.dir.path())?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Stored);
+    outage.proxy.set(Mode::Refuse);
+    // The first one met a connection that broke: perhaps Redis has it.
+    let met = kind_of(dwell.push_one("orders", "b").await);
+    assert!(matches!(met, Some(Kind::OutcomeUnknown | Kind::Unavailable)), "{met:?}");
+    assert_eq!(kind_of(dwell.push_one("orders", "c").await), Some(Kind::Unavailable));
+    let health = dwell.broker().health().await;
+    assert!(!health.ready, "{health:?}");
+    // It mends itself once the disk does, without a restart.
+    unblocked(outage.dir.path())?;
+    eventually("the disk takes pushes again", async || {
+        dwell.broker().health().await;
+        Ok(dwell.push_one("orders", "d").await.ok().filter(|outcome| outcome.pushed == Pushed::Buffered).map(drop))
+    })
+    .await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    let got = dwell.drain("orders", 2).await?;
+    assert!(got.contains_key("a") && got.contains_key("d") && !got.contains_key("c"), "{got:?}");
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_written_fails_no_push_and_is_not_claimed() -> Result<()> {
+    let outage = Outage { journal: Some(std::time::Duration::from_secs(60)), ..Outage::begin().await? };
+    std::fs::write(outage.dir.path().join("journal"), "in the way").map_err(failed("a file in the way"))?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Stored);
+    let health = dwell.broker().health().await;
+    assert!(health.ready && health.detail.as_deref().is_some_and(|why| why.contains("journal")), "{health:?}");
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_full_wal_refuses_and_what_it_has_is_replayed() -> Result<()> {
+    let outage = Outage { limit_bytes: dwell::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "first").await?;
+    outage.proxy.set(Mode::Refuse);
+    let (mut accepted, mut refused) = (1, None);
+    while refused.is_none() {
+        let push = dwell.push_sized("orders", &format!("m{accepted}"), 500_000).await;
+        match push {
+            Ok(_) => accepted += 1,
+            Err(error) => refused = Some(error),
+        }
+        assert!(accepted < 100, "it never is full");
+    }
+    assert_eq!(refused.map(|error| error.kind()), Some(Kind::Full));
+    let health = dwell.broker().health().await;
+    assert!(!health.ready, "{health:?}");
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    let got = dwell.drain("orders", accepted).await?;
+    assert_eq!(got.len(), accepted);
+    // Its space is there again.
+    outage.proxy.set(Mode::Refuse);
+    assert_eq!(dwell.push_sized("orders", "again", 500_000).await?.pushed, Pushed::Buffered);
+    outage.proxy.set(Mode::Pass);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn the_directory_is_for_nobody_else() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    outage.proxy.set(Mode::Refuse);
+    dwell.push_one("orders", "a").await?;
+    let wal = std::fs::metadata(outage.dir.path().join("wal")).map_err(failed("the WAL"))?;
+    assert_eq!(wal.permissions().mode() & 0o077, 0, "payloads are not for others to read");
+    dwell.close().await
+}
