@@ -85,25 +85,21 @@ impl Log {
 
     /// Makes the last segment one that can be appended to.
     fn begin(&mut self) -> Result<()> {
-        if let Some(segment) = self.segments.back()
+        if self.segments.back().is_some_and(|segment| !segment.is_open() && !segment.is_sealed())
+            && let Err(error) = self.open_segment(self.segments.len() - 1)
+            && self.segments.back().is_some_and(|segment| !segment.is_end_known())
+        {
+            // Where it ends nobody knows, so nothing can be appended behind it.
+            return Err(error);
+        }
+        if let Some(segment) = self.segments.back_mut()
             && !segment.is_sealed()
         {
-            if !segment.is_open() {
-                let opened = self.open_segment(self.segments.len() - 1);
-                if opened.is_err_and(|error| error.kind() != Kind::Corrupt) {
-                    // Perhaps another segment can be made.
-                    tracing::warn!("the log goes on in a new segment");
-                }
+            let is_room = segment.bytes() < self.options.segment_bytes;
+            if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
+                return Ok(());
             }
-            if let Some(segment) = self.segments.back_mut()
-                && !segment.is_sealed()
-            {
-                let is_room = segment.bytes() < self.options.segment_bytes;
-                if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
-                    return Ok(());
-                }
-                segment.seal()?;
-            }
+            segment.seal()?;
         }
         let Some(place) = &self.place else { return Err(Error::bug("the log has no place")) };
         place.keep_reserve(self.options.disk_reserve_bytes);

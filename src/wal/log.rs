@@ -81,15 +81,16 @@ impl Log {
         let end = self.segments.back().map_or(1, Segment::end);
         self.next = end.max(done.saturating_add(1));
         self.place = Some(place);
-        self.remove_done();
         self.find_missing_segments();
         let mut index = 0;
         while let Some(segment) = self.segments.get(index) {
             let first = segment.first();
             // What cannot be opened now is tried again when it is read.
             let _ = self.open_segment(index);
+            self.oldest();
             index += usize::from(self.segments.get(index).is_some_and(|segment| segment.first() == first));
         }
+        self.remove_done();
         Ok(())
     }
 

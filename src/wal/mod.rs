@@ -16,6 +16,8 @@ mod options;
 mod place;
 mod read;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod trim;
 
 use std::sync::mpsc::{Sender, channel};

@@ -42,7 +42,9 @@ impl Log {
     /// Reads the next records of one segment, from `from` on, which moves. `None` at the end. A damaged segment is passed.
     fn scan(&mut self, from: &mut u64, records_max: usize, bytes_max: usize) -> Result<Option<Scanned>> {
         self.take_place().map_err(|error| again(&error))?;
-        while let Some(index) = self.segments.iter().position(|segment| segment.end() > *from) {
+        while let Some(index) =
+            self.segments.iter().position(|segment| segment.end() > *from || !segment.is_end_known())
+        {
             let opened = self.open_segment(index);
             match (opened, self.segments.get_mut(index)) {
                 (Ok(()), Some(segment)) => match segment.scan(*from, records_max, bytes_max) {

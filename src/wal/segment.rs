@@ -26,6 +26,9 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// Digits of a segment's name: its first number.
 const NAME_DIGITS: usize = 20;
 
+/// No log ever has so many records; a greater number in a name or a key is none of ours.
+const NUMBER_MAX: u64 = 1 << 60;
+
 const LAST: &str = "last";
 const SEALED: &str = "sealed";
 /// A file that says that damage was found.
@@ -78,7 +81,7 @@ impl Segment {
     /// The first number of the segment with this name, if it is one.
     pub(super) fn first_of(name: &str) -> Option<u64> {
         let digits = name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| name.parse().ok()).flatten()
+        name.parse().ok().filter(|first| digits && (1..NUMBER_MAX).contains(first))
     }
 
     /// A segment that lies below a directory. `limit` is the first number of the next one, which ends this one.
@@ -128,6 +131,11 @@ impl Segment {
     /// Whether nothing may be appended to it.
     pub(super) fn is_sealed(&self) -> bool {
         self.is_sealed
+    }
+
+    /// Whether its end is known for sure: the mark beside it may be older than what is in it, until it was opened once.
+    pub(super) fn is_end_known(&self) -> bool {
+        self.is_verified || self.is_sealed
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -187,6 +195,10 @@ impl Segment {
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
         let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
+        if !self.is_sealed {
+            // A process that died while it made the segment may not have come to this.
+            sync_directory(&dir).map_err(unavailable)?;
+        }
         self.open = Some(Open { disk, last });
         // sled makes room for what comes next.
         self.bytes = bytes_in(&self.dir);
@@ -197,9 +209,9 @@ impl Segment {
         let failed = |error| broken(&self.dir, &error);
         let mut gone = BTreeSet::new();
         for key in tree.scan_prefix(keys::all_cancelled()).keys() {
-            gone.extend(keys::number_of(&key.map_err(failed)?));
+            gone.extend(keys::number_of(&key.map_err(failed)?).filter(|number| *number < NUMBER_MAX));
         }
-        let last = tree.range(keys::records(self.first..u64::MAX)).next_back().transpose().map_err(failed)?;
+        let last = tree.range(keys::records(self.first..NUMBER_MAX)).next_back().transpose().map_err(failed)?;
         let last_record = last.as_ref().and_then(|(key, _)| keys::number_of(key));
         let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
         let expected = self.end;

@@ -40,6 +40,7 @@ impl Log {
     /// next records.
     pub(super) fn remove_done(&mut self) {
         while let Some(segment) = self.segments.front_mut()
+            && segment.is_end_known()
             && segment.end() - 1 <= self.done
         {
             if !segment.is_sealed() && !segment.is_damaged() && segment.bytes() < TINY_BYTES {
