@@ -73,9 +73,9 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // The handle is not trusted any more. Behind the seal nothing counts, so what may have been written of
-                // these records never comes back, if the seal is durable.
-                segment.close();
+                // Behind the seal nothing counts, so what may have been written of these records never comes back, if the
+                // seal is durable.
+                segment.distrust();
                 let sealed = segment.seal();
                 let detail = error.detail().to_owned();
                 Err(self.fail(sealed.map_or(Error::outcome_unknown(detail.clone()), |()| Error::unavailable(detail))))

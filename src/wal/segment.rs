@@ -218,7 +218,7 @@ impl Segment {
         // Behind a seal nothing counts, and before it nothing may be missing.
         self.end = if self.is_sealed { present.min(expected) } else { present };
         gone.split_off(&self.end);
-        self.gone = gone;
+        self.gone.extend(gone);
         self.forget(done);
         self.newest = last_record.and_then(|number| self.record(tree, number).ok().flatten()).map(|record| record.at);
         self.is_verified = true;
@@ -390,6 +390,12 @@ impl Segment {
             let _ = guarded(|| drop(open));
             self.bytes = bytes_in(&self.dir);
         }
+    }
+
+    /// Closes it after a write failed: its handle is of no use any more, and what is in it is looked at again.
+    pub(super) fn distrust(&mut self) {
+        self.close();
+        self.is_verified = false;
     }
 
     /// Calls sled. After a panic in it the segment is closed.
