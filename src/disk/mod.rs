@@ -46,6 +46,11 @@ impl Disk {
         &self.db
     }
 
+    /// Bytes of sled's file, the one that grows.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| file.len())
+    }
+
     /// Applies a batch, all or nothing, without waiting for the disk.
     pub(crate) fn apply(&self, batch: Batch) -> sled::Result<()> {
         self.nudge.during(|| self.db.apply_batch(batch))

@@ -48,6 +48,8 @@ pub(super) struct Segment {
     /// When its last record was appended.
     newest: Option<Timestamp>,
     bytes: u64,
+    /// Bytes of sled's file among them, when it was looked at last.
+    file_bytes: u64,
     /// Damage was found in it, so it is kept for whoever wants to look.
     is_damaged: bool,
     /// Its end was compared with its marks.
@@ -95,7 +97,19 @@ impl Segment {
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
         let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
-        Segment { dir, first, end, is_sealed, gone, newest: None, bytes, is_damaged, is_verified: false, open: None }
+        Segment {
+            dir,
+            first,
+            end,
+            is_sealed,
+            gone,
+            newest: None,
+            bytes,
+            file_bytes: 0,
+            is_damaged,
+            is_verified: false,
+            open: None,
+        }
     }
 
     /// Makes an empty segment that survives a power cut.
@@ -114,6 +128,7 @@ impl Segment {
         sync_directory(&dir).map_err(unavailable)?;
         let mut segment = Segment::found(parent, first, None);
         segment.is_verified = true;
+        segment.file_bytes = disk.bytes();
         segment.open = Some(Open { disk, last });
         Ok(segment)
     }
@@ -199,9 +214,9 @@ impl Segment {
             // A process that died while it made the segment may not have come to this.
             sync_directory(&dir).map_err(unavailable)?;
         }
-        self.open = Some(Open { disk, last });
         // sled makes room for what comes next.
-        self.bytes = bytes_in(&self.dir);
+        (self.bytes, self.file_bytes) = (bytes_in(&self.dir), disk.bytes());
+        self.open = Some(Open { disk, last });
         Ok(lack)
     }
 
@@ -248,7 +263,7 @@ impl Segment {
     /// # Errors
     /// `Unavailable` or `Corrupt`: nobody knows whether they are there. It may not be appended to again.
     pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
-        let (first, mut number) = (self.end, self.end);
+        let mut number = self.end;
         let mut batch = Batch::default();
         for record in records {
             let parts = Parts::cut(&record.numbered(number))?;
@@ -263,9 +278,11 @@ impl Segment {
         self.newest = self.newest.max(Some(newest));
         if let Some(open) = &self.open {
             // An older number is true too.
-            let _ = open.last.set(self.end.max(first + 1) - 1);
+            let _ = open.last.set(self.end - 1);
+            let bytes = open.disk.bytes();
+            self.bytes = self.bytes.saturating_add(bytes.saturating_sub(self.file_bytes));
+            self.file_bytes = bytes;
         }
-        self.bytes = bytes_in(&self.dir);
         Ok(())
     }
 
