@@ -19,7 +19,7 @@ use sled::{Batch, Db, Tree};
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
 pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};
-pub(crate) use self::parts::Parts;
+pub(crate) use self::parts::{PART_BYTES, Parts};
 pub(crate) use self::room::{check_room, free_bytes};
 
 /// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.

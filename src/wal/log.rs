@@ -101,7 +101,7 @@ impl Log {
         let mut lacks = Vec::new();
         for segment in &self.segments {
             if segment.first() > expected {
-                lacks.push(Lack::Missing { from: expected, to: segment.first() });
+                lacks.push(Lack { from: expected, to: segment.first() });
             }
             expected = expected.max(segment.end());
         }
@@ -134,7 +134,7 @@ impl Log {
                 Ok(())
             }
             Ok(Some(lack)) => {
-                self.next = self.next.max(lack.numbers().end);
+                self.next = self.next.max(lack.to);
                 let dir = segment.dir().display().to_string();
                 self.report(&dir, &lack);
                 Ok(())
@@ -174,8 +174,7 @@ impl Log {
 
     /// Counts and reports records that should be there.
     pub(super) fn report(&mut self, dir: &str, lack: &Lack) {
-        let numbers = lack.numbers();
-        let lost = numbers.end - numbers.start;
+        let lost = lack.to - lack.from;
         self.damaged += 1;
         self.metrics.damaged.inc();
         self.lost += lost;

@@ -7,6 +7,7 @@
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
 mod append;
+mod bundle;
 mod committer;
 mod damage;
 mod entry;
