@@ -101,10 +101,13 @@ impl Log {
             }
             segment.seal()?;
         }
+        self.remove_empty()?;
         let Some(place) = &self.place else { return Err(Error::bug("the log has no place")) };
         place.keep_reserve(self.options.disk_reserve_bytes);
-        if let Some(segment) = self.segments.back_mut() {
-            segment.close();
+        let new = place.dir().join(Segment::name(self.next));
+        if new.exists() {
+            // None of ours, or one that could not be set aside before. Nothing is written into it.
+            place.set_aside(&new)?;
         }
         match Segment::begin(place.dir(), self.next) {
             Ok(segment) => {
@@ -112,11 +115,29 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // It is empty, so nothing is lost with it; what stays is begun again.
-                let _ = std::fs::remove_dir_all(place.dir().join(Segment::name(self.next)));
+                // It was made just now, so nothing is lost with it.
+                let _ = std::fs::remove_dir_all(new);
                 Err(error)
             }
         }
+    }
+
+    /// Closes the last segment, and removes it if it was sealed before anything in it was acknowledged: the next one has
+    /// the same first number, and must not meet what was written there.
+    fn remove_empty(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.back_mut() else { return Ok(()) };
+        segment.close();
+        if segment.end() > segment.first() {
+            return Ok(());
+        }
+        let place = self.place.as_ref().ok_or_else(|| Error::bug("the log has no place"))?;
+        if segment.is_damaged() {
+            place.set_aside(segment.dir())?;
+        } else {
+            place.delete(segment.dir())?;
+        }
+        self.segments.truncate(self.segments.len() - 1);
+        Ok(())
     }
 
     /// Tries a failed disk again, when it is time.

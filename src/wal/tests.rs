@@ -67,3 +67,26 @@ fn nothing_is_deleted_or_appended_behind_an_end_that_is_not_known() -> Result<()
     assert_eq!(topics(&mut log)?, ["a", "b", "c"]);
     Ok(())
 }
+
+/// A write fails in a segment that has nothing else: its records were refused, and never come back.
+#[test]
+fn what_was_refused_in_a_new_segment_does_not_come_back() -> Result<()> {
+    let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
+    let mut log = open(dir.path())?;
+    for topic in ["a", "b", "c"] {
+        append(&mut log, topic)?;
+    }
+    drop(log);
+    // As the seal is after the first write failed.
+    let mark = crate::disk::Mark::open(&dir.path().join(Segment::name(1)).join("sealed"));
+    mark.and_then(|(mark, _)| mark.set(1)).map_err(|error| Error::bug(error.to_string()))?;
+    let mut log = open(dir.path())?;
+    append(&mut log, "new")?;
+    assert_eq!((topics(&mut log)?, log.segments.len()), (vec!["new".to_owned()], 1));
+    drop(log);
+    let mut log = open(dir.path())?;
+    assert_eq!(topics(&mut log)?, ["new"]);
+    append(&mut log, "newer")?;
+    assert_eq!(topics(&mut log)?, ["new", "newer"]);
+    Ok(())
+}
