@@ -45,14 +45,14 @@ fn compare(runtime: &Runtime) -> Result<()> {
     for round in 1..=ROUNDS {
         let dir = scratch()?;
         let bare = Arc::new(Bare::start(&dir.path().join("bare"))?);
-        let bare_rate = runtime.block_on(appends(move |_| {
+        let bare_rate = runtime.block_on(appends(vec![b'x'; RECORD_BYTES], move |bytes| {
             let bare = bare.clone();
-            async move { bare.append().await }
+            async move { bare.append(bytes).await }
         }))?;
         let wal = Arc::new(open(&dir.path().join("wal"))?);
-        let wal_rate = runtime.block_on(appends(move |n| {
+        let wal_rate = runtime.block_on(appends(push(1, PAYLOAD_BYTES)?, move |record| {
             let wal = wal.clone();
-            async move { wal.append(vec![push(n, PAYLOAD_BYTES)?]).await }
+            async move { wal.append(vec![record]).await }
         }))?;
         let ratio = wal_rate / bare_rate;
         println!(
@@ -66,17 +66,18 @@ fn compare(runtime: &Runtime) -> Result<()> {
 }
 
 /// Durable appends a second of all callers.
-async fn appends<F>(append: impl Fn(usize) -> F + Clone + Send + 'static) -> Result<f64>
+async fn appends<T, F>(what: T, append: impl Fn(T) -> F + Clone + Send + 'static) -> Result<f64>
 where
+    T: Clone + Send + 'static,
     F: Future<Output = Result<()>> + Send,
 {
     let began = Instant::now();
     let callers: Vec<_> = (0..CALLERS)
-        .map(|caller| {
-            let append = append.clone();
+        .map(|_| {
+            let (append, what) = (append.clone(), what.clone());
             tokio::spawn(async move {
-                for n in 0..APPENDS / CALLERS {
-                    append(caller * APPENDS + n).await?;
+                for _ in 0..APPENDS / CALLERS {
+                    append(what.clone()).await?;
                 }
                 Ok::<_, Error>(())
             })
@@ -110,10 +111,10 @@ impl Bare {
         Ok(Bare { waiters })
     }
 
-    async fn append(&self) -> Result<()> {
+    async fn append(&self, bytes: Vec<u8>) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         let gone = || Error::unavailable("the bare file failed");
-        self.waiters.send((vec![b'x'; RECORD_BYTES], answer)).map_err(|_| gone())?;
+        self.waiters.send((bytes, answer)).map_err(|_| gone())?;
         if answered.await.unwrap_or(false) { Ok(()) } else { Err(gone()) }
     }
 }

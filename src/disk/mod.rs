@@ -18,8 +18,8 @@ use sled::{Batch, Db, Tree};
 
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
-pub(crate) use self::open::{Refusal, guarded, sync_directory, sync_file};
-pub(crate) use self::parts::Parts;
+pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};
+pub(crate) use self::parts::{PART_BYTES, Parts};
 pub(crate) use self::room::{check_room, free_bytes};
 
 /// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.
@@ -44,6 +44,11 @@ impl Disk {
     /// The one tree. What is written to it elsewhere than through [`Disk::apply`] is not watched for a standstill.
     pub(crate) fn tree(&self) -> &Tree {
         &self.db
+    }
+
+    /// Bytes of sled's file, the one that grows.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| file.len())
     }
 
     /// Applies a batch, all or nothing, without waiting for the disk.

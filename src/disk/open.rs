@@ -28,8 +28,7 @@ pub(crate) enum Refusal {
 
 /// Opens sled. What it panics about, when it is opened, is damage too.
 pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
-    // Payloads are for nobody else to read.
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Refusal::Io)?;
+    make_directory(dir).map_err(Refusal::Io)?;
     let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
     let attempt = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
     let mut opened = attempt()?;
@@ -58,6 +57,22 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
 /// Whether somebody else has the directory. sled says so in words only.
 fn is_locked(opened: &sled::Result<Db>) -> bool {
     matches!(opened, Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock"))
+}
+
+/// Makes a directory, and those above it that are not there, so that they survive a power cut.
+pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_directory(parent)?;
+    // Payloads are for nobody else to read.
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        // Somebody else was faster.
+        Err(_) if dir.is_dir() => Ok(()),
+        made => made,
+    }?;
+    sync_file(parent)
 }
 
 /// fsyncs the files, the directory and its parent, which sled does not: without it a power cut takes the new file whole.

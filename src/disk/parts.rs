@@ -10,7 +10,7 @@ use sled::IVec;
 use crate::error::{Error, Result};
 
 /// Bytes of a value in one entry of the tree.
-const PART_BYTES: usize = 4 * 1024;
+pub(crate) const PART_BYTES: usize = 4 * 1024;
 
 /// Bytes of the number of further parts.
 const COUNT_BYTES: usize = 2;

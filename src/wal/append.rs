@@ -73,9 +73,9 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // The handle is not trusted any more. Behind the seal nothing counts, so what may have been written of
-                // these records never comes back, if the seal is durable.
-                segment.close();
+                // Behind the seal nothing counts, so what may have been written of these records never comes back, if the
+                // seal is durable.
+                segment.distrust();
                 let sealed = segment.seal();
                 let detail = error.detail().to_owned();
                 Err(self.fail(sealed.map_or(Error::outcome_unknown(detail.clone()), |()| Error::unavailable(detail))))
@@ -85,30 +85,29 @@ impl Log {
 
     /// Makes the last segment one that can be appended to.
     fn begin(&mut self) -> Result<()> {
-        if let Some(segment) = self.segments.back()
+        if self.segments.back().is_some_and(|segment| !segment.is_open() && !segment.is_sealed())
+            && let Err(error) = self.open_segment(self.segments.len() - 1)
+            && self.segments.back().is_some_and(|segment| !segment.is_end_known())
+        {
+            // Where it ends nobody knows, so nothing can be appended behind it.
+            return Err(error);
+        }
+        if let Some(segment) = self.segments.back_mut()
             && !segment.is_sealed()
         {
-            if !segment.is_open() {
-                let opened = self.open_segment(self.segments.len() - 1);
-                if opened.is_err_and(|error| error.kind() != Kind::Corrupt) {
-                    // Perhaps another segment can be made.
-                    tracing::warn!("the log goes on in a new segment");
-                }
+            let is_room = segment.bytes() < self.options.segment_bytes;
+            if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
+                return Ok(());
             }
-            if let Some(segment) = self.segments.back_mut()
-                && !segment.is_sealed()
-            {
-                let is_room = segment.bytes() < self.options.segment_bytes;
-                if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
-                    return Ok(());
-                }
-                segment.seal()?;
-            }
+            segment.seal()?;
         }
+        self.remove_empty()?;
         let Some(place) = &self.place else { return Err(Error::bug("the log has no place")) };
         place.keep_reserve(self.options.disk_reserve_bytes);
-        if let Some(segment) = self.segments.back_mut() {
-            segment.close();
+        let new = place.dir().join(Segment::name(self.next));
+        if new.exists() {
+            // None of ours, or one that could not be set aside before. Nothing is written into it.
+            place.set_aside(&new)?;
         }
         match Segment::begin(place.dir(), self.next) {
             Ok(segment) => {
@@ -116,11 +115,29 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // It is empty, so nothing is lost with it; what stays is begun again.
-                let _ = std::fs::remove_dir_all(place.dir().join(Segment::name(self.next)));
+                // It was made just now, so nothing is lost with it.
+                let _ = std::fs::remove_dir_all(new);
                 Err(error)
             }
         }
+    }
+
+    /// Closes the last segment, and removes it if it was sealed before anything in it was acknowledged: the next one has
+    /// the same first number, and must not meet what was written there.
+    fn remove_empty(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.back_mut() else { return Ok(()) };
+        segment.close();
+        if segment.end() > segment.first() {
+            return Ok(());
+        }
+        let place = self.place.as_ref().ok_or_else(|| Error::bug("the log has no place"))?;
+        if segment.is_damaged() {
+            place.set_aside(segment.dir())?;
+        } else {
+            place.delete(segment.dir())?;
+        }
+        self.segments.truncate(self.segments.len() - 1);
+        Ok(())
     }
 
     /// Tries a failed disk again, when it is time.

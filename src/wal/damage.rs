@@ -1,7 +1,6 @@
 //! What is missing or unreadable, and whether the disk or what lies on it is to blame.
 
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -12,27 +11,11 @@ use crate::error::{Error, Kind};
 /// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.
 const FULL_BYTES: u64 = 1024 * 1024;
 
-/// Records that should be there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lack {
-    /// From this number to before that one there is nothing.
-    Missing { from: u64, to: u64 },
-    /// There is something else than the log wrote.
-    Unreadable { number: u64, why: String },
-}
-
-impl Lack {
-    pub(super) fn unreadable(number: u64, why: &str) -> Lack {
-        Lack::Unreadable { number, why: why.to_owned() }
-    }
-
-    /// The numbers of the records.
-    pub(super) fn numbers(&self) -> Range<u64> {
-        match self {
-            Lack::Missing { from, to } => *from..*to,
-            Lack::Unreadable { number, .. } => *number..number.saturating_add(1),
-        }
-    }
+/// Records that should be there: from this number to before that one nothing can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lack {
+    pub(super) from: u64,
+    pub(super) to: u64,
 }
 
 /// What an error of sled in an open segment means: `Unavailable` when the disk failed, `Corrupt` when what is on it is

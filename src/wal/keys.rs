@@ -1,10 +1,10 @@
-//! The keys of a segment's tree. The records stand together, in the order of their numbers.
+//! The keys of a segment's tree. The bundles stand together, in the order of their first numbers.
 
 use std::ops::Range;
 
-/// The first part of a record.
-const RECORD: u8 = 0;
-/// The further parts of records.
+/// The first part of a bundle.
+const BUNDLE: u8 = 0;
+/// The further parts of bundles.
 const PART: u8 = 1;
 /// The numbers of records that were cancelled.
 const CANCELLED: u8 = 2;
@@ -15,20 +15,20 @@ fn key(kind: u8, number: u64) -> [u8; 9] {
     key
 }
 
-/// The first part of a record.
-pub(super) fn record(number: u64) -> [u8; 9] {
-    key(RECORD, number)
+/// The first part of the bundle with this first number.
+pub(super) fn bundle(first: u64) -> [u8; 9] {
+    key(BUNDLE, first)
 }
 
-/// The first parts of the records in a range.
-pub(super) fn records(numbers: Range<u64>) -> Range<[u8; 9]> {
-    record(numbers.start)..record(numbers.end)
+/// The first parts of the bundles whose first numbers are in a range.
+pub(super) fn bundles(firsts: Range<u64>) -> Range<[u8; 9]> {
+    bundle(firsts.start)..bundle(firsts.end)
 }
 
-/// A further part of a record, from 1 on.
-pub(super) fn part(number: u64, part: u16) -> [u8; 11] {
+/// A further part of a bundle, from 1 on.
+pub(super) fn part(first: u64, part: u16) -> [u8; 11] {
     let mut bytes = [0; 11];
-    bytes[..9].copy_from_slice(&key(PART, number));
+    bytes[..9].copy_from_slice(&key(PART, first));
     bytes[9..].copy_from_slice(&part.to_be_bytes());
     bytes
 }
@@ -43,7 +43,7 @@ pub(super) fn all_cancelled() -> [u8; 1] {
     [CANCELLED]
 }
 
-/// The number in the key of a first part, or of a cancelled one.
+/// The number in the key of a bundle, or of a cancelled record.
 pub(super) fn number_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*key.get(1..)?.first_chunk()?))
 }

@@ -81,15 +81,16 @@ impl Log {
         let end = self.segments.back().map_or(1, Segment::end);
         self.next = end.max(done.saturating_add(1));
         self.place = Some(place);
-        self.remove_done();
         self.find_missing_segments();
         let mut index = 0;
         while let Some(segment) = self.segments.get(index) {
             let first = segment.first();
             // What cannot be opened now is tried again when it is read.
             let _ = self.open_segment(index);
+            self.oldest();
             index += usize::from(self.segments.get(index).is_some_and(|segment| segment.first() == first));
         }
+        self.remove_done();
         Ok(())
     }
 
@@ -100,7 +101,7 @@ impl Log {
         let mut lacks = Vec::new();
         for segment in &self.segments {
             if segment.first() > expected {
-                lacks.push(Lack::Missing { from: expected, to: segment.first() });
+                lacks.push(Lack { from: expected, to: segment.first() });
             }
             expected = expected.max(segment.end());
         }
@@ -133,7 +134,7 @@ impl Log {
                 Ok(())
             }
             Ok(Some(lack)) => {
-                self.next = self.next.max(lack.numbers().end);
+                self.next = self.next.max(lack.to);
                 let dir = segment.dir().display().to_string();
                 self.report(&dir, &lack);
                 Ok(())
@@ -173,8 +174,7 @@ impl Log {
 
     /// Counts and reports records that should be there.
     pub(super) fn report(&mut self, dir: &str, lack: &Lack) {
-        let numbers = lack.numbers();
-        let lost = numbers.end - numbers.start;
+        let lost = lack.to - lack.from;
         self.damaged += 1;
         self.metrics.damaged.inc();
         self.lost += lost;

@@ -7,6 +7,7 @@
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
 mod append;
+mod bundle;
 mod committer;
 mod damage;
 mod entry;
@@ -16,6 +17,8 @@ mod options;
 mod place;
 mod read;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod trim;
 
 use std::sync::mpsc::{Sender, channel};

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::segment::Segment;
-use crate::disk::{Mark, check_room, sync_directory, sync_file};
+use crate::disk::{Mark, check_room, make_directory, sync_file};
 use crate::error::{Error, Kind, Result};
 
 const DONE: &str = "done";
@@ -54,9 +53,7 @@ impl Place {
     /// `Conflict` when another process has it, `Unavailable` when the disk does not let it.
     pub(super) fn take(dir: &Path) -> Result<(Place, u64)> {
         let unavailable = |error: io::Error| failed(dir, &error);
-        let is_new = !dir.exists();
-        // Payloads are for nobody else to read.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unavailable)?;
+        make_directory(dir).map_err(unavailable)?;
         let lock = File::open(dir).map_err(unavailable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -68,9 +65,6 @@ impl Place {
             Err(errno) => return Err(unavailable(errno.into())),
         }
         let (mark, done) = Mark::open(&dir.join(DONE)).map_err(unavailable)?;
-        if is_new {
-            sync_directory(dir).map_err(unavailable)?;
-        }
         Ok((Place { dir: dir.to_owned(), done: mark, _lock: lock }, done.unwrap_or(0)))
     }
 

@@ -42,7 +42,9 @@ impl Log {
     /// Reads the next records of one segment, from `from` on, which moves. `None` at the end. A damaged segment is passed.
     fn scan(&mut self, from: &mut u64, records_max: usize, bytes_max: usize) -> Result<Option<Scanned>> {
         self.take_place().map_err(|error| again(&error))?;
-        while let Some(index) = self.segments.iter().position(|segment| segment.end() > *from) {
+        while let Some(index) =
+            self.segments.iter().position(|segment| segment.end() > *from || !segment.is_end_known())
+        {
             let opened = self.open_segment(index);
             match (opened, self.segments.get_mut(index)) {
                 (Ok(()), Some(segment)) => match segment.scan(*from, records_max, bytes_max) {
@@ -70,7 +72,10 @@ impl Log {
         let Some(scanned) = self.scan(&mut from, STEP_RECORDS, STEP_BYTES)? else {
             return Ok(Step { outcome: Cancelled::Absent, next: None });
         };
-        let is_it = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
+        let is_it = |record: &Record| match record {
+            Record::Push { topic: of, message, .. } => of == topic && message.id == *id,
+            Record::Create(_) => false,
+        };
         let found = scanned.entries.iter().filter(|entry| is_it(&entry.record)).map(|entry| entry.position.0);
         let (replaying, waiting): (Vec<u64>, Vec<u64>) = found.partition(|number| *number <= self.handed);
         let mut outcome = if replaying.is_empty() { Cancelled::Absent } else { Cancelled::Replaying };
@@ -78,6 +83,8 @@ impl Log {
             let index = self.segments.iter().position(|segment| segment.end() > *first);
             let Some(index) = index else { return Err(Error::bug("a record of no segment")) };
             self.remove(index, &waiting)?;
+            // What is cancelled stays so, whether this is written down or not.
+            let _ = self.trim_gone();
             outcome = if replaying.is_empty() { Cancelled::Removed } else { outcome };
         }
         Ok(Step { outcome, next: Some(from) })
@@ -86,8 +93,8 @@ impl Log {
     fn remove(&mut self, index: usize, numbers: &[u64]) -> Result<()> {
         let Some(segment) = self.segments.get_mut(index) else { return Err(Error::bug("no such segment")) };
         segment.remove(numbers).map_err(|error| {
-            // The handle is not trusted any more; what is appended next goes into another segment.
-            segment.close();
+            // What is appended next goes into another segment.
+            segment.distrust();
             let sealed = segment.seal();
             Error::outcome_unknown(match sealed {
                 Ok(()) => error.detail().to_owned(),

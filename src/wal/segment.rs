@@ -5,18 +5,20 @@
 //! and `sealed`, behind which number nothing counts any more (0: it is still appended to). A record that was not
 //! acknowledged, because its write failed, stays behind the seal for good.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sled::{Batch, Tree};
+use bytes::Bytes;
+use sled::{Batch, IVec, Tree};
 
+use super::bundle;
 use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
-use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
-use crate::disk::{Disk, Mark, Parts, Refusal, guarded, sync_directory};
+use crate::codec::{NumberedRecord, UnnumberedRecord};
+use crate::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, guarded, sync_directory};
 use crate::error::{Error, Kind, Result};
 use crate::time::Timestamp;
 
@@ -25,6 +27,9 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Digits of a segment's name: its first number.
 const NAME_DIGITS: usize = 20;
+
+/// No log ever has so many records; a greater number in a name or a key is none of ours.
+const NUMBER_MAX: u64 = 1 << 60;
 
 const LAST: &str = "last";
 const SEALED: &str = "sealed";
@@ -45,6 +50,8 @@ pub(super) struct Segment {
     /// When its last record was appended.
     newest: Option<Timestamp>,
     bytes: u64,
+    /// Bytes of sled's file among them, when it was looked at last.
+    file_bytes: u64,
     /// Damage was found in it, so it is kept for whoever wants to look.
     is_damaged: bool,
     /// Its end was compared with its marks.
@@ -78,7 +85,7 @@ impl Segment {
     /// The first number of the segment with this name, if it is one.
     pub(super) fn first_of(name: &str) -> Option<u64> {
         let digits = name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| name.parse().ok()).flatten()
+        name.parse().ok().filter(|first| digits && (1..NUMBER_MAX).contains(first))
     }
 
     /// A segment that lies below a directory. `limit` is the first number of the next one, which ends this one.
@@ -92,7 +99,19 @@ impl Segment {
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
         let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
-        Segment { dir, first, end, is_sealed, gone, newest: None, bytes, is_damaged, is_verified: false, open: None }
+        Segment {
+            dir,
+            first,
+            end,
+            is_sealed,
+            gone,
+            newest: None,
+            bytes,
+            file_bytes: 0,
+            is_damaged,
+            is_verified: false,
+            open: None,
+        }
     }
 
     /// Makes an empty segment that survives a power cut.
@@ -111,6 +130,7 @@ impl Segment {
         sync_directory(&dir).map_err(unavailable)?;
         let mut segment = Segment::found(parent, first, None);
         segment.is_verified = true;
+        segment.file_bytes = disk.bytes();
         segment.open = Some(Open { disk, last });
         Ok(segment)
     }
@@ -128,6 +148,11 @@ impl Segment {
     /// Whether nothing may be appended to it.
     pub(super) fn is_sealed(&self) -> bool {
         self.is_sealed
+    }
+
+    /// Whether its end is known for sure: the mark beside it may be older than what is in it, until it was opened once.
+    pub(super) fn is_end_known(&self) -> bool {
+        self.is_verified || self.is_sealed
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -187,9 +212,13 @@ impl Segment {
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
         let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
         let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
-        self.open = Some(Open { disk, last });
+        if !self.is_sealed {
+            // A process that died while it made the segment may not have come to this.
+            sync_directory(&dir).map_err(unavailable)?;
+        }
         // sled makes room for what comes next.
-        self.bytes = bytes_in(&self.dir);
+        (self.bytes, self.file_bytes) = (bytes_in(&self.dir), disk.bytes());
+        self.open = Some(Open { disk, last });
         Ok(lack)
     }
 
@@ -197,38 +226,62 @@ impl Segment {
         let failed = |error| broken(&self.dir, &error);
         let mut gone = BTreeSet::new();
         for key in tree.scan_prefix(keys::all_cancelled()).keys() {
-            gone.extend(keys::number_of(&key.map_err(failed)?));
+            gone.extend(keys::number_of(&key.map_err(failed)?).filter(|number| *number < NUMBER_MAX));
         }
-        let last = tree.range(keys::records(self.first..u64::MAX)).next_back().transpose().map_err(failed)?;
-        let last_record = last.as_ref().and_then(|(key, _)| keys::number_of(key));
+        let last = self.last_record(tree)?;
+        let last_record = last.as_ref().map(|record| record.number);
         let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
         let expected = self.end;
         // Behind a seal nothing counts, and before it nothing may be missing.
         self.end = if self.is_sealed { present.min(expected) } else { present };
         gone.split_off(&self.end);
-        self.gone = gone;
+        self.gone.extend(gone);
         self.forget(done);
-        self.newest = last_record.and_then(|number| self.record(tree, number).ok().flatten()).map(|record| record.at);
+        self.newest = last.map(|record| record.at);
         self.is_verified = true;
         if present >= expected {
             return Ok(None);
         }
         self.set_damaged();
         let from = self.end.max(done.saturating_add(1));
-        Ok((from < expected).then_some(Lack::Missing { from, to: expected }))
+        Ok((from < expected).then_some(Lack { from, to: expected }))
     }
 
     /// The time of a record, if it is open and there.
     pub(super) fn time_of(&self, number: u64) -> Option<Timestamp> {
         let tree = self.open.as_ref()?.disk.tree();
-        guarded(|| self.record(tree, number)).ok()?.ok().flatten().map(|record| record.at)
+        let (_, bundle) = guarded(|| self.bundle_of(tree, number)).ok()?.ok()??;
+        bundle::records(bundle).find(|(record, _)| record.number == number).map(|(record, _)| record.at)
     }
 
-    fn record(&self, tree: &Tree, number: u64) -> Result<Option<NumberedRecord>> {
+    /// The last record that can be read.
+    fn last_record(&self, tree: &Tree) -> Result<Option<NumberedRecord>> {
+        for entry in tree.range(keys::bundles(self.first..NUMBER_MAX)).rev() {
+            let (_, bundle) = self.bundle(tree, entry)?;
+            if let Some((record, _)) = bundle::records(bundle).last() {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The bundle in which a record would stand, and its first number.
+    fn bundle_of(&self, tree: &Tree, number: u64) -> Result<Option<(u64, Bytes)>> {
+        let before = tree.range(keys::bundles(self.first..number.saturating_add(1))).next_back();
+        before.map(|entry| self.bundle(tree, entry)).transpose()
+    }
+
+    /// A bundle with its further parts, and its first number.
+    fn bundle(&self, tree: &Tree, entry: sled::Result<(IVec, IVec)>) -> Result<(u64, Bytes)> {
         let failed = |error| broken(&self.dir, &error);
-        let first = tree.get(keys::record(number)).map_err(failed)?;
+        let (key, first) = entry.map_err(failed)?;
+        let number = keys::number_of(&key).unwrap_or_default();
         let part = |at| tree.get(keys::part(number, at)).map_err(failed);
-        first.map(|first| decode_record(Parts::join(first, part)?)).transpose()
+        match Parts::join(first, part) {
+            // What is cut is a gap in the numbers.
+            Err(error) if error.kind() == Kind::Corrupt => Ok((number, Bytes::new())),
+            bundle => Ok((number, bundle?)),
+        }
     }
 
     /// Appends records and returns once they are durable. It must be open and not sealed.
@@ -236,24 +289,21 @@ impl Segment {
     /// # Errors
     /// `Unavailable` or `Corrupt`: nobody knows whether they are there. It may not be appended to again.
     pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
-        let (first, mut number) = (self.end, self.end);
+        let number = self.end + records.len() as u64;
         let mut batch = Batch::default();
-        for record in records {
-            let parts = Parts::cut(&record.numbered(number))?;
-            batch.insert(&keys::record(number), parts.first);
-            for (at, part) in (1..).zip(parts.further) {
-                batch.insert(&keys::part(number, at), part);
-            }
-            number += 1;
+        for (first, bundle) in bundle::bundled(self.end, records) {
+            put(&mut batch, first, &bundle)?;
         }
         self.write(batch)?;
         self.end = number;
         self.newest = self.newest.max(Some(newest));
         if let Some(open) = &self.open {
             // An older number is true too.
-            let _ = open.last.set(self.end.max(first + 1) - 1);
+            let _ = open.last.set(self.end - 1);
+            let bytes = open.disk.bytes();
+            self.bytes = self.bytes.saturating_add(bytes.saturating_sub(self.file_bytes));
+            self.file_bytes = bytes;
         }
-        self.bytes = bytes_in(&self.dir);
         Ok(())
     }
 
@@ -265,15 +315,19 @@ impl Segment {
         let mut batch = Batch::default();
         self.guarded(|segment| {
             let Some(open) = &segment.open else { return Err(Error::bug("a closed segment was changed")) };
-            let failed = |error| broken(&segment.dir, &error);
+            let tree = open.disk.tree();
+            let mut bundles = BTreeMap::new();
             for number in numbers {
-                if let Some(first) = open.disk.tree().get(keys::record(*number)).map_err(failed)? {
-                    batch.remove(&keys::record(*number));
-                    for part in 1..=Parts::further_of(&first)? {
-                        batch.remove(&keys::part(*number, part));
-                    }
-                }
+                bundles.extend(segment.bundle_of(tree, *number)?);
                 batch.insert(&keys::cancelled(*number), &[]);
+            }
+            for (first, bundle) in bundles {
+                let parts = u16::try_from(bundle.len().div_ceil(PART_BYTES)).unwrap_or(u16::MAX);
+                (1..=parts).for_each(|at| batch.remove(&keys::part(first, at)));
+                match bundle::without(bundle, numbers) {
+                    Some(left) => put(&mut batch, first, &left)?,
+                    None => batch.remove(&keys::bundle(first)),
+                }
             }
             Ok(())
         })?;
@@ -299,7 +353,7 @@ impl Segment {
         let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
         for lack in &scanned.lacks {
             self.set_damaged();
-            self.gone.extend(lack.numbers());
+            self.gone.extend(lack.from..lack.to);
         }
         Ok(scanned)
     }
@@ -315,32 +369,24 @@ impl Segment {
     fn scan_open(&self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
         let Some(open) = &self.open else { return Err(Error::bug("a closed segment was read")) };
         let tree = open.disk.tree();
-        let failed = |error| broken(&self.dir, &error);
         let mut scanned = Scanned { reached: from.max(self.first), ..Scanned::default() };
         let mut bytes = 0;
-        for entry in tree.range(keys::records(scanned.reached..self.end)) {
-            let (key, first) = entry.map_err(failed)?;
-            let number = keys::number_of(&key).unwrap_or(scanned.reached);
-            let part = |at| tree.get(keys::part(number, at)).map_err(failed);
-            let record = Parts::join(first, part).and_then(|value| {
-                bytes += value.len();
-                decode_record(value)
-            });
-            let is_full = scanned.entries.len() >= records_max || bytes > bytes_max;
-            if is_full && !scanned.entries.is_empty() {
-                return Ok(scanned);
-            }
-            self.missing(&mut scanned, number);
-            match record {
-                Ok(NumberedRecord { number: inside, at, record }) if inside == number => {
-                    scanned.entries.push(Entry { position: Position(number), at, record });
+        let begin = self.bundle_of(tree, scanned.reached)?.map_or(scanned.reached, |(first, _)| first);
+        for entry in tree.range(keys::bundles(begin..self.end)) {
+            let (_, bundle) = self.bundle(tree, entry)?;
+            for (NumberedRecord { number, at, record }, read) in bundle::records(bundle) {
+                if !(scanned.reached..self.end).contains(&number) || self.gone.contains(&number) {
+                    continue;
                 }
-                _ if self.gone.contains(&number) => {}
-                Err(error) if error.kind() == Kind::Unavailable => return Err(error),
-                Ok(_) => scanned.lacks.push(Lack::unreadable(number, "it has another number")),
-                Err(error) => scanned.lacks.push(Lack::unreadable(number, error.detail())),
+                bytes += read.len();
+                let is_full = scanned.entries.len() >= records_max || bytes > bytes_max;
+                if is_full && !scanned.entries.is_empty() {
+                    return Ok(scanned);
+                }
+                self.missing(&mut scanned, number);
+                scanned.entries.push(Entry { position: Position(number), at, record });
+                scanned.reached = number + 1;
             }
-            scanned.reached = number + 1;
         }
         self.missing(&mut scanned, self.end);
         scanned.reached = self.end;
@@ -353,7 +399,7 @@ impl Segment {
         while from < found {
             let next_gone = self.gone.range(from..found).next().copied().unwrap_or(found);
             if from < next_gone {
-                scanned.lacks.push(Lack::Missing { from, to: next_gone });
+                scanned.lacks.push(Lack { from, to: next_gone });
             }
             from = next_gone.saturating_add(1);
         }
@@ -380,6 +426,12 @@ impl Segment {
         }
     }
 
+    /// Closes it after a write failed: its handle is of no use any more, and what is in it is looked at again.
+    pub(super) fn distrust(&mut self) {
+        self.close();
+        self.is_verified = false;
+    }
+
     /// Calls sled. After a panic in it the segment is closed.
     fn guarded<T>(&mut self, call: impl FnOnce(&mut Segment) -> Result<T>) -> Result<T> {
         let answer = guarded(|| call(self));
@@ -394,6 +446,16 @@ impl Segment {
 fn bytes_in(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
+}
+
+/// Puts a bundle under its first number.
+fn put(batch: &mut Batch, first: u64, bundle: &[u8]) -> Result<()> {
+    let parts = Parts::cut(bundle)?;
+    batch.insert(&keys::bundle(first), parts.first);
+    for (at, part) in (1..).zip(parts.further) {
+        batch.insert(&keys::part(first, at), part);
+    }
+    Ok(())
 }
 
 /// Renames sled's snapshots, which only save it from reading its whole log, and answers whether there were any. What is

@@ -36,10 +36,18 @@ impl Log {
         self.trim(through)
     }
 
+    /// Trims the records at the front that are not there any more, so that nobody looks for them again.
+    pub(super) fn trim_gone(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.front() else { return Ok(()) };
+        let next = segment.first_waiting(self.done).unwrap_or(segment.end());
+        self.trim(Position(next - 1))
+    }
+
     /// Deletes the segments in which everything is done. A damaged one is set aside instead, and a tiny one is kept for the
     /// next records.
     pub(super) fn remove_done(&mut self) {
         while let Some(segment) = self.segments.front_mut()
+            && segment.is_end_known()
             && segment.end() - 1 <= self.done
         {
             if !segment.is_sealed() && !segment.is_damaged() && segment.bytes() < TINY_BYTES {

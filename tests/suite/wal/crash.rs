@@ -14,7 +14,7 @@ use dwell::wal::{Wal, WalOptions};
 use super::support::{all_of, ids_of, metrics, push};
 use crate::support::{failed, scratch};
 
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 15;
 /// Where the child finds its log, and what its ids begin with.
 const DIR: &str = "DWELL_CHILD_LOG";
 const PREFIX: &str = "DWELL_CHILD_PREFIX";
@@ -44,8 +44,8 @@ async fn child() -> Result<()> {
             Ok::<_, Error>(())
         };
         futures_util::future::try_join_all(several.into_iter().map(append)).await?;
-        if round % 5 == 4 {
-            let page = wal.page(None, fastrand::usize(1..300), 1 << 20).await?;
+        if round % 4 == 3 {
+            let page = wal.page(None, fastrand::usize(1..900), 4 << 20).await?;
             let last = page.last().ok_or_else(|| Error::bug("nothing to trim"))?.position;
             println!("trimming {}", ids_of(&page).join(" "));
             wal.trim(last).await?;
@@ -115,7 +115,7 @@ async fn nothing_answered_is_lost_when_the_process_is_killed() -> Result<()> {
     for round in 0..ROUNDS {
         let mut child = spawn("wal::crash::child", &dir, &round.to_string(), "")?;
         let said = child.stdout.take().ok_or_else(|| Error::bug("a child without an output"))?;
-        let lines = fastrand::usize(5..300);
+        let lines = fastrand::usize(5..200);
         for (number, line) in BufReader::new(said).lines().enumerate() {
             ledger.hear(&line.map_err(failed("what a child says"))?);
             if number == lines {

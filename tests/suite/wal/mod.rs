@@ -7,10 +7,17 @@ mod model;
 mod power;
 mod support;
 
-use dwell::error::Result;
-use dwell::wal::Cancelled;
+use std::time::Duration;
 
-use self::support::{Story, all_of, ids_of, push};
+use dwell::clock::Clock;
+use dwell::error::Result;
+use dwell::limits::PAYLOAD_BYTES_MAX;
+use dwell::message::TopicName;
+use dwell::metrics::Metrics;
+use dwell::topic::{Descriptor, Settings};
+use dwell::wal::{Cancelled, Record, Wal, WalOptions};
+
+use self::support::{Story, all_of, files_below, ids_of, push};
 
 #[tokio::test]
 async fn what_is_appended_is_read_in_order_and_survives_a_restart() -> Result<()> {
@@ -66,5 +73,76 @@ async fn records_lie_in_many_segments_and_their_space_comes_back() -> Result<()>
     assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (0, None));
     let empty = story.bytes_on_disk()?;
     assert!(empty < full / 3, "{full} bytes, and {empty} after everything was trimmed");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_largest_messages_stay_in_the_file_that_is_synced() -> Result<()> {
+    let mut story = Story::new()?;
+    let large = |n: usize| push(&format!("large-{n}"), PAYLOAD_BYTES_MAX);
+    story.wal.append((0..9).map(large).collect::<Result<_>>()?).await?;
+    story.wal.append((0..5_000).map(|n| push(&format!("small-{n}"), 5_000)).collect::<Result<_>>()?).await?;
+    assert_eq!(story.cancel("large-3").await?, Cancelled::Removed);
+    story = story.reopened().await?;
+    let page = story.wal.page(None, 100, PAYLOAD_BYTES_MAX).await?;
+    assert_eq!(ids_of(&page), ["large-0"], "a page has the first record even if it is larger than a page");
+    assert_eq!(story.ids().await?.len(), 5_008);
+    let blobs = files_below(&story.options.dir)?;
+    assert!(!blobs.iter().any(|path| path.parent().is_some_and(|dir| dir.ends_with("blobs"))), "{blobs:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_depth_says_what_waits_and_since_when() -> Result<()> {
+    let mut story = Story::new()?;
+    let began = Clock::Manual(story.time.clone()).now();
+    assert_eq!(story.wal.depth().oldest, None);
+    story.append(&["a"]).await?;
+    story.time.advance(Duration::from_secs(5));
+    story.append(&["b", "c"]).await?;
+    assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (3, Some(began)));
+    story = story.reopened().await?;
+    assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (3, Some(began)));
+    let page = story.wal.page(None, 1, 1_000).await?;
+    story.wal.trim(page[0].position).await?;
+    let later = began.plus(Duration::from_secs(5));
+    assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (2, Some(later)));
+    story.wal.trim_older(later).await?;
+    assert_eq!(story.wal.depth().records, 2);
+    story.wal.trim_older(later.plus(Duration::from_millis(1))).await?;
+    assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (0, None));
+    Ok(())
+}
+
+#[tokio::test]
+async fn topics_are_kept_as_they_were_wanted() -> Result<()> {
+    let mut story = Story::new()?;
+    let wanted = Descriptor::new(TopicName::new("orders")?, Settings { max_attempts: 3, ..Settings::default() });
+    story.wal.append(vec![Record::Create(wanted.clone()), push("a", 10)?]).await?;
+    story = story.reopened().await?;
+    let all = all_of(&story.wal).await?;
+    assert_eq!(all[0].record, Record::Create(wanted));
+    assert_eq!(all[1].record, push("a", 10)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_it_measures_is_what_happened() -> Result<()> {
+    let story = Story::new()?;
+    let (metrics, dir) = (Metrics::new()?, story.dir.path().join("other"));
+    let wal = Wal::open(WalOptions { dir, ..story.options.clone() }, metrics.wal("journal"))?;
+    wal.append(vec![push("a", 10)?, push("b", 10)?]).await?;
+    story.time.advance(Duration::from_secs(7));
+    wal.observe();
+    let text = metrics.text()?;
+    for line in [
+        "dwell_wal_records{log=\"journal\"} 2",
+        "dwell_wal_oldest_age_seconds{log=\"journal\"} 7",
+        "dwell_wal_fsync_seconds_count{log=\"journal\"} 1",
+        "dwell_wal_damaged_total{log=\"journal\"} 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(text.contains(&format!("dwell_wal_bytes{{log=\"journal\"}} {}", wal.depth().bytes)), "{text}");
     Ok(())
 }

@@ -1,0 +1,117 @@
+//! Records that stand together in one entry of a segment's tree.
+//!
+//! An entry costs sled much more than a record does: so small records share one, up to the size of a part. A bundle is
+//! `bytes of the record (4, big endian) | record`, again and again. Each record has its own checksum and number, so one
+//! that is damaged, and what follows it in its bundle, is seen as a gap.
+
+use bytes::Bytes;
+
+use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
+use crate::disk::PART_BYTES;
+
+/// Bytes of a bundle of more than one record: one part of a value.
+const BUNDLE_BYTES_MAX: usize = PART_BYTES;
+
+/// Bytes of a length.
+const LENGTH_BYTES: usize = 4;
+
+/// Numbers records from `first` on and bundles them. Each bundle comes with its first number.
+pub(super) fn bundled(first: u64, records: Vec<UnnumberedRecord>) -> Vec<(u64, Vec<u8>)> {
+    let mut bundles: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (number, record) in (first..).zip(records) {
+        let bytes = record.numbered(number);
+        match bundles.last_mut() {
+            Some((_, bundle)) if bundle.len() + LENGTH_BYTES + bytes.len() <= BUNDLE_BYTES_MAX => add(bundle, &bytes),
+            _ => {
+                let mut bundle = Vec::with_capacity(LENGTH_BYTES + bytes.len());
+                add(&mut bundle, &bytes);
+                bundles.push((number, bundle));
+            }
+        }
+    }
+    bundles
+}
+
+fn add(bundle: &mut Vec<u8>, record: &[u8]) {
+    // No record has 4 GiB: a message has a limit, and so has a descriptor.
+    bundle.extend_from_slice(&u32::try_from(record.len()).unwrap_or(u32::MAX).to_be_bytes());
+    bundle.extend_from_slice(record);
+}
+
+/// The readable records of a bundle, in order, with the bytes that they were read from.
+pub(super) fn records(bundle: Bytes) -> impl Iterator<Item = (NumberedRecord, Bytes)> {
+    let mut rest = bundle;
+    let slices = std::iter::from_fn(move || {
+        let length = u32::from_be_bytes(*rest.first_chunk::<LENGTH_BYTES>()?);
+        let end = LENGTH_BYTES.checked_add(usize::try_from(length).ok()?)?;
+        let record = (end <= rest.len()).then(|| rest.slice(LENGTH_BYTES..end))?;
+        rest = rest.slice(end..);
+        Some(record)
+    });
+    slices.filter_map(|bytes| Some((decode_record(bytes.clone()).ok()?, bytes)))
+}
+
+/// A bundle without some of its records; `None` when nothing is left of it.
+pub(super) fn without(bundle: Bytes, numbers: &[u64]) -> Option<Vec<u8>> {
+    let mut left = Vec::new();
+    for (record, bytes) in records(bundle) {
+        if !numbers.contains(&record.number) {
+            add(&mut left, &bytes);
+        }
+    }
+    (!left.is_empty()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Record;
+    use crate::error::Result;
+    use crate::message::{NewMessage, TopicName};
+    use crate::time::Timestamp;
+
+    fn push(bytes: usize) -> Result<UnnumberedRecord> {
+        let at = Timestamp::from_ms(1);
+        let message = NewMessage::new(vec![b'x'; bytes]).accept(at)?;
+        UnnumberedRecord::new(&Record::Push { topic: TopicName::new("orders")?, incarnation: 0, message }, at)
+    }
+
+    fn numbers(bundle: &[u8]) -> Vec<u64> {
+        records(bundle.to_vec().into()).map(|(record, _)| record.number).collect()
+    }
+
+    #[test]
+    fn small_records_share_a_bundle_and_large_ones_have_their_own() -> Result<()> {
+        let sizes = [100, 100, 5_000, 10, 3_000, 1_500, 100];
+        let bundles = bundled(7, sizes.into_iter().map(push).collect::<Result<_>>()?);
+        let found: Vec<_> = bundles.iter().map(|(first, bundle)| (*first, numbers(bundle))).collect();
+        assert_eq!(found, [(7, vec![7, 8]), (9, vec![9]), (10, vec![10, 11]), (12, vec![12, 13])]);
+        assert!(bundles.iter().all(|(_, bundle)| bundle.len() <= BUNDLE_BYTES_MAX || numbers(bundle).len() == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn damage_costs_a_record_or_the_rest_of_its_bundle_and_never_panics() -> Result<()> {
+        let (_, whole) = bundled(1, vec![push(10)?, push(20)?, push(30)?]).remove(0);
+        for bit in 0..whole.len() * 8 {
+            let mut bad = whole.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let left = numbers(&bad);
+            assert!(left.len() < 3 && left.iter().all(|number| (1..=3).contains(number)), "bit {bit}: {left:?}");
+        }
+        for end in 0..whole.len() {
+            assert!(numbers(&whole[..end]).len() < 3, "cut at {end}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn records_are_taken_out() -> Result<()> {
+        let (_, whole) = bundled(1, vec![push(10)?, push(20)?, push(30)?]).remove(0);
+        let without = |gone: &[u64]| without(whole.clone().into(), gone);
+        assert_eq!(without(&[2]).map(|left| numbers(&left)), Some(vec![1, 3]));
+        assert_eq!(without(&[1, 3]).map(|left| numbers(&left)), Some(vec![2]));
+        assert_eq!(without(&[1, 2, 3]), None);
+        Ok(())
+    }
+}
