@@ -3,6 +3,7 @@
 //! Pub/sub may lose announcements, so after every (re)subscription everyone concerned looks for themselves.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -46,10 +47,12 @@ pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
 async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
     let (mut sink, mut messages) = connection.split();
     let mut changes = shared.wakes.changes();
+    let mut renewed = pin!(shared.connection.renewed());
     let mut subscribed = Channels::new();
     changes.mark_changed();
     loop {
         tokio::select! {
+            () = &mut renewed => return Ok(()),
             () = Clock::System.sleep(shared.connection.timeout() * PING_AFTER) => {
                 tokio::select! {
                     answered = sink.ping::<redis::Value>() => answered.map(drop)?,

@@ -3,9 +3,11 @@
 mod process;
 mod proxy;
 mod application;
+mod cluster;
 mod redis;
 mod resp;
 mod running;
+mod sentinel;
 mod tls;
 mod topic;
 mod world;
@@ -15,10 +17,12 @@ use std::time::Duration;
 use dwell::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
+pub(crate) use self::cluster::Cluster;
 pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
+pub(crate) use self::sentinel::{Watched, signal};
 pub(crate) use self::tls::Certificates;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::{World, scratch};
