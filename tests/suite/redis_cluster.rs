@@ -1,13 +1,15 @@
 //! On a Redis Cluster: slots move under load, and a primary is killed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
-use dwell::store::{Acquired, MemberId, PushKind, Settlement};
+use dwell::store::{Acquired, Channel, MemberId, PushKind, Settlement};
 use dwell::topic::{Descriptor, Pair, Settings};
+use tokio::sync::Notify;
 
 use crate::support::{Cluster, LEASE, World, eventually, up_to};
 
@@ -110,6 +112,8 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     load.round().await?;
     let settled =
         Settlement { acked: taken.messages.into_iter().map(|message| message.id).collect(), ..Settlement::default() };
+    let notify = Arc::new(Notify::new());
+    let _wake = load.world.store.wakes().subscribe(Channel::of(&load.pair(Partition(3))), notify.clone());
     let moving = async {
         for node in [target, source] {
             node.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", target.id)).await?;
@@ -121,7 +125,16 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     for _ in 0..20 {
         load.round().await?;
     }
-    assert_eq!(owner.reserve(up_to(1)).await?.messages.len(), 1);
+    while owner.reserve(up_to(1_000)).await?.head.is_some() {}
+    // The first may be that of the subscription itself.
+    for _ in 0..2 {
+        eventually("announcements come from where the slot is now", async || {
+            load.round().await?;
+            owner.reserve(up_to(1_000)).await?;
+            Ok(tokio::time::timeout(TIMEOUT / 10, notify.notified()).await.ok())
+        })
+        .await?;
+    }
     assert_eq!(cluster.place_of("{dwell:orders:3}").await?.1, slot);
     assert!(target.server.keys().await?.iter().any(|key| key == "{dwell:orders:3}:default:h"));
     // Only the partition that moved was ever refused, and only while it was half moved.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo,
-    RedisError, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, TlsCertificates, Value,
 };
 
 use super::{RedisOptions, failure};
@@ -23,6 +23,8 @@ pub(super) struct Address {
     client: Client,
     /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
     bare: Client,
+    /// Hears what Redis says by itself.
+    ear: Client,
     login: Vec<Cmd>,
     timeout: Duration,
 }
@@ -42,6 +44,7 @@ impl Address {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
         Ok(Address {
             client: client(info.clone().set_redis_settings(user.clone()), options)?,
+            ear: client(info.clone().set_redis_settings(user.clone().set_protocol(ProtocolVersion::RESP3)), options)?,
             bare: client(info.set_redis_settings(bare), options)?,
             login: login(&user),
             timeout: options.timeout,
@@ -64,7 +67,7 @@ impl Address {
             // What was read from a URL opens again with another host.
             Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
         };
-        Address { client: moved(&self.client), bare: moved(&self.bare), ..self.clone() }
+        Address { client: moved(&self.client), bare: moved(&self.bare), ear: moved(&self.ear), ..self.clone() }
     }
 
     /// Where it is, without secrets.
@@ -87,10 +90,7 @@ impl Address {
 
     /// A new connection, and what it has to say first to be let in. Each looks the name up again.
     pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, &[Cmd])> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout));
-        let connected = self.bare.get_multiplexed_async_connection_with_config(&config).await;
+        let connected = self.bare.get_multiplexed_async_connection_with_config(&self.config()).await;
         connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
     }
 
@@ -107,7 +107,18 @@ impl Address {
         Ok(connection)
     }
 
-    /// A new connection for announcements.
+    /// A new connection that hands over what Redis says by itself.
+    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let config = self.config().set_push_sender(said);
+        let connected = self.ear.get_multiplexed_async_connection_with_config(&config).await;
+        connected.map_err(|error| failure::of_connecting(&error))
+    }
+
+    fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
+    }
+
+    /// A new connection for the announcements of a sentinel.
     pub(super) async fn listen(&self) -> Result<PubSub> {
         tokio::select! {
             connected = self.client.get_async_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),

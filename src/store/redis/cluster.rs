@@ -4,13 +4,14 @@
 //! wait. An answer that a call belongs elsewhere (MOVED, ASK) is certain not to have applied it, so the call goes there.
 //! A partition that is half moved (TRYAGAIN) is waited for as long as a call may take.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_ok};
-use redis::aio::PubSub;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 use super::address::Address;
 use super::connection::{Connection, Terms};
@@ -45,6 +46,7 @@ pub(super) struct Cluster {
     began: Instant,
     losses: Losses,
     map: Mutex<Map>,
+    places: watch::Sender<BTreeSet<String>>,
     /// When the map was asked for last. Held while it is.
     asked: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -101,6 +103,7 @@ impl Cluster {
             began,
             losses,
             map: Mutex::default(),
+            places: watch::Sender::default(),
             asked: tokio::sync::Mutex::default(),
         })
     }
@@ -131,14 +134,29 @@ impl Cluster {
         join_all(self.nodes().iter().map(|node| node.try_now())).await.into_iter().collect()
     }
 
-    /// A connection for announcements: every node hears those of all.
-    pub(super) async fn listen(&self) -> Result<PubSub> {
-        let nodes = self.nodes();
-        if nodes.is_empty() {
-            self.look(Clock::System.instant()).await?;
-        }
-        let (heard, _) = select_ok(self.nodes().iter().map(|node| Box::pin(node.listen()))).await?;
-        Ok(heard)
+    /// A connection for the announcements of a node.
+    pub(super) async fn hear(&self, place: &str, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let gone = || Error::unavailable(format!("{place} is no node of the cluster any more"));
+        let node = self.nodes().into_iter().find(|node| node.place().location() == place).ok_or_else(gone)?;
+        node.hear(said).await
+    }
+
+    /// Where the nodes are. Changes when a slot is moved, too.
+    pub(super) fn places(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.places.subscribe()
+    }
+
+    /// Where a key is, if that is known.
+    pub(super) fn place_of(&self, key: &str) -> String {
+        let map = self.map();
+        let connection = map.node_of(slot::of_key(key.as_bytes())).and_then(|node| map.nodes.get(&node));
+        connection.map_or(String::new(), |(_, connection)| connection.place().location())
+    }
+
+    /// Asks which node has which slot.
+    pub(super) async fn look_again(&self) {
+        // Who needs it asks again.
+        let _ = self.look(Clock::System.instant()).await;
     }
 
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
@@ -270,6 +288,7 @@ impl Cluster {
         let (ranges, _) = select_ok(asking).await?;
         *asked = Some(Clock::System.instant());
         let mut map = self.map();
+        let moved = map.ranges != ranges;
         map.ranges = ranges;
         let kept =
             std::mem::take(&mut map.nodes).into_iter().filter(|(node, (slot, _))| map.has(node, *slot)).collect();
@@ -278,6 +297,10 @@ impl Cluster {
         drop(map);
         for (node, slot) in missing {
             self.connection(&node, slot);
+        }
+        let places = self.nodes().iter().map(|node| node.place().location()).collect();
+        if moved {
+            self.places.send_replace(places);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, watch};
 
@@ -96,10 +96,10 @@ impl Connection {
     }
 
     /// A connection for announcements, apart from that for calls.
-    pub(super) async fn listen(&self) -> Result<PubSub> {
-        let mut failure = failure::silent();
+    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let (mut failure, said) = (failure::silent(), Arc::new(said));
         for address in self.place.candidates().await? {
-            match address.listen().await {
+            match address.hear(said.clone()).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => failure = error,
             }

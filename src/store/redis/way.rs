@@ -1,9 +1,11 @@
 //! The way to the data: one Redis, or the nodes of a cluster.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis::aio::PubSub;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 use super::RedisOptions;
 use super::cluster::Cluster;
@@ -14,6 +16,9 @@ use super::place::{Parts, Place};
 use super::scripts::{Call, Script};
 use crate::clock::Clock;
 use crate::error::Result;
+
+/// The place of everything, where there is one Redis.
+const EVERYWHERE: &str = "the primary";
 
 /// The way to the data.
 pub(super) enum Way {
@@ -71,11 +76,34 @@ impl Way {
         }
     }
 
-    /// A connection for announcements, apart from that for calls.
-    pub(super) async fn listen(&self) -> Result<PubSub> {
+    /// A connection for the announcements of a place, apart from that for calls.
+    pub(super) async fn hear(&self, place: &str, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         match self {
-            Way::One(connection) => connection.listen().await,
-            Way::Cluster(cluster) => cluster.listen().await,
+            Way::One(connection) => connection.hear(said).await,
+            Way::Cluster(cluster) => cluster.hear(place, said).await,
+        }
+    }
+
+    /// Where announcements are heard. Changes when something is moved from one to another, too.
+    pub(super) fn places(&self) -> watch::Receiver<BTreeSet<String>> {
+        match self {
+            Way::One(_) => watch::Sender::new(BTreeSet::from([EVERYWHERE.to_owned()])).subscribe(),
+            Way::Cluster(cluster) => cluster.places(),
+        }
+    }
+
+    /// Where a channel is heard; nowhere, while that is not known.
+    pub(super) fn place_of(&self, channel: &str) -> String {
+        match self {
+            Way::One(_) => EVERYWHERE.to_owned(),
+            Way::Cluster(cluster) => cluster.place_of(channel),
+        }
+    }
+
+    /// Looks where everything is.
+    pub(super) async fn look_again(&self) {
+        if let Way::Cluster(cluster) = self {
+            cluster.look_again().await;
         }
     }
 
