@@ -87,22 +87,35 @@ async fn hear(shared: &Shared, place: String) -> String {
     while shared.connection.places().borrow().contains(&place) {
         let ear = Arc::new(Ear { channels: Mutex::default(), wakes: shared.wakes.clone(), lost: Notify::new() });
         let said = ear.clone();
-        match shared.connection.hear(&place, move |info: PushInfo| -> Result<()> { Ok(said.hear(&info)) }).await {
+        let hear = move |info: PushInfo| -> Result<()> {
+            said.hear(&info);
+            Ok(())
+        };
+        match shared.connection.hear(&place, hear).await {
             Ok(connection) => {
                 pause = RECONNECT_AFTER.0;
                 // Any failure means a new connection.
                 if let Err(error) = listen(shared, &place, connection, &ear).await {
-                    tracing::debug!(%error, %place, "announcements are heard no more");
+                    log(&place, &error, pause);
                 }
                 // Perhaps its channels are elsewhere now.
                 shared.connection.look_again().await;
             }
-            Err(error) => tracing::debug!(%error, %place, "announcements cannot be heard"),
+            Err(error) => log(&place, &error, pause),
         }
         Clock::System.sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_AFTER.1);
     }
     place
+}
+
+/// Once is enough: what it costs is lateness.
+fn log(place: &str, error: &Error, pause: Duration) {
+    if pause == RECONNECT_AFTER.0 {
+        tracing::warn!(%error, place, "announcements are not heard: messages may be late");
+    } else {
+        tracing::debug!(%error, place, "announcements are not heard");
+    }
 }
 
 async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnection, ear: &Ear) -> Result<()> {
