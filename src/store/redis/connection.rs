@@ -286,7 +286,7 @@ impl Connection {
     async fn failed(&self, number: u64, error: RedisError) -> Error {
         let timed_out = error.is_timeout() && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX;
         let dropped = error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout());
-        if timed_out || dropped || failure::is_demoted(&error) {
+        if timed_out || dropped || failure::asks_for_another(&error) {
             let mut current = self.current.lock().await;
             if *self.number.borrow() == number {
                 current.connection = None;

@@ -3,7 +3,8 @@
 //! A call that Redis *answered* with an error was not applied: plain commands change one key or nothing, and scripts are
 //! refused before their first line. Redis checks the state that forbids writes (LOADING, READONLY, MASTERDOWN,
 //! CLUSTERDOWN, NOREPLICAS, MISCONF, OOM) when a script with flags begins, and not again while it runs; BUSY, the login
-//! and the limit of clients come before that. Only a call that was *not* answered may have been applied.
+//! and the limit of clients come before that. Only a call that was *not* answered may have been applied. (One exception:
+//! [`is_forbidden_midway`].)
 
 use redis::{ErrorKind, RedisError};
 
@@ -45,6 +46,7 @@ pub(super) fn of_call(error: &RedisError) -> Error {
     let said = format!("{code} {}", error.detail().unwrap_or_default());
     match code {
         "WRONGTYPE" => Error::corrupt(format!("Redis: {said}; another program uses dwell's keys")),
+        "ERR" if is_forbidden_midway(&said) => Error::unavailable(format!("Redis: NOPERM {said}: {NOPERM_REMEDY}")),
         "ERR" if said.contains("user_script") || said.contains("script:") => Error::corrupt(format!("Redis: {said}")),
         _ => Error::unavailable(match remedy(&said) {
             Some(remedy) => format!("Redis: {said}: {remedy}"),
@@ -86,9 +88,21 @@ pub(super) fn silent() -> Error {
     Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")
 }
 
-/// Whether the connection leads to somebody who will not be of use again: the primary is elsewhere.
-pub(super) fn is_demoted(error: &RedisError) -> bool {
-    matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+/// Whether the next call shall have another connection: the primary is elsewhere, or permissions were taken away, which
+/// are looked at before the first call of each.
+pub(super) fn asks_for_another(error: &RedisError) -> bool {
+    match error.code() {
+        Some("READONLY" | "MASTERDOWN" | "NOPERM") => true,
+        Some("ERR") => is_forbidden_midway(error.detail().unwrap_or_default()),
+        _ => false,
+    }
+}
+
+/// Whether a script was refused in its middle, because a permission was taken away since the connection was made. Only
+/// then may half of it be done. It is repeated under the same ids or the same line, which are written last, and the repeat
+/// does the rest.
+fn is_forbidden_midway(said: &str) -> bool {
+    said.contains("The user executing the script can't") || said.contains("ACL failure in script")
 }
 
 /// Where a node of a cluster sends a call that it did not apply.

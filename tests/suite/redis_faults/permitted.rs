@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use dwell::error::{Kind, Result};
+use dwell::store::Pushed;
 
-use crate::support::{RedisServer, World, eventually};
+use crate::support::{RedisServer, World, eventually, up_to};
 
 const ACL: &str = include_str!("../../../deploy/redis.acl");
 
@@ -44,5 +45,29 @@ async fn keys_that_are_not_permitted_are_named() -> Result<()> {
     let world = World::redis_at(url, Duration::from_millis(500)).await?;
     let refused = world.store.ping().await.err().map(|error| error.detail().to_owned()).unwrap_or_default();
     assert!(refused.contains("get on {dwell:") && !refused.contains("get on dwell:"), "{refused}");
+    Ok(())
+}
+
+/// It is refused in the middle of a script then, whose repeat does the rest.
+#[tokio::test]
+async fn a_permission_that_is_taken_away_meanwhile_costs_no_message() -> Result<()> {
+    let server = RedisServer::start().await?;
+    server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
+    let url = format!("{}?user=dwell&pass=password", server.url());
+    let world = World::redis_at(url, Duration::from_millis(500)).await?;
+    let orders = world.topic("orders").await?;
+    orders.push("before", 0).await?;
+    let mut owner = orders.owner().await?;
+    server.ask::<()>("ACL SETUSER dwell -hset").await?;
+    // The first is refused midway, the second when a new connection is looked at.
+    for _ in 0..2 {
+        let refused = orders.push("a", 0).await.err().filter(|error| error.kind() == Kind::Unavailable);
+        assert!(refused.is_some_and(|error| error.detail().contains("NOPERM")));
+    }
+    assert_eq!(server.ask::<u64>("ZCARD {dwell:orders:0}:default:z").await?, 2, "it was not midway");
+    server.ask::<()>("ACL SETUSER dwell +hset").await?;
+    assert_eq!(orders.push("a", 0).await?, Pushed::Stored);
+    let taken = owner.reserve(up_to(9)).await?;
+    assert_eq!((taken.messages.len(), taken.dropped), (2, 0));
     Ok(())
 }
