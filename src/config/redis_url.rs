@@ -3,8 +3,9 @@
 use std::fmt;
 
 /// What a Redis URL looks like, for errors.
-pub(super) const ACCEPTED: &str =
-    "redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or redis+unix:///path[?db=0]";
+pub(super) const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], \
+     redis+sentinel://[user:password@]host[:port],…/name[/db], redis+cluster://[user:password@]host[:port],…, \
+     the same with rediss for TLS, or redis+unix:///path[?db=0]";
 
 /// A Redis URL. Printing it, also for debugging, masks the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,10 +17,20 @@ impl RedisUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("is not a URL".to_owned());
         };
-        match scheme {
-            "redis" | "rediss" if rest.is_empty() || rest.starts_with('/') => Err("has no host".to_owned()),
-            "redis+unix" | "unix" if !rest.starts_with('/') => Err("has no absolute socket path".to_owned()),
-            "redis" | "rediss" | "redis+unix" | "unix" => Ok(RedisUrl(text.to_owned())),
+        let kind = scheme.strip_prefix("rediss").or_else(|| scheme.strip_prefix("redis"));
+        match (scheme, kind) {
+            ("redis+unix" | "unix", _) if rest.starts_with('/') => Ok(RedisUrl(text.to_owned())),
+            ("redis+unix" | "unix", _) => Err("has no absolute socket path".to_owned()),
+            (_, Some("" | "+sentinel" | "+cluster")) if rest.is_empty() || rest.starts_with('/') => {
+                Err("has no host".to_owned())
+            }
+            (_, Some("+sentinel")) if path(rest).is_empty() => {
+                Err("has no name of a primary behind the sentinels".to_owned())
+            }
+            (_, Some("+cluster")) if !path(rest).is_empty() => {
+                Err("has a database, and a cluster has one only".to_owned())
+            }
+            (_, Some("" | "+sentinel" | "+cluster")) => Ok(RedisUrl(text.to_owned())),
             _ => Err("is not a redis:// URL".to_owned()),
         }
     }
@@ -40,6 +51,13 @@ impl RedisUrl {
     pub fn secret(&self) -> &str {
         &self.0
     }
+}
+
+/// What follows the hosts, without slashes around it.
+fn path(rest: &str) -> &str {
+    let address = rest.split('?').next().unwrap_or_default();
+    let hosts = address.rsplit_once('@').map_or(address, |(_, hosts)| hosts);
+    hosts.split_once('/').map_or("", |(_, path)| path.trim_matches('/'))
 }
 
 impl fmt::Display for RedisUrl {
@@ -95,6 +113,8 @@ mod tests {
             ("redis://app:s3/c@r?et@host", "redis://app:***@host"),
             ("redis://s3cret@host", "redis://***@host"),
             ("redis+unix:///run/redis.sock?db=1&pass=s3cret", "redis+unix:///run/redis.sock?db=1&pass=***"),
+            ("rediss+sentinel://:s3cret@a:1,b:2/main/0", "rediss+sentinel://:***@a:1,b:2/main/0"),
+            ("redis+sentinel://a/main?sentinel_password=s3cret", "redis+sentinel://a/main?sentinel_password=***"),
             ("s3cret", "***"),
         ];
         for (url, shown) in cases {
@@ -108,7 +128,19 @@ mod tests {
 
     #[test]
     fn what_is_no_redis_url_is_refused() {
-        for bad in ["", "host:6379", "http://host", "redis://", "redis:///0", "unix://run/redis.sock", "rediss://"] {
+        for bad in [
+            "",
+            "host:6379",
+            "http://host",
+            "redis://",
+            "redis:///0",
+            "unix://run/redis.sock",
+            "rediss://",
+            "redis+sentinel://a:1,b:2",
+            "redis+sentinel:///main",
+            "redis+cluster://a/1",
+            "redis+other://a",
+        ] {
             assert!(RedisUrl::parse(bad).is_err(), "{bad}");
         }
     }

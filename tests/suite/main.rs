@@ -19,6 +19,8 @@ mod simulation;
 mod delivery;
 mod redis_keys;
 mod redis_faults;
+mod redis_sentinel;
+mod redis_cluster;
 mod shape;
 mod idle;
 mod sessions;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo,
-    RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, TlsCertificates, Value,
 };
 
 use super::{RedisOptions, failure};
@@ -23,6 +23,8 @@ pub(super) struct Address {
     client: Client,
     /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
     bare: Client,
+    /// Hears what Redis says by itself.
+    ear: Client,
     login: Vec<Cmd>,
     timeout: Duration,
 }
@@ -30,10 +32,10 @@ pub(super) struct Address {
 impl Address {
     /// # Errors
     /// `Invalid` for a wrong URL, which is not quoted, or for certificates that cannot be read.
-    pub(super) fn new(options: &RedisOptions) -> Result<Address> {
+    pub(super) fn new(options: &RedisOptions, url: &str) -> Result<Address> {
         let refused =
             |error: RedisError| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category()));
-        let info = Client::open(options.url.as_str()).map_err(refused)?.get_connection_info().clone();
+        let info = Client::open(url).map_err(refused)?.get_connection_info().clone();
         let info = info.set_tcp_settings(tcp_settings(options.timeout));
         let mut user = info.redis_settings().clone().set_skip_set_lib_name();
         if let Some(password) = &options.password {
@@ -42,10 +44,30 @@ impl Address {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
         Ok(Address {
             client: client(info.clone().set_redis_settings(user.clone()), options)?,
+            ear: client(info.clone().set_redis_settings(user.clone().set_protocol(ProtocolVersion::RESP3)), options)?,
             bare: client(info.set_redis_settings(bare), options)?,
             login: login(&user),
             timeout: options.timeout,
         })
+    }
+
+    /// The same login and certificates at another host.
+    pub(super) fn at(&self, host: &str, port: u16) -> Address {
+        let moved = |client: &Client| {
+            let info = client.get_connection_info().clone();
+            let addr = match info.addr() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                    host: host.to_owned(),
+                    port,
+                    insecure: *insecure,
+                    tls_params: tls_params.clone(),
+                },
+                _ => ConnectionAddr::Tcp(host.to_owned(), port),
+            };
+            // What was read from a URL opens again with another host.
+            Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
+        };
+        Address { client: moved(&self.client), bare: moved(&self.bare), ear: moved(&self.ear), ..self.clone() }
     }
 
     /// Where it is, without secrets.
@@ -58,16 +80,45 @@ impl Address {
         }
     }
 
+    /// Its host.
+    pub(super) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
+    }
+
     /// A new connection, and what it has to say first to be let in. Each looks the name up again.
     pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, &[Cmd])> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout));
-        let connected = self.bare.get_multiplexed_async_connection_with_config(&config).await;
+        let connected = self.bare.get_multiplexed_async_connection_with_config(&self.config()).await;
         connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
     }
 
-    /// A new connection for announcements.
+    /// A new connection that was let in.
+    pub(super) async fn log_in(&self) -> Result<MultiplexedConnection> {
+        let (mut connection, login) = self.connect().await?;
+        for command in login {
+            match connection.send_packed_command(command).await {
+                Ok(Value::ServerError(error)) => return Err(failure::of_connecting(&error.into())),
+                Ok(_) => {}
+                Err(error) => return Err(failure::of_greeting(&error)),
+            }
+        }
+        Ok(connection)
+    }
+
+    /// A new connection that hands over what Redis says by itself.
+    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let config = self.config().set_push_sender(said);
+        let connected = self.ear.get_multiplexed_async_connection_with_config(&config).await;
+        connected.map_err(|error| failure::of_connecting(&error))
+    }
+
+    fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
+    }
+
+    /// A new connection for the announcements of a sentinel.
     pub(super) async fn listen(&self) -> Result<PubSub> {
         tokio::select! {
             connected = self.client.get_async_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
@@ -95,7 +146,9 @@ fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
 /// A peer that is gone without a word is noticed by the kernel, also while nothing is sent.
 fn tcp_settings(timeout: Duration) -> TcpSettings {
     let patience = (timeout * SILENT_TIMEOUTS).max(Duration::from_secs(1));
-    let keepalive = TcpKeepalive::new().with_time(patience).with_interval(patience / SILENT_TIMEOUTS);
+    // The kernel counts these in whole seconds, and refuses 0.
+    let pause = timeout.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(patience).with_interval(pause);
     // Calls are small and each is waited for: they must not wait for one another in the kernel.
     TcpSettings::default().set_nodelay(true).set_keepalive(keepalive).set_user_timeout(patience)
 }

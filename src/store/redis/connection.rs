@@ -2,18 +2,19 @@
 //!
 //! Retries of the client library are not used: whether a call may be repeated is decided where the call is made.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::address::Address;
 use super::failure;
 use super::history::History;
 use super::info::{self, Info};
+use super::place::Place;
 use super::scripts::{Call, Script};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
@@ -25,9 +26,15 @@ const TIMEOUTS_MAX: u32 = 3;
 /// The connection there is, or why there is none.
 #[derive(Default)]
 struct Current {
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Made>,
     /// When the last attempt to connect failed, and how.
     failure: Option<(Instant, Error)>,
+}
+
+/// A connection, and where it leads to.
+struct Made {
+    connection: MultiplexedConnection,
+    location: String,
 }
 
 /// What every connection of a store is made with.
@@ -43,36 +50,32 @@ pub(super) struct Terms {
 
 /// The way to one Redis. It is made when the first call needs it.
 pub(super) struct Connection {
-    address: Address,
+    place: Place,
     terms: Terms,
     history: History,
     current: Mutex<Current>,
     /// What Redis said about itself on the newest connection.
     info: std::sync::Mutex<Option<Info>>,
     /// Counts connections, so that a failure of an old one does not drop its successor.
-    number: AtomicU64,
+    number: watch::Sender<u64>,
     timeouts: AtomicU32,
 }
 
 impl Connection {
-    pub(super) fn new(address: Address, terms: Terms, history: History) -> Connection {
+    pub(super) fn new(place: Place, terms: Terms, history: History) -> Connection {
         Connection {
-            address,
+            place,
             terms,
             history,
             current: Mutex::default(),
             info: std::sync::Mutex::default(),
-            number: AtomicU64::new(0),
+            number: watch::Sender::new(0),
             timeouts: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    pub(super) fn history(&self) -> &History {
-        &self.history
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -93,8 +96,28 @@ impl Connection {
     }
 
     /// A connection for announcements, apart from that for calls.
-    pub(super) async fn listen(&self) -> Result<PubSub> {
-        self.address.listen().await
+    pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
+        let (mut failure, said) = (failure::silent(), Arc::new(said));
+        for address in self.place.candidates().await? {
+            match address.hear(said.clone()).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Changes with every new connection for calls: announcements come from where it leads to.
+    pub(super) fn renewed(&self) -> watch::Receiver<u64> {
+        self.number.subscribe()
+    }
+
+    /// Leaves the connection there is, unless it leads to this place.
+    pub(super) async fn leave_unless_at(&self, location: &str) {
+        let mut current = self.current.lock().await;
+        if current.connection.take_if(|there| there.location != location).is_some() {
+            tracing::warn!(now = location, "another Redis is the primary now");
+        }
     }
 
     /// Calls a script.
@@ -129,6 +152,22 @@ impl Connection {
     /// Makes the script known to Redis, for calls by digest.
     async fn load(&self, script: &Script) -> Result<Value> {
         self.send(&script.load()).await
+    }
+
+    /// Calls something on a node that is getting its slot and takes this call only if it is said to have been sent here.
+    pub(super) async fn asking(&self, command: &Cmd, script: Option<&Script>) -> Result<Value> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(command.clone());
+        let last =
+            |answers: Vec<Result<Value>>| answers.into_iter().next_back().unwrap_or_else(|| Err(failure::silent()));
+        let answer = last(self.pipeline(&pipeline, 2).await);
+        match script.filter(|_| failure::is_noscript(&answer)) {
+            Some(script) => {
+                self.load(script).await?;
+                last(self.pipeline(&pipeline, 2).await)
+            }
+            None => answer,
+        }
     }
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
@@ -184,37 +223,57 @@ impl Connection {
     async fn connect(&self) -> Result<(u64, MultiplexedConnection)> {
         let began = Clock::System.instant();
         let mut current = self.current.lock().await;
-        if let Some(connection) = &current.connection {
-            return Ok((self.number.load(Ordering::Relaxed), connection.clone()));
+        if let Some(made) = &current.connection {
+            return Ok((*self.number.borrow(), made.connection.clone()));
         }
         // Who waited while another one tried shares its failure: one by one they would wait for many timeouts.
         if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
             return Err(error.clone());
         }
-        let connection = match self.open().await {
-            Ok(connection) => connection,
+        let made = match self.open().await {
+            Ok(made) => made,
             Err(error) => {
                 let error = self.note(error);
                 current.failure = Some((Clock::System.instant(), error.clone()));
                 return Err(error);
             }
         };
-        current.connection = Some(connection.clone());
+        let connection = made.connection.clone();
+        current.connection = Some(made);
         self.timeouts.store(0, Ordering::Relaxed);
         self.terms.metrics.store_up.set(1);
-        Ok((self.number.fetch_add(1, Ordering::Relaxed) + 1, connection))
+        self.number.send_modify(|number| *number += 1);
+        Ok((*self.number.borrow(), connection))
     }
 
-    /// Makes a connection, and looks before its first call whether this Redis will do, and whether it is still the same.
-    async fn open(&self) -> Result<MultiplexedConnection> {
-        let (mut connection, login) = self.address.connect().await?;
+    /// Makes a connection to the first place where the primary may be and is.
+    async fn open(&self) -> Result<Made> {
+        let mut failure = failure::silent();
+        for address in self.place.candidates().await? {
+            match self.open_at(&address).await {
+                Ok(connection) => return Ok(Made { connection, location: address.location() }),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Looks before the first call whether this Redis will do, and whether it is still the same.
+    async fn open_at(&self, address: &Address) -> Result<MultiplexedConnection> {
+        let (mut connection, login) = address.connect().await?;
         let info = info::greet(&mut connection, login, self.history.keys()).await?;
+        if self.place.is_watched() && !info.is_primary {
+            let place = address.location();
+            return Err(Error::unavailable(format!(
+                "{place} is a replica, though sentinels say that it is the primary"
+            )));
+        }
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
         if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
             tracing::warn!("{warning}");
         }
         info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
-        self.history.look(&mut connection, &info).await.map_err(|error| failure::of_connecting(&error))?;
+        self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;
         Ok(connection)
     }
 
@@ -227,9 +286,9 @@ impl Connection {
     async fn failed(&self, number: u64, error: RedisError) -> Error {
         let timed_out = error.is_timeout() && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX;
         let dropped = error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout());
-        if timed_out || dropped || failure::is_demoted(&error) {
+        if timed_out || dropped || failure::asks_for_another(&error) {
             let mut current = self.current.lock().await;
-            if self.number.load(Ordering::Relaxed) == number {
+            if *self.number.borrow() == number {
                 current.connection = None;
             }
         }
@@ -249,6 +308,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::super::RedisOptions;
+    use super::super::history::{Losses, Note};
     use super::super::keys::Keys;
     use super::*;
 
@@ -261,9 +321,14 @@ mod tests {
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;
         let timeout = Duration::from_millis(100);
         let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
-        let address = Address::new(&options)?;
+        let place = Place::new(&options)?;
         let terms = Terms { timeout, allow_eviction: false, metrics: Arc::new(Metrics::new()?) };
-        let connection = Connection::new(address, terms, History::new(Keys::new("dwell"), Clock::System));
+        let keys = Keys::new("dwell");
+        let connection = Connection::new(
+            place,
+            terms,
+            History::new(keys.clone(), Clock::System, Note::of_all(&keys), Losses::default()),
+        );
         let ping = redis::cmd("PING");
         let began = Clock::System.instant();
         let answers = join_all((0..30).map(|_| connection.call(&ping))).await;

@@ -3,7 +3,8 @@
 //! A call that Redis *answered* with an error was not applied: plain commands change one key or nothing, and scripts are
 //! refused before their first line. Redis checks the state that forbids writes (LOADING, READONLY, MASTERDOWN,
 //! CLUSTERDOWN, NOREPLICAS, MISCONF, OOM) when a script with flags begins, and not again while it runs; BUSY, the login
-//! and the limit of clients come before that. Only a call that was *not* answered may have been applied.
+//! and the limit of clients come before that. Only a call that was *not* answered may have been applied. (One exception:
+//! [`is_forbidden_midway`].)
 
 use redis::{ErrorKind, RedisError};
 
@@ -16,7 +17,7 @@ const NOSCRIPT: &str = "Redis: NOSCRIPT";
 pub(super) const NOPERM_REMEDY: &str = "it needs the permissions of deploy/redis.acl";
 
 /// What helps, by the code of an error.
-const REMEDIES: [(&str, &str); 13] = [
+const REMEDIES: [(&str, &str); 14] = [
     ("LOADING", "it reads its files and answers when that is done"),
     ("READONLY", "it is a replica now; dwell connects anew to find the primary"),
     ("MASTERDOWN", "it is a replica that lost its primary; dwell connects anew to find the primary"),
@@ -28,6 +29,7 @@ const REMEDIES: [(&str, &str); 13] = [
     ("NOAUTH", "it asks for a password; put one into `redis.url`"),
     ("WRONGPASS", "user or password of `redis.url` are wrong, or the user is disabled"),
     ("NOPERM", NOPERM_REMEDY),
+    ("MOVED", "it is a node of a Redis Cluster; use redis+cluster:// in `redis.url`"),
     ("TRYAGAIN", "the partition is being moved to another node of the cluster"),
     ("ERR max number of clients reached", "raise `maxclients`, or find who leaves connections open"),
 ];
@@ -44,6 +46,7 @@ pub(super) fn of_call(error: &RedisError) -> Error {
     let said = format!("{code} {}", error.detail().unwrap_or_default());
     match code {
         "WRONGTYPE" => Error::corrupt(format!("Redis: {said}; another program uses dwell's keys")),
+        "ERR" if is_forbidden_midway(&said) => Error::unavailable(format!("Redis: NOPERM {said}: {NOPERM_REMEDY}")),
         "ERR" if said.contains("user_script") || said.contains("script:") => Error::corrupt(format!("Redis: {said}")),
         _ => Error::unavailable(match remedy(&said) {
             Some(remedy) => format!("Redis: {said}: {remedy}"),
@@ -74,14 +77,65 @@ pub(super) fn of_greeting(error: &RedisError) -> Error {
     of_connecting(error)
 }
 
+/// What a new connection means whose history cannot be looked at. It is no answer to a call, and must not be taken for a
+/// redirection of one.
+pub(super) fn of_looking(error: &RedisError) -> Error {
+    Error::unavailable(format!("the connection is of no use: {}", of_call(error).detail()))
+}
+
 /// What a connection means on which nobody answers, before any call was sent.
 pub(super) fn silent() -> Error {
     Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")
 }
 
-/// Whether the connection leads to somebody who will not be of use again: the primary is elsewhere.
-pub(super) fn is_demoted(error: &RedisError) -> bool {
-    matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+/// Whether the next call shall have another connection: the primary is elsewhere, or permissions were taken away, which
+/// are looked at before the first call of each.
+pub(super) fn asks_for_another(error: &RedisError) -> bool {
+    match error.code() {
+        Some("READONLY" | "MASTERDOWN" | "NOPERM") => true,
+        Some("ERR") => is_forbidden_midway(error.detail().unwrap_or_default()),
+        _ => false,
+    }
+}
+
+/// Whether a script was refused in its middle, because a permission was taken away since the connection was made. Only
+/// then may half of it be done. It is repeated under the same ids or the same line, which are written last, and the repeat
+/// does the rest.
+fn is_forbidden_midway(said: &str) -> bool {
+    said.contains("The user executing the script can't") || said.contains("ACL failure in script")
+}
+
+/// Where a node of a cluster sends a call that it did not apply.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// To the node that has the slot now.
+    Moved(String, u16),
+    /// To the node that is getting the slot, this once.
+    Ask(String, u16),
+    /// To the same one, later: the slot is half moved.
+    Again,
+}
+
+/// The redirection in an answer, if it is one.
+pub(super) fn redirect<T>(answer: &Result<T>) -> Option<Redirect> {
+    let said = answer.as_ref().err()?.detail().strip_prefix("Redis: ")?;
+    let mut words = said.split_ascii_whitespace();
+    let (code, place) = (words.next()?, words.nth(1));
+    if code == "TRYAGAIN" {
+        return Some(Redirect::Again);
+    }
+    let (host, port) = place?.trim_end_matches(':').rsplit_once(':')?;
+    let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?);
+    match code {
+        "MOVED" => Some(Redirect::Moved(host, port)),
+        "ASK" => Some(Redirect::Ask(host, port)),
+        _ => None,
+    }
+}
+
+/// A call that no node is known for.
+pub(super) fn nowhere() -> Error {
+    Error::unavailable("Redis: TRYAGAIN no node of the cluster is known for this call")
 }
 
 /// Whether Redis does not know the script that was called.
@@ -116,6 +170,12 @@ mod tests {
         assert_eq!(said("ERR unknown command").map(|error| error.kind()), Some(Kind::Unavailable));
         assert_eq!(said("WRONGTYPE Operation against a key").map(|error| error.kind()), Some(Kind::Corrupt));
         assert_eq!(said("ERR too deep script: f, on @user_script:3.").map(|e| e.kind()), Some(Kind::Corrupt));
+        let redirected = |line| said(line).and_then(|error| redirect::<()>(&Err(error)));
+        assert_eq!(redirected("MOVED 12182 127.0.0.1:7001"), Some(Redirect::Moved("127.0.0.1".to_owned(), 7_001)));
+        assert_eq!(redirected("ASK 5 ::1:7001"), Some(Redirect::Ask("::1".to_owned(), 7_001)));
+        assert_eq!(redirected("MOVED 5 :7001"), Some(Redirect::Moved(String::new(), 7_001)));
+        assert_eq!(redirected("TRYAGAIN Multiple keys request"), Some(Redirect::Again));
+        assert_eq!(redirected("CLUSTERDOWN Hash slot not served"), None);
         assert!(is_noscript::<()>(&said("NOSCRIPT No matching script").map_or(Ok(()), Err)));
     }
 }

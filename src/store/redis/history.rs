@@ -7,24 +7,53 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::watch;
 
 use super::info::Info;
 use super::keys::Keys;
 use super::scripts::{Call, SCRIPTS};
-use crate::clock::Clock;
+use super::slot;
+use crate::clock::{Clock, Instant};
 use crate::store::Loss;
 
 /// A notice older than this is of no interest: no lease runs longer.
 const OLD: Duration = Duration::from_secs(3_600);
 
+/// The suspicions of a store, which all its connections add to.
+pub(super) type Losses = watch::Sender<Loss>;
+
+/// Where it is noted which Redis this is, and how it is seen whether there is anything to lose.
+pub(super) struct Note {
+    key: String,
+    evidence: Cmd,
+    /// Since when a Redis that is noted to be a new one is a loss to this process, though it never saw another one there.
+    began: Option<Instant>,
+}
+
+impl Note {
+    /// In a Redis that has everything: it has topics.
+    pub(super) fn of_all(keys: &Keys) -> Note {
+        let mut evidence = redis::cmd("EXISTS");
+        evidence.arg(keys.topics());
+        Note { key: keys.history(), evidence, began: None }
+    }
+
+    /// In a node of a cluster that has this slot: it has any keys. A replica that is promoted is another node, with what
+    /// it knows of the history of the one before it.
+    pub(super) fn of_node(keys: &Keys, slot: u16, began: Instant) -> Note {
+        let key = format!("{}:{{{}}}", keys.history(), slot::tag(slot));
+        Note { key, evidence: redis::cmd("DBSIZE"), began: Some(began) }
+    }
+}
+
 /// Which Redis this process has seen.
 pub(super) struct History {
     keys: Keys,
     clock: Clock,
+    note: Note,
     seen: Mutex<Option<Seen>>,
-    losses: watch::Sender<Loss>,
+    losses: Losses,
 }
 
 /// A Redis as it was seen last.
@@ -43,31 +72,29 @@ impl Seen {
 }
 
 impl History {
-    pub(super) fn new(keys: Keys, clock: Clock) -> History {
-        History { keys, clock, seen: Mutex::default(), losses: watch::Sender::default() }
+    pub(super) fn new(keys: Keys, clock: Clock, note: Note, losses: Losses) -> History {
+        History { keys, clock, note, seen: Mutex::default(), losses }
     }
 
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    pub(super) fn losses(&self) -> watch::Receiver<Loss> {
-        self.losses.subscribe()
-    }
-
     /// Looks which Redis is at the other end of a new connection.
     pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
         let now = Seen { identity: info.identity.clone(), offset: info.offset };
         let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let lost = known.as_ref().is_some_and(|known| known.lost(&now));
+        let mut lost = known.as_ref().is_some_and(|known| known.lost(&now));
         if known.is_none() || lost {
             let before = self.clock.instant();
             let rewound = known.as_ref().is_some_and(|known| known.identity == now.identity);
             let age = self.notice(connection, &now.identity, rewound).await?;
             let since = (age < OLD).then(|| before.minus(age));
+            lost |= self.note.began.is_some_and(|began| since > Some(began));
             self.losses.send_modify(|loss| {
                 loss.count += u64::from(lost);
-                loss.since = since;
+                // Another node may have been suspected since.
+                loss.since = loss.since.max(since);
             });
         }
         if lost {
@@ -79,10 +106,10 @@ impl History {
 
     /// For how long this Redis has been known to be this one.
     async fn notice(&self, connection: &mut MultiplexedConnection, id: &str, rewound: bool) -> RedisResult<Duration> {
-        let topics: Value = connection.send_packed_command(redis::cmd("EXISTS").arg(self.keys.topics())).await?;
-        let anything = i32::from(matches!(topics, Value::Int(1)));
+        let there: Value = connection.send_packed_command(&self.note.evidence).await?;
+        let anything = i32::from(matches!(there, Value::Int(1..)));
         let over = self.clock.manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string());
-        let notice = Call::new(&SCRIPTS.notice, &[&self.keys.history()]).arg(id).arg(anything).arg(over);
+        let notice = Call::new(&SCRIPTS.notice, &[&self.note.key]).arg(id).arg(anything).arg(over);
         let mut told = Pipeline::with_capacity(2);
         told.add_command(SCRIPTS.notice.load()).ignore().add_command(notice.arg(i32::from(rewound)).command);
         let ((_, _, age_ms),): ((String, u64, u64),) = told.query_async(connection).await?;

@@ -23,6 +23,8 @@ pub(super) struct Info {
     /// An ACL may forbid CONFIG; then it stays unknown.
     fsync: Option<String>,
     replicas: u32,
+    /// Whether it takes writes, as far as it knows.
+    pub(super) is_primary: bool,
     /// Whether it refuses writes that too few replicas would get.
     waits_for_replicas: bool,
     /// Its run and its replication history: either changes when it may have lost something.
@@ -96,6 +98,7 @@ impl Info {
             eviction: field("maxmemory_policy").to_owned(),
             aof: field("aof_enabled") == "1",
             fsync,
+            is_primary: field("role") == "master",
             replicas: field("connected_slaves").parse().unwrap_or(0),
             // The field is there only if `min-replicas-to-write` is set.
             waits_for_replicas: fields.contains_key("min_slaves_good_slaves"),

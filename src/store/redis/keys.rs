@@ -41,7 +41,8 @@ impl Keys {
     /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
         let members = format!("{}:members:{topic}:{group}", self.prefix);
-        MemberKeys { wake: format!("{members}:wake"), members }
+        // A channel is in the slot of its name, and has to be in that of the key.
+        MemberKeys { wake: members.clone(), members }
     }
 
     /// The keys of a partition that its groups share.

@@ -4,6 +4,7 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod cluster;
 mod connection;
 mod dead;
 mod failure;
@@ -13,11 +14,15 @@ mod keys;
 mod members;
 mod options;
 mod owner;
+mod place;
 mod push;
 mod reply;
 mod scripts;
+mod sentinel;
+mod slot;
 mod topics;
 mod wake_listener;
+mod way;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +32,14 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::address::Address;
-use self::connection::{Connection, Terms};
-use self::history::History;
+use self::connection::Terms;
+use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
 use self::owner::{RedisOwner, read_charge};
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
+use self::way::Way;
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
 use crate::error::{Error, Kind, Result};
@@ -57,10 +62,11 @@ pub struct Redis {
 
 /// What the handles of one store share.
 struct Shared {
-    connection: Connection,
+    connection: Way,
     keys: Keys,
     clock: StoreClock,
     wakes: Wakes,
+    losses: Losses,
 }
 
 impl Redis {
@@ -70,13 +76,12 @@ impl Redis {
     /// # Errors
     /// `Invalid` for a wrong URL, and for a Redis that answers and is too old, or evicts keys.
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
-        let address = Address::new(&options)?;
-        let keys = Keys::new(&options.prefix);
+        let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
         let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
-        let connection = Connection::new(address, terms, History::new(keys.clone(), clock.clone()));
-        connection.try_now().await?;
-        let shared = Shared { connection, keys, clock: StoreClock::new(clock), wakes: Wakes::default() };
-        if shared.connection.info().is_some() {
+        let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
+        way.try_now().await?;
+        let shared = Shared { connection: way, keys, clock: StoreClock::new(clock), wakes: Wakes::default(), losses };
+        if shared.connection.durability().is_some() {
             // It was there a moment ago; if it is not now, the first answer says what time it is.
             let _ = shared.observe_time().await;
         }
@@ -129,8 +134,8 @@ impl Shared {
 impl Store for Redis {
     fn describe(&self) -> Description {
         let connection = &self.shared.connection;
-        let durability = connection.info().map_or("not reachable yet".to_owned(), |info| info.durability());
-        Description { kind: "redis", location: connection.address().location(), durability }
+        let durability = connection.durability().unwrap_or_else(|| "not reachable yet".to_owned());
+        Description { kind: "redis", location: connection.location(), durability }
     }
 
     fn clock(&self) -> &StoreClock {
@@ -142,11 +147,14 @@ impl Store for Redis {
     }
 
     fn losses(&self) -> watch::Receiver<Loss> {
-        self.shared.connection.history().losses()
+        self.shared.losses.subscribe()
     }
 
     async fn run(&self, stop: CancellationToken) {
-        wake_listener::run(&self.shared, stop).await;
+        tokio::select! {
+            () = wake_listener::run(&self.shared, stop) => {}
+            () = self.shared.connection.watch() => {}
+        }
     }
 
     async fn ping(&self) -> Result<()> {
@@ -232,7 +240,7 @@ impl Store for Redis {
             })
             .collect();
         let sent = self.shared.clock.local().instant();
-        let answers = self.shared.connection.eval_all(&SCRIPTS.stats, &calls).await;
+        let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
     }
 
@@ -280,7 +288,7 @@ impl Store for Redis {
             })
             .collect();
         let sent = self.shared.clock.local().instant();
-        let answers = self.shared.connection.eval_all(&SCRIPTS.renew, &calls).await;
+        let answers = self.shared.connection.eval_all(&SCRIPTS.renew, calls).await;
         answers.into_iter().map(|answer| self.shared.read_renewal(sent, answer?)).collect()
     }
 }

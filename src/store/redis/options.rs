@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How to reach Redis. Printing it for debugging shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, or `redis+unix:///path`.
+    /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, `redis+unix:///path`, or
+    /// `redis+sentinel://[user:password@]host:port,…/name[/db][?sentinel_user=…&sentinel_password=…]`.
     pub url: String,
     /// The password, if the URL has none.
     pub password: Option<String>,

@@ -23,7 +23,7 @@ impl Reply {
         self.0.len()
     }
 
-    fn value(&mut self) -> Result<Value> {
+    pub(super) fn value(&mut self) -> Result<Value> {
         self.0.next().ok_or_else(|| Error::corrupt("a script answered less than its header says"))
     }
 

@@ -130,7 +130,7 @@ impl Shared {
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };
         let calls: Vec<Call> = tombstone.partitions().map(wipe).collect();
-        let answers = self.connection.eval_all(&SCRIPTS.wipe, &calls).await;
+        let answers = self.connection.eval_all(&SCRIPTS.wipe, calls).await;
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
@@ -150,7 +150,7 @@ impl Shared {
                 Call::new(&SCRIPTS.roll, &[&keys.generation]).arg(&bytes).arg(&keep)
             })
             .collect();
-        let answers = self.connection.eval_all(&SCRIPTS.roll, &calls).await;
+        let answers = self.connection.eval_all(&SCRIPTS.roll, calls).await;
         answers.into_iter().try_for_each(|answer| rolled(answer?))
     }
 

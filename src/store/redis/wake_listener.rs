@@ -1,96 +1,178 @@
-//! Listens to the wake channels of the partitions where someone sleeps.
+//! Listens to the wake channels of the partitions where someone sleeps, at the node that has each of them.
 //!
-//! Pub/sub may lose announcements, so after every (re)subscription everyone concerned looks for themselves.
+//! Announcements may be lost, so after every (re)subscription everyone concerned looks for themselves. Channels are those
+//! of one slot, as keys are, so that an announcement stays in its node.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::RedisResult;
-use redis::aio::PubSub;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, PushInfo, PushKind, Value};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::{Shared, failure};
 use crate::clock::Clock;
-use crate::store::Channel;
+use crate::error::{Error, Result};
+use crate::store::{Channel, Wakes};
 
 /// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Timeouts of a call that nothing may be heard on a connection before it is asked whether it is still one: announcements
-/// that went into a half-open one are late by these and one more.
+/// Timeouts of a call after which a connection is asked whether it is still one: announcements that went into a half-open
+/// one are late by these and one more.
 const PING_AFTER: u32 = 5;
 
 type Channels = HashMap<String, Channel>;
 
-/// Listens until `stop`.
-pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
-    let mut pause = RECONNECT_AFTER.0;
-    while !stop.is_cancelled() {
-        let listening = async {
-            if let Ok(connection) = shared.connection.listen().await {
-                pause = RECONNECT_AFTER.0;
-                // Any failure means a new connection.
-                let _ = listen(shared, connection).await;
-            }
-            Clock::System.sleep(pause).await;
-            pause = (pause * 2).min(RECONNECT_AFTER.1);
+/// What is heard at one node.
+struct Ear {
+    /// What is subscribed to there.
+    channels: Mutex<Channels>,
+    wakes: Wakes,
+    /// Woken when the connection is of no use any more.
+    lost: Notify,
+}
+
+impl Ear {
+    fn channels(&self) -> MutexGuard<'_, Channels> {
+        // Nothing panics while the lock is held; if it did, the map would still be whole.
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what Redis says by itself.
+    fn hear(&self, said: &PushInfo) {
+        let name = match said.data.first() {
+            Some(Value::BulkString(name)) => String::from_utf8_lossy(name),
+            _ => "".into(),
         };
+        let channel = self.channels().get(&*name).cloned();
+        match (&said.kind, channel) {
+            (PushKind::SMessage, Some(channel)) => self.wakes.wake(&channel),
+            // Who is told so without having asked has lost the slot of the channel.
+            (PushKind::SUnsubscribe, Some(_)) | (PushKind::Disconnection, _) => self.lost.notify_one(),
+            _ => {}
+        }
+    }
+}
+
+/// Listens at every node until `stop`.
+pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
+    let mut places = shared.connection.places();
+    let mut heard = BTreeSet::new();
+    let mut hearing = FuturesUnordered::new();
+    loop {
+        let there = places.borrow_and_update().clone();
+        for place in there.difference(&heard) {
+            hearing.push(hear(shared, place.clone()));
+        }
+        heard.extend(there);
         tokio::select! {
             () = stop.cancelled() => return,
-            () = listening => {}
+            Ok(()) = places.changed() => {}
+            Some(gone) = hearing.next() => {
+                heard.remove(&gone);
+            }
         }
     }
 }
 
-async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
-    let (mut sink, mut messages) = connection.split();
-    let mut changes = shared.wakes.changes();
-    let mut subscribed = Channels::new();
-    changes.mark_changed();
+/// Listens at a node for as long as it is one, and returns which it was.
+async fn hear(shared: &Shared, place: String) -> String {
+    let mut pause = RECONNECT_AFTER.0;
+    while shared.connection.places().borrow().contains(&place) {
+        let ear = Arc::new(Ear { channels: Mutex::default(), wakes: shared.wakes.clone(), lost: Notify::new() });
+        let said = ear.clone();
+        let hear = move |info: PushInfo| -> Result<()> {
+            said.hear(&info);
+            Ok(())
+        };
+        match shared.connection.hear(&place, hear).await {
+            Ok(connection) => {
+                pause = RECONNECT_AFTER.0;
+                // Any failure means a new connection.
+                if let Err(error) = listen(shared, &place, connection, &ear).await {
+                    log(&place, &error, pause);
+                }
+                // Perhaps its channels are elsewhere now.
+                shared.connection.look_again().await;
+            }
+            Err(error) => log(&place, &error, pause),
+        }
+        Clock::System.sleep(pause).await;
+        pause = (pause * 2).min(RECONNECT_AFTER.1);
+    }
+    place
+}
+
+/// Once is enough: what it costs is lateness.
+fn log(place: &str, error: &Error, pause: Duration) {
+    if pause == RECONNECT_AFTER.0 {
+        tracing::warn!(%error, place, "announcements are not heard: messages may be late");
+    } else {
+        tracing::debug!(%error, place, "announcements are not heard");
+    }
+}
+
+async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnection, ear: &Ear) -> Result<()> {
+    let (mut changes, mut places) = (shared.wakes.changes(), shared.connection.places());
+    let mut renewed = pin!(shared.connection.renewed());
     loop {
+        follow(shared, place, &mut connection, ear).await?;
         tokio::select! {
+            () = ear.lost.notified() => return Ok(()),
+            () = &mut renewed => return Ok(()),
+            Ok(()) = changes.changed() => {}
+            Ok(()) = places.changed() => {}
             () = Clock::System.sleep(shared.connection.timeout() * PING_AFTER) => {
-                tokio::select! {
-                    answered = sink.ping::<redis::Value>() => answered.map(drop)?,
-                    () = Clock::System.sleep(shared.connection.timeout()) => return Ok(()),
-                }
-            }
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return Ok(());
-                }
-                changes.mark_unchanged();
-                let wanted = channels(shared);
-                for channel in subscribed.keys().filter(|channel| !wanted.contains_key(*channel)) {
-                    sink.unsubscribe(channel).await?;
-                }
-                let fresh: Vec<&String> = wanted.keys().filter(|channel| !subscribed.contains_key(*channel)).collect();
-                if !fresh.is_empty() {
-                    sink.subscribe(&fresh).await?;
-                }
-                for channel in fresh.iter().filter_map(|name| wanted.get(*name)) {
-                    shared.wakes.wake(channel);
-                }
-                subscribed = wanted;
-            }
-            message = messages.next() => {
-                let Some(message) = message else { return Ok(()) };
-                if let Some(channel) = subscribed.get(message.get_channel_name()) {
-                    shared.wakes.wake(channel);
-                }
+                let answer = connection.send_packed_command(&redis::cmd("PING")).await;
+                answer.map_err(|error| failure::of_call(&error))?;
             }
         }
     }
 }
 
-fn channels(shared: &Shared) -> Channels {
+/// Subscribes to the channels that are wanted of this node, and to no others.
+async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnection, ear: &Ear) -> Result<()> {
+    let wanted = channels(shared, place);
+    let subscribed: BTreeSet<String> = ear.channels().keys().cloned().collect();
+    let unwanted: Vec<_> = subscribed.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+    let fresh: Vec<_> = wanted.keys().filter(|name| !subscribed.contains(*name)).cloned().collect();
+    ear.channels().clone_from(&wanted);
+    tell(connection, "SUNSUBSCRIBE", &unwanted).await?;
+    tell(connection, "SSUBSCRIBE", &fresh).await?;
+    fresh.iter().filter_map(|name| wanted.get(name)).for_each(|channel| shared.wakes.wake(channel));
+    Ok(())
+}
+
+/// One command for each channel, since the slots of one command's channels have to be the same.
+async fn tell(connection: &mut MultiplexedConnection, command: &str, names: &[String]) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut commands = Pipeline::with_capacity(names.len());
+    for name in names {
+        commands.cmd(command).arg(name);
+    }
+    let said = connection.send_packed_commands(&commands, 0, names.len()).await;
+    let refused = said.map_err(|error| failure::of_call(&error))?.into_iter().find_map(|answer| match answer {
+        Value::ServerError(error) => Some(failure::of_call(&error.into())),
+        _ => None,
+    });
+    refused.map_or(Ok::<(), Error>(()), Err)
+}
+
+fn channels(shared: &Shared, place: &str) -> Channels {
     let named = |channel: Channel| {
         let name = match &channel {
             Channel::Partition(topic, partition) => shared.keys.partition(topic, *partition).wake,
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
         };
-        (name, channel)
+        (shared.connection.place_of(&name) == place).then_some((name, channel))
     };
-    shared.wakes.channels().into_iter().map(named).collect()
+    shared.wakes.channels().into_iter().filter_map(named).collect()
 }

@@ -29,7 +29,7 @@ macro_rules! contract {
     };
 }
 
-contract! { [embedded, redis, failover, redis_as_user, redis_over_tls] {
+contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_cluster] {
     push: every_message_gets_its_own_answer, an_id_is_a_duplicate_in_every_state_and_changes_nothing,
         a_settled_id_is_a_duplicate_until_its_window_ends, the_groups_of_a_partition_share_the_window,
         one_push_reaches_every_group, a_group_that_holds_an_id_makes_it_a_duplicate_for_all,

@@ -1,5 +1,8 @@
 //! Certificates for one test, and a redis-server that shows and asks for them.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
 use dwell::error::{Error, Result};
 use dwell::store::redis::RedisOptions;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -53,8 +56,11 @@ impl Certificates {
     }
 }
 
-/// A port that nobody has. Another process may take it before redis-server does; then that does not start.
+/// A port that nobody has, and that nobody gets by chance: below those that the system gives to outgoing connections, and
+/// each only once in this process.
 pub(super) fn free_port() -> Result<String> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(failed("a free port"))?;
-    Ok(listener.local_addr().map_err(failed("a free port"))?.port().to_string())
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(10_000..20_000)));
+    let candidates = (0..1_000).map(|_| 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000);
+    let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().map(|port| port.to_string()).ok_or_else(|| Error::unavailable("no port is free"))
 }

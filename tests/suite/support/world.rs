@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dwell::clock::{Clock, Manual};
@@ -17,6 +18,7 @@ use dwell::time::Timestamp;
 use dwell::topic::{Descriptor, Pair, Settings};
 use tempfile::TempDir;
 
+use super::cluster::Cluster;
 use super::redis::RedisServer;
 use super::tls::Certificates;
 use super::{LEASE, TestTopic, eventually, failed};
@@ -51,6 +53,8 @@ enum Needs {
         server: RedisServer,
         _dir: TempDir,
     },
+    /// The same for who shares it.
+    Cluster(#[expect(dead_code, reason = "it lives as long as the world")] Arc<Cluster>),
 }
 
 impl World {
@@ -82,6 +86,18 @@ impl World {
     pub(crate) async fn redis_over_tls() -> Result<World> {
         let (server, options) = Certificates::new()?.server().await?;
         World::redis_on(options, server).await
+    }
+
+    /// The same on a cluster, which this world shares with others that are there at the same time, under a prefix of its
+    /// own.
+    pub(crate) async fn redis_cluster() -> Result<World> {
+        static WORLDS: AtomicUsize = AtomicUsize::new(0);
+        let cluster = Cluster::shared().await?;
+        let prefix = format!("world-{}", WORLDS.fetch_add(1, Ordering::Relaxed));
+        let options = RedisOptions { prefix, ..RedisOptions::new(cluster.url()) };
+        let time = Manual::at(START);
+        let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
+        Ok(World::of(Arc::new(store), time, Needs::Cluster(cluster)))
     }
 
     async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {

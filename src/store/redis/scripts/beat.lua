@@ -5,6 +5,6 @@
 local now_us = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
-if redis.call('ZADD', KEYS[1], now, ARGV[1]) == 1 then redis.call('PUBLISH', ARGV[3], 'joined') end
+if redis.call('ZADD', KEYS[1], now, ARGV[1]) == 1 then redis.call('SPUBLISH', ARGV[3], 'joined') end
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return {'OK', string.format('%.0f', now_us), unpack(redis.call('ZRANGE', KEYS[1], 0, 6999))}

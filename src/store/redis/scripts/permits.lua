@@ -16,7 +16,7 @@ for _, key in ipairs(ARGV) do
   }) do try(command, key) end
   for _, command in ipairs({
     'SET', 'PEXPIRE', 'HGET', 'HDEL', 'HEXISTS', 'HMGET', 'HSCAN', 'ZMSCORE', 'ZRANK', 'ZREM', 'ZSCAN', 'ZSCORE', 'SADD',
-    'SREM', 'PUBLISH'
+    'SREM', 'SPUBLISH'
   }) do try(command, key, '0') end
   for _, command in ipairs({
     'GETRANGE', 'HSET', 'ZADD', 'ZCOUNT', 'ZRANGE', 'ZREMRANGEBYRANK', 'ZREMRANGEBYSCORE'

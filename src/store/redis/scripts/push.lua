@@ -65,5 +65,5 @@ for g = 5, #KEYS, 3 do
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end
-if earlier then redis.call('PUBLISH', KEYS[4], ARGV[5]) end
+if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[5]) end
 return {'OK', answer, duplicates}

@@ -20,5 +20,5 @@ for i = 2, #ARGV do
     moved = true
   end
 end
-if moved then redis.call('PUBLISH', KEYS[6], now) end
+if moved then redis.call('SPUBLISH', KEYS[6], now) end
 return answers

@@ -9,6 +9,6 @@ if string.match(line, '^[^/]*') ~= ARGV[2] then return {'STALE', answer} end
 redis.call('HSET', KEYS[2], '@', ARGV[3] .. answer)
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('DEL', KEYS[1])
-  redis.call('PUBLISH', KEYS[3], 'released')
+  redis.call('SPUBLISH', KEYS[3], 'released')
 end
 return {'OK', answer}

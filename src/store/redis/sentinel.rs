@@ -1,0 +1,174 @@
+//! Sentinels: they watch a primary and its replicas, promote a replica when the primary is gone, and say which one it is.
+//!
+//! They may disagree for a while, and all of them may be wrong for a moment. So the newest decision comes first, and who is
+//! said to be the primary has to say so itself before a call is sent.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use redis::aio::PubSub;
+use redis::{Pipeline, Value};
+
+use super::address::Address;
+use super::connection::Connection;
+use super::place::Parts;
+use super::reply::Reply;
+use super::{RedisOptions, failure};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// Where a sentinel listens unless the URL says otherwise.
+const PORT: u16 = 26_379;
+
+/// The channel on which a sentinel says that the primary is another one.
+const SWITCH: &str = "+switch-master";
+
+/// The pause before another sentinel is listened to.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Timeouts that a sentinel may be silent before it is asked whether it is still there.
+const PING_AFTER: u32 = 5;
+
+/// The sentinels of one primary.
+#[derive(Debug, Clone)]
+pub(super) struct Sentinels {
+    /// The name of the primary.
+    name: String,
+    sentinels: Vec<Address>,
+    /// Login and certificates of the primary, at no address yet.
+    primary: Address,
+    timeout: Duration,
+}
+
+impl Sentinels {
+    /// # Errors
+    /// `Invalid` for a URL that names no primary, or has something else wrong.
+    pub(super) fn new(options: &RedisOptions, parts: &Parts<'_>) -> Result<Sentinels> {
+        let Parts { scheme, login, .. } = parts;
+        let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+        if name.is_empty() {
+            return Err(Error::invalid("redis.url", "has no name of a primary behind the sentinels"));
+        }
+        let primary = Address::new(options, &format!("{scheme}://{login}sentinel/{db}"))?;
+        let user = match (parts.parameter("sentinel_user"), parts.parameter("sentinel_password")) {
+            (_, "") => String::new(),
+            (user, password) => format!("{user}:{password}@"),
+        };
+        // The password of Redis is none of theirs.
+        let options = RedisOptions { password: None, ..options.clone() };
+        let sentinel = |host: &&str| {
+            let port =
+                if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { &format!(":{PORT}") };
+            Address::new(&options, &format!("{scheme}://{user}{host}{port}"))
+        };
+        let sentinels = parts.hosts.iter().map(sentinel).collect::<Result<_>>()?;
+        Ok(Sentinels { name: name.to_owned(), sentinels, primary, timeout: options.timeout })
+    }
+
+    pub(super) fn location(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(Address::location).collect();
+        format!("{} behind the sentinels {}", self.name, sentinels.join(", "))
+    }
+
+    /// Where the primary is: first by the newest of their decisions, then by most votes.
+    pub(super) async fn ask(&self) -> Result<Vec<Address>> {
+        let mut votes: HashMap<(String, u16), (u64, usize)> = HashMap::new();
+        let mut failure = None;
+        for answer in join_all(self.sentinels.iter().map(|sentinel| self.ask_one(sentinel))).await {
+            match answer {
+                Ok((place, epoch)) => {
+                    let so_far = votes.entry(place).or_default();
+                    *so_far = (so_far.0.max(epoch), so_far.1 + 1);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        let mut places: Vec<_> = votes.into_iter().collect();
+        places.sort_by(|(_, some), (_, others)| others.cmp(some));
+        match (places.is_empty(), failure) {
+            (true, Some(error)) => Err(Error::unavailable(format!("no sentinel answers: {}", error.detail()))),
+            _ => Ok(places.into_iter().map(|((host, port), _)| self.primary.at(&host, port)).collect()),
+        }
+    }
+
+    async fn ask_one(&self, sentinel: &Address) -> Result<((String, u16), u64)> {
+        let asked = async {
+            let mut connection = sentinel.log_in().await?;
+            let mut questions = Pipeline::with_capacity(2);
+            questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+            questions.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+            let sent = connection.send_packed_commands(&questions, 0, 2).await;
+            let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
+            let place = match answers.next().unwrap_or(Value::Nil) {
+                Value::Nil => return Err(Error::unavailable(format!("it knows no primary named {}", self.name))),
+                Value::ServerError(error) => return Err(failure::of_connecting(&error.into())),
+                answer => {
+                    let mut answer = Reply::of(answer)?;
+                    (answer.text()?, u16::try_from(answer.number()?).unwrap_or(0))
+                }
+            };
+            // Where its user may not ask this, the votes decide.
+            Ok((place, answers.next().and_then(epoch).unwrap_or(0)))
+        };
+        // Those that answer must not wait long for one that does not.
+        tokio::select! {
+            answer = asked => answer,
+            () = Clock::System.sleep(self.timeout / 2) => Err(failure::silent()),
+        }
+    }
+
+    /// Leaves a primary that is none any more as soon as a sentinel says so, though it may still answer. Never returns.
+    pub(super) async fn watch(&self, connection: &Connection) {
+        for sentinel in self.sentinels.iter().cycle() {
+            if let Ok(listening) = sentinel.listen().await {
+                // Any failure means another sentinel.
+                let _ = self.listen(listening, connection).await;
+            }
+            Clock::System.sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    async fn listen(&self, listening: PubSub, connection: &Connection) -> redis::RedisResult<()> {
+        let (mut sink, mut messages) = listening.split();
+        sink.subscribe(SWITCH).await?;
+        // What it said before is not repeated.
+        self.compare(connection).await;
+        loop {
+            tokio::select! {
+                message = messages.next() => {
+                    let Some(message) = message else { return Ok(()) };
+                    let said: String = message.get_payload()?;
+                    if said.split(' ').next() == Some(&self.name) {
+                        self.compare(connection).await;
+                    }
+                }
+                () = Clock::System.sleep(self.timeout * PING_AFTER) => tokio::select! {
+                    answered = sink.ping::<Value>() => answered.map(drop)?,
+                    () = Clock::System.sleep(self.timeout) => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// Leaves the connection if the sentinels name another primary.
+    async fn compare(&self, connection: &Connection) {
+        let named = self.ask().await.unwrap_or_default().first().map(Address::location);
+        if named.is_some() {
+            connection.leave_unless_at(named.as_deref().unwrap_or_default()).await;
+        }
+    }
+}
+
+/// The number of its last decision, among what a sentinel knows of a primary.
+fn epoch(known: Value) -> Option<u64> {
+    let mut known = Reply::of(known).ok()?;
+    while known.left() > 1 {
+        let (name, value) = (known.text().ok()?, known.text().ok()?);
+        if name == "config-epoch" {
+            return value.parse().ok();
+        }
+    }
+    None
+}

@@ -1,0 +1,189 @@
+//! On a Redis Cluster: slots move under load, and a primary is killed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::error::{Error, Kind, Result};
+use dwell::message::{GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::partition::Partition;
+use dwell::store::{Acquired, Channel, MemberId, PushKind, Settlement};
+use dwell::topic::{Descriptor, Pair, Settings};
+use tokio::sync::Notify;
+
+use crate::support::{Cluster, LEASE, World, eventually, up_to};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A topic of eight partitions, whose pushes are counted.
+struct Load {
+    world: World,
+    descriptor: Descriptor,
+    stored: BTreeMap<Partition, u64>,
+    refused: BTreeMap<Partition, Vec<Error>>,
+    pushes: u64,
+}
+
+impl Load {
+    async fn on(cluster: &Cluster) -> Result<Load> {
+        let world = World::redis_at(cluster.url(), TIMEOUT).await?;
+        let descriptor = Descriptor::new(TopicName::new("orders")?, Settings::default());
+        let descriptor = world.store.create(&descriptor).await?;
+        Ok(Load { world, descriptor, stored: BTreeMap::new(), refused: BTreeMap::new(), pushes: 0 })
+    }
+
+    fn message(&self) -> Result<Message> {
+        let mut new = NewMessage::new("close");
+        new.id = Some(MessageId::new(format!("m{}", self.pushes))?);
+        new.accept(self.world.store.clock().now())
+    }
+
+    /// One push to each partition, all at the same time.
+    async fn round(&mut self) -> Result<()> {
+        self.pushes += 1;
+        let messages = [self.message()?];
+        let (store, descriptor) = (&self.world.store, &self.descriptor);
+        let pushed = descriptor
+            .partitions()
+            .map(async |partition| (partition, store.push(descriptor, partition, PushKind::Live, &messages).await));
+        for (partition, answer) in futures_util::future::join_all(pushed).await {
+            match answer {
+                Ok(_) => *self.stored.entry(partition).or_default() += 1,
+                Err(error) => {
+                    assert!(!error.detail().contains("CROSSSLOT"), "{error}");
+                    assert!(matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown), "{error}");
+                    self.refused.entry(partition).or_default().push(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(&self, partition: Partition) -> Pair {
+        Pair { topic: self.descriptor.topic.clone(), partition, group: GroupName::standard() }
+    }
+
+    /// Nothing that was stored is lost, and what was refused was not stored, unless nobody could know.
+    async fn holds(&self) -> Result<()> {
+        for partition in self.descriptor.partitions() {
+            let unknown = self
+                .refused
+                .get(&partition)
+                .map_or(0, |errors| errors.iter().filter(|error| error.kind() == Kind::OutcomeUnknown).count() as u64);
+            let stats = self.world.store.stats(&[self.pair(partition)]).await?;
+            let (there, stored) = (
+                stats[0].scheduled + stats[0].ready + stats[0].in_flight,
+                self.stored.get(&partition).copied().unwrap_or(0),
+            );
+            assert!((stored..=stored + unknown).contains(&there), "{partition}: {stored} stored, {there} there");
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
+    let cluster = Cluster::start(0).await?;
+    let mut load = Load::on(&cluster).await?;
+    let (from, slot) = cluster.place_of("{dwell:orders:3}").await?;
+    let to = (from + 1) % 3;
+    let (source, target) = (&cluster.primaries[from], &cluster.primaries[to]);
+    for _ in 0..20 {
+        load.round().await?;
+    }
+    let generation = load.descriptor.generation;
+    let member = MemberId::fresh("owner", None);
+    let acquired = load.world.store.acquire(&load.pair(Partition(3)), &member, LEASE, generation).await?;
+    let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
+    let taken = owner.reserve(up_to(5)).await?;
+    assert_eq!(taken.messages.len(), 5);
+    target.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id)).await?;
+    source.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", target.id)).await?;
+    load.round().await?;
+    let keys: Vec<String> = source.server.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100")).await?;
+    assert!(keys.len() >= 4, "{keys:?}");
+    // Half of the partition is elsewhere while this round is pushed, and then all of it.
+    for (n, key) in keys.iter().enumerate() {
+        source.server.ask::<redis::Value>(&format!("MIGRATE 127.0.0.1 {} {key} 0 1000", target.port)).await?;
+        if n == keys.len() / 2 {
+            load.round().await?;
+        }
+    }
+    load.round().await?;
+    let settled =
+        Settlement { acked: taken.messages.into_iter().map(|message| message.id).collect(), ..Settlement::default() };
+    let notify = Arc::new(Notify::new());
+    let _wake = load.world.store.wakes().subscribe(Channel::of(&load.pair(Partition(3))), notify.clone());
+    let moving = async {
+        for node in [target, source] {
+            node.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", target.id)).await?;
+        }
+        Ok(())
+    };
+    futures_util::future::try_join(moving, owner.settle(&settled)).await?;
+    *load.stored.entry(Partition(3)).or_default() -= 5;
+    for _ in 0..20 {
+        load.round().await?;
+    }
+    while owner.reserve(up_to(1_000)).await?.head.is_some() {}
+    // The first may be that of the subscription itself.
+    for _ in 0..2 {
+        eventually("announcements come from where the slot is now", async || {
+            load.round().await?;
+            owner.reserve(up_to(1_000)).await?;
+            Ok(tokio::time::timeout(TIMEOUT / 10, notify.notified()).await.ok())
+        })
+        .await?;
+    }
+    assert_eq!(cluster.place_of("{dwell:orders:3}").await?.1, slot);
+    assert!(target.server.keys().await?.iter().any(|key| key == "{dwell:orders:3}:default:h"));
+    // Only the partition that moved was ever refused, and only while it was half moved.
+    for (partition, errors) in &load.refused {
+        assert!(*partition == Partition(3) && errors.len() <= 3, "{partition}: {}", errors.len());
+        assert!(errors.iter().all(|error| error.detail().contains("TRYAGAIN")), "{:?}", errors.last());
+    }
+    load.holds().await
+}
+
+#[tokio::test]
+async fn a_primary_is_killed_and_only_its_partitions_wait() -> Result<()> {
+    let mut cluster = Cluster::start(1).await?;
+    let mut load = Load::on(&cluster).await?;
+    for _ in 0..20 {
+        load.round().await?;
+    }
+    let mut of_the_killed = Vec::new();
+    for partition in load.descriptor.partitions() {
+        if cluster.place_of(&format!("{{dwell:orders:{}}}", partition.0)).await?.0 == 0 {
+            of_the_killed.push(partition);
+        }
+    }
+    assert!(!of_the_killed.is_empty() && of_the_killed.len() < 8, "{of_the_killed:?}");
+    for node in &cluster.primaries {
+        node.server.ask::<u64>("WAIT 1 1000").await?;
+    }
+    cluster.primaries[0].server.kill()?;
+    let before = load.stored.clone();
+    eventually("its replica is promoted and its partitions go on", async || {
+        load.round().await?;
+        Ok(of_the_killed.iter().all(|partition| load.stored.get(partition) > before.get(partition)).then_some(()))
+    })
+    .await?;
+    let others = load.refused.iter().find(|(partition, _)| !of_the_killed.contains(partition));
+    assert_eq!(others.map(|(partition, errors)| (partition, errors.last())), None);
+    assert!(load.world.store.losses().borrow().count >= 1, "a failover is suspected to have lost something");
+    load.holds().await
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_alone_is_refused_with_what_helps() -> Result<()> {
+    let cluster = Cluster::start(0).await?;
+    let url = format!("redis://127.0.0.1:{}", cluster.primaries[0].port);
+    let world = World::redis_at(url, TIMEOUT).await?;
+    let mut said = Vec::new();
+    for n in 0..20 {
+        said.extend(world.topic(&format!("topic-{n}")).await.err().map(|error| error.detail().to_owned()));
+    }
+    assert!(said.iter().any(|error| error.contains("redis+cluster://")), "{said:?}");
+    Ok(())
+}
