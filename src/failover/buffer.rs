@@ -19,7 +19,8 @@ impl<S: Store> Failover<S> {
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         let why = match self.breaker.reason() {
-            Some(reason) => reason,
+            // Whatever happened to another push, this one was not sent.
+            Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was made while the store was away; the store is told before its messages come.
             None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
             None => match self.pass(descriptor, partition, kind, messages).await {
