@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::join_all;
+
 use super::{Failover, is_outage};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, TopicName};
@@ -69,7 +71,7 @@ impl<S: Store> Failover<S> {
 
     async fn offer_topic(&self, offered: &mut Offered, topic: &TopicName, incarnation: u64, messages: Vec<Message>) {
         let record = |message| Record::Push { topic: topic.clone(), incarnation, message };
-        let mut descriptor = match self.destination(topic, incarnation).await {
+        let descriptor = match self.destination(topic, incarnation).await {
             Ok(Some(descriptor)) => descriptor,
             Ok(None) => {
                 tracing::warn!(%topic, messages = messages.len(), "dropped what was kept for a deleted topic");
@@ -82,8 +84,13 @@ impl<S: Store> Failover<S> {
         for message in messages {
             partitions.entry(descriptor.partition_of(message.routing_key())).or_default().push(message);
         }
-        for (partition, messages) in partitions {
-            match self.offer_partition(&mut descriptor, incarnation, partition, &messages).await {
+        // Side by side: a partition that does not answer holds up no other.
+        let offers = partitions.into_iter().map(|(partition, messages)| {
+            let descriptor = descriptor.clone();
+            async move { (self.offer_partition(descriptor, incarnation, partition, &messages).await, messages) }
+        });
+        for (pushed, messages) in join_all(offers).await {
+            match pushed {
                 Ok(pushed) => {
                     let duplicate = pushed.iter().filter(|pushed| **pushed == Pushed::Duplicate).count() as u64;
                     offered.duplicate += duplicate;
@@ -97,19 +104,19 @@ impl<S: Store> Failover<S> {
     /// One call; under a descriptor that turned out to be old it is made again under the new one.
     async fn offer_partition(
         &self,
-        descriptor: &mut Descriptor,
+        mut descriptor: Descriptor,
         incarnation: u64,
         partition: Partition,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         let mut outcome = Err(Error::unavailable("the topic is being changed or deleted"));
         for _ in 0..RELOADS_MAX {
-            outcome = self.limited(self.store.push(descriptor, partition, PushKind::Replay, messages)).await;
+            outcome = self.limited(self.store.push(&descriptor, partition, PushKind::Replay, messages)).await;
             if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
                 break;
             }
             match self.destination(&descriptor.topic, incarnation).await? {
-                Some(found) if found.settings.partitions == descriptor.settings.partitions => *descriptor = found,
+                Some(found) if found.settings.partitions == descriptor.settings.partitions => descriptor = found,
                 _ => break,
             }
         }

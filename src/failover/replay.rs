@@ -59,22 +59,29 @@ impl<S: Store> Failover<S> {
     async fn step(&self) -> Step {
         let began = Clock::System.instant();
         let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
-        if self.breaker.reason().is_some() || unsure {
-            // This is also the probe: who is asked for its name and says it is there.
-            if let Err(error) = self.identify().await {
-                self.breaker.open(&error);
-                return Step::Stuck;
-            }
+        if unsure && let Err(error) = self.identify().await {
+            self.breaker.open(&error);
+            return Step::Stuck;
         }
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => return stuck(&error),
         };
-        let Some(last) = page.last().map(|entry| entry.position) else {
-            self.breaker.close();
-            return Step::Idle;
-        };
+        // A page is its own probe: a node of a cluster that is away keeps nothing from the others.
+        let Some(last) = page.last().map(|entry| entry.position) else { return self.probe().await };
         self.move_page(page, last, began).await
+    }
+
+    /// Nothing is buffered: whether pushes may go to the store again.
+    async fn probe(&self) -> Step {
+        if self.breaker.reason().is_some()
+            && let Err(error) = self.limited(self.store.ping()).await
+        {
+            self.breaker.open(&error);
+            return Step::Stuck;
+        }
+        self.breaker.close();
+        Step::Idle
     }
 
     /// Gives a page to the store. What the store does not take goes to the end of the WAL, so that it holds up nothing.
