@@ -5,6 +5,7 @@ mod disk;
 mod beside;
 mod identity;
 mod journal;
+mod nodes;
 mod other;
 
 use std::collections::BTreeMap;
