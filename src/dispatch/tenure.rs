@@ -70,7 +70,7 @@ impl Tenure {
         let Tenure { dispatch, partition, serving, woken } = self;
         let owned = serving.owned();
         let claim = owned.lease.claim();
-        let _wake = dispatch.store.wakes().subscribe(Channel::of(&claim.pair), woken);
+        let _wake = dispatch.store.wakes().subscribe(Channel::head(&claim.pair), woken);
         dispatch.enter(partition, owned.clone());
         tracing::debug!(pair = %claim.pair, epoch = %claim.epoch, "owned");
         let end = serving.run(&release).await;

@@ -150,7 +150,7 @@ impl Owner for Handle {
             pair.lease = None;
             Ok(())
         })?;
-        self.inner.wakes.wake(&Channel::of(&self.pair));
+        self.inner.wakes.wake(&Channel::release(&self.pair));
         Ok(())
     }
 }

@@ -21,6 +21,10 @@ const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Durati
 /// that went into a half-open one are late by these and one more.
 const PING_AFTER: u32 = 5;
 
+/// What `release` says where `push` and `redrive` say when the earlier head is due.
+const RELEASED: &[u8] = b"released";
+
+/// What is announced in each channel of Redis, or one of two things.
 type Channels = HashMap<String, Channel>;
 
 /// Listens until `stop`.
@@ -71,13 +75,16 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
                 }
                 for channel in fresh.iter().filter_map(|name| wanted.get(*name)) {
                     shared.wakes.wake(channel);
+                    channel.twin().iter().for_each(|twin| shared.wakes.wake(twin));
                 }
                 subscribed = wanted;
             }
             message = messages.next() => {
                 let Some(message) = message else { return Ok(()) };
                 if let Some(channel) = subscribed.get(message.get_channel_name()) {
-                    shared.wakes.wake(channel);
+                    let is_release = message.get_payload_bytes() == RELEASED;
+                    let twin = channel.twin().filter(|_| matches!(channel, Channel::Release(..)) != is_release);
+                    shared.wakes.wake(twin.as_ref().unwrap_or(channel));
                 }
             }
         }
@@ -87,7 +94,9 @@ async fn listen(shared: &Shared, connection: PubSub) -> RedisResult<()> {
 fn channels(shared: &Shared) -> Channels {
     let named = |channel: Channel| {
         let name = match &channel {
-            Channel::Partition(topic, partition) => shared.keys.partition(topic, *partition).wake,
+            Channel::Head(topic, partition) | Channel::Release(topic, partition) => {
+                shared.keys.partition(topic, *partition).wake
+            }
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
         };
         (name, channel)
