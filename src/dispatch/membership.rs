@@ -30,7 +30,7 @@ pub struct Membership {
     told: mpsc::UnboundedReceiver<Event>,
     /// A member joined or left.
     changed: Arc<Notify>,
-    /// Partitions in which something was announced.
+    /// Partitions in which a lease was given up.
     freed: FuturesUnordered<BoxFuture<'static, (Partition, Arc<Notify>)>>,
     _wakes: Vec<Wake>,
     members: usize,
@@ -47,7 +47,7 @@ impl Membership {
         let freed = FuturesUnordered::new();
         for partition in descriptor.partitions() {
             let notify = Arc::new(Notify::new());
-            subscriptions.push(wakes.subscribe(Channel::Partition(topic.clone(), partition), notify.clone()));
+            subscriptions.push(wakes.subscribe(Channel::Release(topic.clone(), partition), notify.clone()));
             freed.push(announcement(partition, notify));
         }
         let id = dispatch.keeper.member().clone();
@@ -226,7 +226,7 @@ async fn tenure(
     }
 }
 
-/// Resolves when something is announced in a partition.
+/// Resolves when it is announced that a lease in a partition was given up.
 fn announcement(partition: Partition, notify: Arc<Notify>) -> BoxFuture<'static, (Partition, Arc<Notify>)> {
     Box::pin(async move {
         notify.notified().await;

@@ -70,7 +70,7 @@ impl Tenure {
         let Tenure { dispatch, partition, serving, woken } = self;
         let owned = serving.owned();
         let claim = owned.lease.claim();
-        let _wake = dispatch.store.wakes().subscribe(Channel::of(&claim.pair), woken);
+        let _wake = dispatch.store.wakes().subscribe(Channel::head(&claim.pair), woken);
         dispatch.enter(partition, owned.clone());
         tracing::debug!(pair = %claim.pair, epoch = %claim.epoch, "owned");
         let end = serving.run(&release).await;
@@ -86,10 +86,11 @@ impl Tenure {
 
 /// Schedules again what older epochs hold, before anything is reserved.
 async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
-    let mut recovered = 0;
+    let (mut recovered, mut left_behind) = (0, false);
     let orphans = loop {
         let page = owner.recover().await?;
         recovered += page.messages;
+        left_behind |= page.left_behind;
         if !page.more {
             break page.orphans;
         }
@@ -97,7 +98,7 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
     if orphans > 0 {
         repair(dispatch, pair, &mut owner, orphans).await?;
     }
-    if recovered > 0 {
+    if left_behind {
         dispatch.metrics.takeovers.inc();
         tracing::info!(%pair, epoch = %owner.epoch(), recovered, "took over");
     }

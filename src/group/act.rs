@@ -62,8 +62,9 @@ impl Member {
         if !self.may_acquire(now) {
             return;
         }
-        while self.missing() > 0 && self.pairs.acquiring() < ACQUIRES_MAX {
-            let Some(partition) = self.candidate(now) else { return };
+        while self.pairs.acquiring() < ACQUIRES_MAX {
+            let partition = if self.missing() > 0 { self.candidate(now) } else { self.further_guess(now) };
+            let Some(partition) = partition else { return };
             self.pairs.acquire(partition, false);
             actions.push(Action::Acquire(partition));
         }
@@ -74,10 +75,20 @@ impl Member {
             let own = self.exempt.iter().find(|partition| self.candidates.may_try(**partition, now)).copied()?;
             return self.candidates.take(own).then_some(own);
         }
-        self.candidates.take_timed(now).or_else(|| {
-            self.guesses = self.guesses.checked_sub(1)?;
-            self.candidates.take_guess()
-        })
+        self.candidates.take_timed(now).or_else(|| self.guess())
+    }
+
+    /// One more than is missing, since most guesses find a partition taken; should too many be free, the last goes back.
+    /// What is known to be free does not wait behind guesses.
+    fn further_guess(&mut self, now: Instant) -> Option<Partition> {
+        let has_reach = self.pairs.owned() < self.quota && self.pairs.acquiring() < self.reach;
+        let has_better = self.candidates.next_timed().is_some_and(|at| at <= now);
+        if has_reach && !has_better && now >= self.hold_until { self.guess() } else { None }
+    }
+
+    fn guess(&mut self) -> Option<Partition> {
+        self.guesses = self.guesses.checked_sub(1)?;
+        self.candidates.take_guess()
     }
 
     /// What nobody takes is found by a member that prefers it, even beyond its share.

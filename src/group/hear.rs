@@ -15,6 +15,11 @@ use crate::store::MemberId;
 /// members that begin together.
 const GUESSES: usize = 32;
 
+/// Guesses of one heartbeat that follow one another, at two round trips each: if there are more, more are in flight than
+/// partitions are missing. So a search takes as many heartbeats as its guesses double, and it has to end within a ttl: for
+/// so long what a sweep has found is offered, and then kept for longer each time.
+const GUESSES_IN_A_ROW: usize = 256;
+
 impl Member {
     pub(super) fn beaten(&mut self, now: Instant, list: Arc<[MemberId]>) {
         if !Arc::ptr_eq(&list, &self.list) && !list.contains(&self.id) {
@@ -62,6 +67,7 @@ impl Member {
             self.guesses = few.min(all);
             self.search = if few < all { self.search + 1 } else { 0 };
         }
+        self.reach = self.guesses / GUESSES_IN_A_ROW;
     }
 
     pub(super) fn acquired(&mut self, now: Instant, partition: Partition, actions: &mut Vec<Action>) {

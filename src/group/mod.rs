@@ -55,6 +55,8 @@ pub struct Member {
     guesses: usize,
     /// Heartbeats that found it under its share since it last guessed everywhere.
     search: u32,
+    /// How many acquisitions may be in flight for guesses, even if fewer partitions are missing.
+    reach: usize,
     /// Failures in a row of each partition.
     failures: BTreeMap<Partition, u32>,
     /// How often in a row acquisitions failed, of whatever partition, and until when to acquire nothing for that.
@@ -96,6 +98,7 @@ impl Member {
             sweep: Sweep::new(timing),
             guesses: 0,
             search: 0,
+            reach: 0,
             failures: BTreeMap::new(),
             streak: 0,
             quiet_until: Instant::START,

@@ -194,8 +194,10 @@ pub struct Glance {
 /// The outcome of one page of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// Messages that were scheduled again.
+    /// Messages that were scheduled again. If an answer was lost, only what the repeated call still found.
     pub messages: usize,
+    /// Whether older epochs had left reservations, even if this page found none of them any more.
+    pub left_behind: bool,
     /// Whether older epochs still hold something.
     pub more: bool,
     /// Once nothing is held: how many bodies are not in the zset, and so in no place, or how many ids have no body.

@@ -17,8 +17,10 @@ use crate::topic::Pair;
 /// What is announced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
-    /// An earlier head in a partition, or a lease in it that is free.
-    Partition(TopicName, Partition),
+    /// An earlier head in a partition.
+    Head(TopicName, Partition),
+    /// A lease in a partition that was given up.
+    Release(TopicName, Partition),
     /// A member that joined or left a group.
     Members(TopicName, GroupName),
 }
@@ -26,9 +28,23 @@ pub enum Channel {
 type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
 
 impl Channel {
-    /// Where a pair lives.
-    pub fn of(pair: &Pair) -> Channel {
-        Channel::Partition(pair.topic.clone(), pair.partition)
+    /// Where a pair's earlier heads are announced.
+    pub fn head(pair: &Pair) -> Channel {
+        Channel::Head(pair.topic.clone(), pair.partition)
+    }
+
+    /// Where it is announced that a pair's lease was given up.
+    pub fn release(pair: &Pair) -> Channel {
+        Channel::Release(pair.topic.clone(), pair.partition)
+    }
+
+    /// What else is announced where this is: a store that listens to one hears the other.
+    pub fn twin(&self) -> Option<Channel> {
+        match self {
+            Channel::Head(topic, partition) => Some(Channel::Release(topic.clone(), *partition)),
+            Channel::Release(topic, partition) => Some(Channel::Head(topic.clone(), *partition)),
+            Channel::Members(..) => None,
+        }
     }
 }
 
@@ -36,7 +52,7 @@ impl Channel {
 #[derive(Debug, Clone)]
 pub struct Wakes {
     sleepers: Arc<Mutex<Sleepers>>,
-    /// Counts changes of the set of channels, for a store that has to subscribe to each.
+    /// Counts changes of the places where someone listens, for a store that has to subscribe to each.
     changes: watch::Sender<u64>,
 }
 
@@ -50,9 +66,8 @@ impl Wakes {
     /// Asks to be woken through `notify` until the returned guard is dropped.
     pub fn subscribe(&self, channel: Channel, notify: Arc<Notify>) -> Wake {
         let mut sleepers = self.lock();
-        let here = sleepers.entry(channel.clone()).or_default();
-        let first = here.is_empty();
-        here.push(notify.clone());
+        let first = is_silent(&sleepers, &channel);
+        sleepers.entry(channel.clone()).or_default().push(notify.clone());
         drop(sleepers);
         if first {
             self.changed();
@@ -72,7 +87,7 @@ impl Wakes {
         self.lock().keys().cloned().collect()
     }
 
-    /// Changes whenever [`Wakes::channels`] does.
+    /// Changes whenever [`Wakes::channels`] does, but for twins.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -87,6 +102,13 @@ impl Wakes {
     }
 }
 
+/// Whether nobody listens where this is announced. An owner and the members that wait for its partition listen to one
+/// place, so that owners who come and go change nothing for a store that subscribes to it.
+fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
+    let twin = channel.twin();
+    !sleepers.contains_key(channel) && !twin.is_some_and(|twin| sleepers.contains_key(&twin))
+}
+
 /// As long as this lives, its owner is woken.
 #[derive(Debug)]
 pub struct Wake {
@@ -98,14 +120,13 @@ pub struct Wake {
 impl Drop for Wake {
     fn drop(&mut self) {
         let mut sleepers = self.wakes.lock();
-        let mut gone = false;
         if let Entry::Occupied(mut here) = sleepers.entry(self.channel.clone()) {
             here.get_mut().retain(|notify| !Arc::ptr_eq(notify, &self.notify));
-            gone = here.get().is_empty();
-            if gone {
+            if here.get().is_empty() {
                 here.remove();
             }
         }
+        let gone = is_silent(&sleepers, &self.channel);
         drop(sleepers);
         if gone {
             self.wakes.changed();
@@ -115,13 +136,15 @@ impl Drop for Wake {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::error::Result;
 
     #[tokio::test]
     async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {
         let (wakes, notify) = (Wakes::default(), Arc::new(Notify::new()));
-        let channel = |n| Ok(Channel::Partition(TopicName::new("orders")?, Partition(n)));
+        let channel = |n| Ok(Channel::Head(TopicName::new("orders")?, Partition(n)));
         let mut changes = wakes.changes();
         let wake = wakes.subscribe(channel(3)?, notify.clone());
         assert!(changes.has_changed().is_ok_and(|changed| changed));
@@ -132,6 +155,26 @@ mod tests {
         drop(wake);
         assert!(wakes.channels().is_empty());
         assert!(changes.has_changed().is_ok_and(|changed| changed));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn twins_are_woken_apart_and_listened_to_together() -> Result<()> {
+        let wakes = Wakes::default();
+        let head = Channel::Head(TopicName::new("orders")?, Partition(3));
+        let release = Channel::Release(TopicName::new("orders")?, Partition(3));
+        assert_eq!((head.twin(), release.twin()), (Some(release.clone()), Some(head.clone())));
+        let (earlier, released) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let _releases = wakes.subscribe(release.clone(), released.clone());
+        let changes = wakes.changes();
+        let heads = wakes.subscribe(head.clone(), earlier.clone());
+        wakes.wake(&head);
+        earlier.notified().await;
+        assert!(released.notified().now_or_never().is_none());
+        wakes.wake(&release);
+        released.notified().await;
+        drop(heads);
+        assert_eq!((wakes.channels(), changes.has_changed().ok()), (vec![release], Some(false)));
         Ok(())
     }
 }

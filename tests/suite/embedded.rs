@@ -78,7 +78,7 @@ async fn only_an_earlier_head_wakes() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = orders.store.wakes().subscribe(dwell::store::Channel::of(&orders.pair()), notify.clone());
+    let _wake = orders.store.wakes().subscribe(dwell::store::Channel::head(&orders.pair()), notify.clone());
     let woken = || notify.notified().now_or_never().is_some();
     for (id, delay, wakes) in [("a", 100, true), ("a", 1, false), ("b", 100, false), ("c", 200, false), ("d", 99, true)]
     {

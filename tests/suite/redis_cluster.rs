@@ -113,7 +113,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     let settled =
         Settlement { acked: taken.messages.into_iter().map(|message| message.id).collect(), ..Settlement::default() };
     let notify = Arc::new(Notify::new());
-    let _wake = load.world.store.wakes().subscribe(Channel::of(&load.pair(Partition(3))), notify.clone());
+    let _wake = load.world.store.wakes().subscribe(Channel::head(&load.pair(Partition(3))), notify.clone());
     let moving = async {
         for node in [target, source] {
             node.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", target.id)).await?;

@@ -35,7 +35,7 @@ async fn goes_on_within_a_second(watched: &Watched, world: &World, orders: &Test
     assert_eq!(world.store.losses().borrow().count, 1);
     let wakes = world.topic("wakes").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.wakes().subscribe(Channel::of(&wakes.pair()), notify.clone());
+    let _wake = world.store.wakes().subscribe(Channel::head(&wakes.pair()), notify.clone());
     let mut delay = 1_000_000;
     // The first may be that of the subscription itself.
     for _ in 0..2 {

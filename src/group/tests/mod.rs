@@ -159,6 +159,52 @@ fn guesses_are_few_and_double_until_everything_was_tried() -> Result<()> {
     Ok(())
 }
 
+/// One of a thousand members that misses its only partition of a thousand, after so many heartbeats: how many guesses it
+/// made at once after each, and the last ones.
+fn long_search(heartbeats: usize) -> Result<(Story, Vec<usize>, Vec<Action>)> {
+    let mut story = Story::new(1_000)?;
+    story.tell(Event::BeatFailed);
+    let others: Vec<String> = (1..1_000).map(|n| format!("n{n}")).collect();
+    let members: Vec<&str> = others.iter().map(String::as_str).chain(["m"]).collect();
+    let (mut at_once, mut actions) = (Vec::new(), Vec::new());
+    while at_once.len() < heartbeats {
+        while let Some(Action::Acquire(partition)) = actions.pop() {
+            actions.extend(story.tell(held(partition, "n1", 9_000)));
+        }
+        actions = story.beat(&members);
+        at_once.push(actions.len());
+    }
+    Ok((story, at_once, actions))
+}
+
+#[test]
+fn a_long_search_makes_several_guesses_at_once_and_gives_back_what_is_too_much() -> Result<()> {
+    let (mut story, at_once, last) = long_search(6)?;
+    assert_eq!(at_once, [1, 1, 1, 1, 2, 3], "one for each 256");
+    let [Action::Acquire(first), Action::Acquire(second), Action::Acquire(third)] = last[..] else {
+        unreachable!("{last:?}")
+    };
+    assert_eq!(story.tell(Event::Acquired(first)), [], "that is its share");
+    assert_eq!(story.tell(Event::Acquired(second)), [Action::Release(second)]);
+    assert_eq!(story.tell(held(third, "n1", 9_000)), []);
+    Ok(())
+}
+
+#[test]
+fn what_is_announced_is_tried_before_more_guesses() -> Result<()> {
+    let (mut story, _, guesses) = long_search(6)?;
+    let freed = story.order[999];
+    assert_eq!(story.tell(Event::Freed(freed)), [], "as many are on their way as are missing, and more");
+    let mut next = Vec::new();
+    for guess in guesses {
+        let Action::Acquire(partition) = guess else { unreachable!("{guess:?}") };
+        assert_eq!(next, []);
+        next = story.tell(held(partition, "n1", 9_000));
+    }
+    assert_eq!(next.first(), Some(&Action::Acquire(freed)));
+    Ok(())
+}
+
 #[test]
 fn an_announcement_that_overtakes_an_answer_counts() -> Result<()> {
     let mut story = Story::new(1)?;

@@ -62,7 +62,7 @@ impl Inner {
             Ok(())
         })?;
         if wake {
-            self.wakes.wake(&Channel::of(pair));
+            self.wakes.wake(&Channel::head(pair));
         }
         self.commit().await?;
         Ok(answers)

@@ -150,7 +150,7 @@ impl Owner for Handle {
             pair.lease = None;
             Ok(())
         })?;
-        self.inner.wakes.wake(&Channel::of(&self.pair));
+        self.inner.wakes.wake(&Channel::release(&self.pair));
         Ok(())
     }
 }
@@ -217,9 +217,10 @@ fn reserve(
 fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
     let now = inner.now();
     let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
-    let (mut room, mut more) = (RECOVER_IDS_MAX, false);
+    let (mut room, mut more, mut left_behind) = (RECOVER_IDS_MAX, false, false);
     for entry in stored.reservations().below(&epoch.number().to_be_bytes()) {
         let (name, value) = entry?;
+        left_behind = true;
         if room == 0 {
             more = true;
             break;
@@ -251,7 +252,7 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
     inner.apply(batch)?;
     pair.counts = counts;
     let orphans = if more { 0 } else { counts.hash.abs_diff(counts.zset) };
-    Ok(Recovered { messages: scheduled.len(), more, orphans })
+    Ok(Recovered { messages: scheduled.len(), left_behind, more, orphans })
 }
 
 /// Schedules again a page of the bodies that are not in the zset, which after a recovery are in no place, and drops ids

@@ -35,7 +35,7 @@ impl Inner {
         let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
         if wake {
-            self.wakes.wake(&Channel::Partition(descriptor.topic.clone(), partition));
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
         // Duplicates wait too: what they repeat may itself still be on its way to the disk.
         self.commit().await?;

@@ -362,8 +362,8 @@ impl Shared {
         let (status, mut reply) = self.ask(&call).await?;
         match status.as_str() {
             "OK" => {
-                let line = reply.text()?;
-                let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, line);
+                let found = (reply.text()?, reply.number()?);
+                let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, found);
                 Ok(Some(Acquired::Owned(Box::new(owner))))
             }
             "HELD" => {

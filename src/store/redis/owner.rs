@@ -42,6 +42,8 @@ pub(super) struct RedisOwner {
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
     line: String,
     seq: u64,
+    /// Whether the acquisition found reservations of older epochs.
+    left_behind: bool,
     /// True while a call is out. It stays true when the call is abandoned: then the line is unknown for good.
     out: bool,
     /// Recent mean of body sizes: how many bodies fit into the byte limit of a reservation.
@@ -49,11 +51,19 @@ pub(super) struct RedisOwner {
 }
 
 impl RedisOwner {
-    pub(super) fn new(shared: Arc<Shared>, pair: &Pair, member: MemberId, epoch: Epoch, line: String) -> RedisOwner {
+    /// With the owner line and the number of reservations that the acquisition found.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        pair: &Pair,
+        member: MemberId,
+        epoch: Epoch,
+        (line, reservations): (String, u64),
+    ) -> RedisOwner {
         let keys = shared.keys.pair(pair);
         let PartitionKeys { seen, wake, .. } = shared.keys.partition(&pair.topic, pair.partition);
         let body_bytes = BODY_BYTES_GUESS;
-        RedisOwner { shared, keys, seen, wake, member, epoch, line, seq: 0, out: false, body_bytes }
+        let left_behind = reservations > 0;
+        RedisOwner { shared, keys, seen, wake, member, epoch, line, seq: 0, left_behind, out: false, body_bytes }
     }
 
     /// Begins a call of the chain.
@@ -126,7 +136,8 @@ impl Owner for RedisOwner {
             "OK" => {
                 reply.number()?;
                 let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-                Ok(Recovered { messages, more: reply.number()? == 1, orphans: reply.number()? })
+                let (more, orphans) = (reply.number()? == 1, reply.number()?);
+                Ok(Recovered { messages, left_behind: self.left_behind, more, orphans })
             }
             _ => Err(self.lost()),
         }

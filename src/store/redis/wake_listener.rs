@@ -27,6 +27,10 @@ const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Durati
 /// one are late by these and one more.
 const PING_AFTER: u32 = 5;
 
+/// What `release` says where `push` and `redrive` say when the earlier head is due.
+const RELEASED: &[u8] = b"released";
+
+/// What is announced in each channel of Redis, or one of two things.
 type Channels = HashMap<String, Channel>;
 
 /// What is heard at one node.
@@ -52,7 +56,11 @@ impl Ear {
         };
         let channel = self.channels().get(&*name).cloned();
         match (&said.kind, channel) {
-            (PushKind::SMessage, Some(channel)) => self.wakes.wake(&channel),
+            (PushKind::SMessage, Some(channel)) => {
+                let is_release = matches!(said.data.get(1), Some(Value::BulkString(what)) if what == RELEASED);
+                let twin = channel.twin().filter(|_| matches!(channel, Channel::Release(..)) != is_release);
+                self.wakes.wake(twin.as_ref().unwrap_or(&channel));
+            }
             // Who is told so without having asked has lost the slot of the channel.
             (PushKind::SUnsubscribe, Some(_)) | (PushKind::Disconnection, _) => self.lost.notify_one(),
             _ => {}
@@ -145,7 +153,10 @@ async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnec
     ear.channels().clone_from(&wanted);
     tell(connection, "SUNSUBSCRIBE", &unwanted).await?;
     tell(connection, "SSUBSCRIBE", &fresh).await?;
-    fresh.iter().filter_map(|name| wanted.get(name)).for_each(|channel| shared.wakes.wake(channel));
+    for channel in fresh.iter().filter_map(|name| wanted.get(name)) {
+        shared.wakes.wake(channel);
+        channel.twin().iter().for_each(|twin| shared.wakes.wake(twin));
+    }
     Ok(())
 }
 
@@ -169,7 +180,9 @@ async fn tell(connection: &mut MultiplexedConnection, command: &str, names: &[St
 fn channels(shared: &Shared, place: &str) -> Channels {
     let named = |channel: Channel| {
         let name = match &channel {
-            Channel::Partition(topic, partition) => shared.keys.partition(topic, *partition).wake,
+            Channel::Head(topic, partition) | Channel::Release(topic, partition) => {
+                shared.keys.partition(topic, *partition).wake
+            }
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))

@@ -8,7 +8,7 @@ use dwell::http::Listen;
 use dwell::limits::RECOVER_IDS_MAX;
 use dwell::message::{MessageId, NewMessage, TopicName};
 use dwell::server::{Server, ServerOptions};
-use dwell::store::{Acquired, Charge, PairStats, Pushed, Retried, Settlement};
+use dwell::store::{Acquired, Charge, PairStats, Pushed, Recovered, Retried, Settlement};
 
 use super::{Behind, HASH, RESERVATIONS};
 use crate::support::{LEASE, Running, Strike, acks, buries, ids, ids_of, kind_of, member, up_to};
@@ -82,6 +82,25 @@ async fn charges_and_recoveries_count_once() -> Result<()> {
         behind.proxy.struck()?;
         let taken = owner.reserve(up_to(1_000)).await?.messages;
         assert_eq!((taken.len(), taken[0].attempts, taken[1].attempts), (count, 7, 1));
+    }
+    Ok(())
+}
+
+/// The repeat of a recovery whose reply was lost finds nothing any more, and still says that something was left behind.
+#[tokio::test]
+async fn a_takeover_is_known_whatever_is_lost() -> Result<()> {
+    for (strike, found) in [(Strike::Reply, 0), (Strike::Request, 2)] {
+        let behind = Behind::start().await?;
+        behind.push(&["a", "b"]).await?;
+        behind.orders.owner().await?.reserve(up_to(9)).await?;
+        let mut owner = behind.orders.owner().await?;
+        behind.proxy.next(strike);
+        let page = owner.recover().await?;
+        behind.proxy.struck()?;
+        assert_eq!(page, Recovered { messages: found, left_behind: true, more: false, orphans: 0 });
+        assert_eq!(behind.orders.stats().await?.ready, 2);
+        let page = behind.orders.owner().await?.recover().await?;
+        assert_eq!(page, Recovered { messages: 0, left_behind: false, more: false, orphans: 0 });
     }
     Ok(())
 }

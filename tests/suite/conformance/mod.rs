@@ -61,5 +61,5 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
-    wake: an_earlier_head_wakes, a_redriven_message_wakes;
+    wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release;
 } }

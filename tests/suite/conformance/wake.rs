@@ -2,15 +2,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::error::Result;
-use dwell::store::{PairStats, Wake};
+use dwell::store::{Channel, PairStats, Wake};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::support::{TestTopic, World, buries, eventually, ids, ids_of, up_to};
 
 /// Who sleeps until the topic's first partition has an earlier head.
 fn sleeper(orders: &TestTopic) -> (Arc<Notify>, Wake) {
+    sleeper_at(orders, Channel::head(&orders.pair()))
+}
+
+fn sleeper_at(orders: &TestTopic, channel: Channel) -> (Arc<Notify>, Wake) {
     let notify = Arc::new(Notify::new());
-    let wake = orders.store.wakes().subscribe(dwell::store::Channel::of(&orders.pair()), notify.clone());
+    let wake = orders.store.wakes().subscribe(channel, notify.clone());
     (notify, wake)
 }
 
@@ -52,4 +57,26 @@ pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
         Ok(woken(&notify).await.then_some(()))
     })
     .await
+}
+
+pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (released, _releases) = sleeper_at(&orders, Channel::release(&orders.pair()));
+    let (earlier, _heads) = sleeper(&orders);
+    // A subscription wakes once when it stands, so that nothing before it is missed.
+    if world.store.describe().kind == "redis" {
+        released.notified().await;
+        earlier.notified().await;
+    }
+    // Announcements keep their order, so one that had gone astray would be there before the next.
+    orders.push("a", 2).await?;
+    earlier.notified().await;
+    assert!(released.notified().now_or_never().is_none());
+    orders.owner().await?.release().await?;
+    released.notified().await;
+    assert!(earlier.notified().now_or_never().is_none());
+    orders.push("b", 1).await?;
+    earlier.notified().await;
+    assert!(released.notified().now_or_never().is_none());
+    Ok(())
 }

@@ -31,7 +31,7 @@ async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()>
     let world = World::redis_at(proxy.url(), TIMEOUT).await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.wakes().subscribe(Channel::of(&orders.pair()), notify.clone());
+    let _wake = world.store.wakes().subscribe(Channel::head(&orders.pair()), notify.clone());
     let mut delay = 1_000_000;
     let mut woken = async || {
         eventually("an earlier head wakes", async || {

@@ -9,6 +9,13 @@ use super::world::World;
 use super::{Seed, is_long, seeds};
 
 const TTL: Ms = DEFAULTS.0;
+const HEARTBEAT: Ms = DEFAULTS.1;
+
+/// Nobody hears anything.
+const DEAF: Network = Network { deaf: 1, delay: (0, 1), ..Network::CALM };
+
+/// The last free partition was swept, offered and kept again, each time before the one that missed it came by.
+const SWEPT_AGAIN_AND_AGAIN: u64 = 6_581_398_652_583_826_851;
 
 /// A group of this size.
 struct Large {
@@ -28,13 +35,20 @@ impl Large {
         }
         let mut large = Large { members, partitions, few: members / 50, world };
         let took = large.world.run_until_settled(large.limit());
-        println!("{members} members, {partitions} partitions: at rest after {took} ms");
+        let record = &large.world.record;
+        let (acquires, moves) = (record.acquires, record.moves);
+        println!(
+            "{members} members, {partitions} partitions: at rest after {took} ms, {acquires} tried, {moves} moved"
+        );
         Ok(large)
     }
 
-    /// Who misses one partition looks for it one round trip after the other.
+    /// The leases of the dead end within a ttl. Then, or at once, who misses a partition tries 34 after a heartbeat and
+    /// twice as many after each further one, until all were tried. What is given up unheard just after it was tried is
+    /// found by the next such search.
     fn limit(&self) -> Ms {
-        TTL + u64::from(self.partitions) * 6
+        let doublings = (u64::from(self.partitions) / 34).checked_ilog2().map_or(0, |doublings| doublings + 1);
+        TTL + 2 * u64::from(doublings + 1) * HEARTBEAT
     }
 
     /// Some crash and some leave, at the same time.
@@ -89,10 +103,16 @@ fn more_members_than_partitions() -> Result<()> {
 fn a_thousand_members_and_ten_thousand_partitions() -> Result<()> {
     let seed = seeds(1)?[0];
     let _told = Seed(seed);
-    let mut large = Large::begin(seed, 1_000, 10_000, Network { deaf: 1, delay: (0, 1), ..Network::CALM })?;
+    let mut large = Large::begin(seed, 1_000, 10_000, DEAF)?;
     if is_long() {
         large.lose_some();
         large.gain_some();
     }
     Ok(())
+}
+
+#[test]
+fn what_a_sweep_keeps_does_not_hide_from_who_misses_it() -> Result<()> {
+    let _told = Seed(SWEPT_AGAIN_AND_AGAIN);
+    Large::begin(SWEPT_AGAIN_AND_AGAIN, 1_000, 10_000, DEAF).map(drop)
 }

@@ -3,7 +3,8 @@
 --   ARGV[1] epoch   ARGV[2] ids at most   ARGV[3] time override, us, or ''
 -- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place or ids without body} or {'STALE', now us}.
 -- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
--- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left.
+-- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left:
+-- that there was something is known from acquire.
 local now_us = time_us(ARGV[3])
 local answer = string.format('%.0f', now_us)
 local line = redis.call('HGET', KEYS[1], '@')
