@@ -77,7 +77,7 @@ async fn only_the_first_push_waits_for_a_silent_redis() -> Result<()> {
         let began = Instant::now();
         assert_eq!(dwell.push_one("orders", "first").await?.pushed, Pushed::Buffered);
         let first = began.elapsed();
-        assert!(first < TIMEOUT + Duration::from_millis(250), "{mode:?}: {first:?}");
+        assert!(first < TIMEOUT * 3, "{mode:?}: {first:?}");
         let mut took = Vec::new();
         for n in 0..100 {
             let began = Instant::now();
