@@ -4,6 +4,7 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod bare;
 mod connection;
 mod dead;
 mod failure;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::address::Address;
+pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 use self::connection::{Connection, Terms};
 use self::history::History;
 use self::keys::Keys;
