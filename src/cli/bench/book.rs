@@ -47,10 +47,11 @@ impl Book {
         }
     }
 
-    /// Every figure, with its ratio where its ceiling was measured too.
+    /// Every figure, those of a measure together, with its ratio where its ceiling was measured too.
     pub(super) fn rows(&self) -> Vec<Row> {
         let row = |figure: &Figure| {
-            let of = figure.ceiling.as_ref().and_then(|name| self.figures.iter().find(|other| other.name == *name));
+            let ceiling = figure.ceiling.as_ref().filter(|name| **name != figure.name);
+            let of = ceiling.and_then(|name| self.figures.iter().find(|other| other.name == *name));
             let median = median(&figure.runs);
             let ratio = of.map(|of| self::median(&of.runs)).filter(|of| *of > 0.0).map(|of| median / of);
             Row {
@@ -65,7 +66,14 @@ impl Book {
                 ratio,
             }
         };
-        self.figures.iter().map(row).collect()
+        let mut measures = Vec::new();
+        for figure in &self.figures {
+            if !measures.contains(&figure.name.0) {
+                measures.push(figure.name.0);
+            }
+        }
+        let of = |measure| self.figures.iter().filter(move |figure| figure.name.0 == measure);
+        measures.into_iter().flat_map(of).map(row).collect()
     }
 }
 
