@@ -123,8 +123,17 @@ impl Client {
 
     /// Takes deliveries, or waits for the first one.
     pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Delivery>> {
+        self.reserve_as(group, reserve).await
+    }
+
+    /// The same, for who looks only at some fields of a delivery.
+    pub(super) async fn reserve_as<D: DeserializeOwned>(
+        &self,
+        group: &GroupOf,
+        reserve: &Reserve,
+    ) -> CallResult<Vec<D>> {
         let request = self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait + CALL_TIMEOUT);
-        self.call::<Deliveries>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
+        self.call::<Deliveries<D>>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
     }
 
     /// Opens a stream that has at most `max` deliveries unsettled.

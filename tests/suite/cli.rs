@@ -237,13 +237,18 @@ fn benched(shell: &Shell, more: &[&str]) -> Result<Vec<(String, String, f64, Opt
 }
 
 /// What a bench measures on every store.
-const BENCHED: [(&str, &str); 30] = [
+const BENCHED: [(&str, &str); 35] = [
     ("binary", "dwell"),
     ("start to ready", "sidecar, empty"),
     ("start to ready", "sidecar, 1000 pending"),
     ("ceiling", "GET /livez, 1 connections"),
     ("ceiling", "GET /livez, 32 connections"),
     ("ceiling", "GET /livez, 256 connections"),
+    ("ceiling", "timer, 2000/s, p99"),
+    ("ceiling", "timer and GET /livez, 2000/s, p99"),
+    ("processor", "GET /livez, 32 connections"),
+    ("processor", "push, HTTP, single, 32 connections"),
+    ("processor", "life, HTTP, batch 100"),
     ("push", "library, batch 100"),
     ("push", "HTTP, batch 100"),
     ("push", "HTTP, single, 1 connections"),

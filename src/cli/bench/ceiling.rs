@@ -57,8 +57,10 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
             }
             Ok::<_, Failure>(())
         };
-        let began = Clock::System.instant();
+        let (began, processor) = (Clock::System.instant(), bench.processor()?);
         try_join_all((0..connections).map(|_| lane())).await?;
+        let spent = bench.processor()?.saturating_sub(processor);
+        bench.note_processor(livez(connections), spent, requests, None);
         note(&livez(connections), "requests/s", per_second(requests, Clock::System.instant().since(began)));
     }
     Ok(())

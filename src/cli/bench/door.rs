@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::broker::{Broker, ReserveRequest};
 use crate::cli::api::{Declaration, Reserve};
@@ -23,7 +23,7 @@ pub(super) enum Door {
 }
 
 /// A delivery, as far as a bench looks at it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub(super) struct Taken {
     pub(super) receipt: String,
     pub(super) due_at: Timestamp,
@@ -134,8 +134,7 @@ impl Door {
             }
             Door::Http(client) => {
                 let request = Reserve { max, wait, visibility_timeout: None };
-                let deliveries = client.reserve(&of(topic), &request).await?;
-                Ok(deliveries.into_iter().map(|d| Taken { receipt: d.receipt, due_at: d.due_at }).collect())
+                Ok(client.reserve_as(&of(topic), &request).await?)
             }
         }
     }

@@ -20,6 +20,7 @@ mod timely;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use futures_util::future::{self, Either};
 
@@ -121,6 +122,9 @@ impl Bench {
                 self.progress.step("cost");
                 cost::run(self, bare).await?;
             }
+            if self.plan.wants("lateness") {
+                timely::ceiling(self).await?;
+            }
             for door in &doors {
                 if self.plan.wants("lateness") {
                     self.progress.step("lateness");
@@ -155,6 +159,17 @@ impl Bench {
 
     fn note(&self, name: Name, unit: &'static str, value: f64, ceiling: Option<Name>) {
         self.book.borrow_mut().note(name, unit, value, ceiling);
+    }
+
+    /// Processor time of the sidecar so far.
+    fn processor(&self) -> Result<Duration, Failure> {
+        process::cpu(self.sidecar.pid)
+    }
+
+    /// Notes processor time of the sidecar, for each of so many messages.
+    fn note_processor(&self, way: String, spent: Duration, messages: usize, ceiling: Option<Name>) {
+        let micros = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX);
+        self.note(("processor", way), "µs/message", pending::ratio(micros, messages), ceiling);
     }
 
     /// A new topic with the partitions of the plan.

@@ -1,8 +1,10 @@
 //! How late messages come: when they are due one after the other, and when all are due at once. One that comes early
 //! ends the bench.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
+
+use futures_util::future::try_join_all;
 
 use super::door::{Door, Taken, Wanted};
 use super::load::{Load, per_second};
@@ -14,6 +16,16 @@ use crate::time::Timestamp;
 
 /// Messages that are due in a second.
 pub(super) const RATE: usize = 2_000;
+
+/// Consumers that wait for them.
+const CONSUMERS: usize = 4;
+
+/// The names of what lateness is compared with.
+const TIMER: &str = "timer";
+const REQUEST: &str = "timer and GET /livez";
+
+/// Time for the lanes of timers to be there before the first is due.
+const LANE_START: Duration = Duration::from_millis(20);
 
 /// Time to push one message before anything is due: what the slowest store needs, with room.
 const PUSH_TIME: Duration = Duration::from_micros(250);
@@ -31,24 +43,63 @@ struct Seen {
     early: usize,
 }
 
+/// What lateness is on this machine when nothing is stored: a timer for each due time, and a request behind it. A machine
+/// that is busy is late by itself.
+pub(super) async fn ceiling(bench: &Bench) -> Result<(), Failure> {
+    let timer = timers(bench, async || Ok(())).await?;
+    note(bench, "ceiling", TIMER, timer, None);
+    let client = &bench.sidecar.client;
+    let request = timers(bench, async || client.live().await.map_err(Failure::from)).await?;
+    note(bench, "ceiling", REQUEST, request, None);
+    Ok(())
+}
+
+async fn timers(bench: &Bench, then: impl AsyncFn() -> Result<(), Failure>) -> Result<Percentiles, Failure> {
+    let from = Clock::System.instant().plus(LANE_START);
+    let (next, spans) = (Cell::new(0), RefCell::new(Vec::new()));
+    let lane = async || {
+        while next.get() < bench.plan.lateness_messages {
+            let due = from.plus(after(next.replace(next.get() + 1)));
+            Clock::System.sleep_until(due).await;
+            then().await?;
+            spans.borrow_mut().push(Clock::System.instant().since(due));
+        }
+        Ok::<_, Failure>(())
+    };
+    try_join_all((0..CONSUMERS).map(|_| lane())).await?;
+    Ok(Percentiles::of(spans.into_inner()))
+}
+
+fn note(bench: &Bench, measure: &'static str, way: &str, of: Percentiles, ceiling: Option<&str>) {
+    for (name, span) in [("p50", of.p50), ("p99", of.p99), ("max", of.max)] {
+        let ceiling = ceiling.map(|ceiling| ("ceiling", format!("{ceiling}, {RATE}/s, {name}")));
+        bench.note((measure, format!("{way}, {RATE}/s, {name}")), "ms", span.as_secs_f64() * 1e3, ceiling);
+    }
+}
+
+/// How long after the first message the n-th one is due.
+fn after(n: usize) -> Duration {
+    Duration::from_millis(u64::try_from(n * 1_000 / RATE).unwrap_or(u64::MAX))
+}
+
 /// Pushes messages that are due at [`RATE`], consumes them, and notes their lateness under `way`.
 pub(super) async fn lateness(bench: &Bench, door: &Door, way: &str) -> Result<(), Failure> {
     let topic = bench.topic(door, "lateness").await?;
     let messages = bench.plan.lateness_messages;
     let from = start(messages);
-    let due = |n: usize| from.plus(Duration::from_millis(u64::try_from(n * 1_000 / RATE).unwrap_or(u64::MAX)));
     let pushing = Load { door, topic: topic.clone(), payload: &bench.payload, batch: PUSHED, lanes: 2 };
-    pushing.push(messages, |n| Wanted { due_at: Some(due(n)), key: None }).await?;
+    pushing.push(messages, |n| Wanted { due_at: Some(from.plus(after(n))), key: None }).await?;
     in_time(from)?;
-    let consuming = Load { door, topic, payload: &bench.payload, batch: 100, lanes: 4 };
+    let consuming = Load { door, topic, payload: &bench.payload, batch: 100, lanes: CONSUMERS };
     let seen = RefCell::new(Seen::default());
     consuming.consume(messages, |taken| seen.borrow_mut().note(taken, bench.store_ahead_us)).await?;
     let seen = seen.into_inner();
     seen.check()?;
-    let percentiles = Percentiles::of(seen.spans);
-    for (name, span) in [("p50", percentiles.p50), ("p99", percentiles.p99), ("max", percentiles.max)] {
-        bench.note(("lateness", format!("{way}, {RATE}/s, {name}")), "ms", span.as_secs_f64() * 1e3, None);
-    }
+    let ceiling = match door {
+        Door::Library(_) => TIMER,
+        Door::Http(_) => REQUEST,
+    };
+    note(bench, "lateness", way, Percentiles::of(seen.spans), Some(ceiling));
     door.delete(&consuming.topic).await
 }
 
