@@ -211,8 +211,11 @@ async fn a_webhook_of_the_configuration_posts_and_a_stop_waits_for_its_answer() 
     Ok(())
 }
 
-/// Runs a short bench and gives its rows: what was measured, in which way, the median, and the ratio to its ceiling.
-fn benched(shell: &Shell, more: &[&str]) -> Result<Vec<(String, String, f64, Option<f64>)>> {
+/// A row of a bench: what was measured, in which way, the median, and the ratio to its ceiling.
+type Benched = (String, String, f64, Option<f64>);
+
+/// Runs a short bench and gives its rows.
+fn benched(shell: &Shell, more: &[&str]) -> Result<Vec<Benched>> {
     let file = shell.dir.path().join("result.json").display().to_string();
     let args = ["bench", "--quick", "--messages", "200", "--pending", "1000", "--json", &file];
     let said = shell.dwell(&[&args, more].concat())?;

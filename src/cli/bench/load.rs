@@ -150,7 +150,6 @@ impl Load<'_> {
 
 /// A rate; of nothing it is zero.
 pub(super) fn per_second(count: usize, took: Duration) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let count = count as f64;
     if took.is_zero() { 0.0 } else { count / took.as_secs_f64() }
 }

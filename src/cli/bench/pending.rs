@@ -167,7 +167,6 @@ pub(super) async fn usage(bench: &Bench) -> Result<Option<RedisUsage>, Failure> 
 
 /// A number of things for each of so many.
 pub(super) fn ratio(of: u64, each: usize) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let (of, each) = (of as f64, each.max(1) as f64);
     of / each
 }

@@ -87,7 +87,6 @@ fn table(rows: &[Row]) -> String {
 fn number(value: f64) -> String {
     match value {
         value if value >= 100.0 => {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and rounded")]
             let whole = value.round() as u64;
             output::thousands(whole)
         }
