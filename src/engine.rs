@@ -11,7 +11,8 @@ pub use crate::failover::FailoverOptions;
 use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
 use crate::store::redis::Redis;
-pub use crate::store::redis::RedisOptions;
+// Which store it is, is decided here: so what measures one is found here as well.
+pub use crate::store::redis::{BareRedis, BareStyle, RedisOptions, RedisUsage};
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 

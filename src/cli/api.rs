@@ -142,8 +142,8 @@ pub(super) struct Reserve {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Deliveries {
-    pub(super) deliveries: Vec<Delivery>,
+pub(super) struct Deliveries<D> {
+    pub(super) deliveries: Vec<D>,
 }
 
 /// A message in the hands of a consumer.

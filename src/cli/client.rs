@@ -54,6 +54,22 @@ impl Client {
         Ok(Client { http, server: server.clone() })
     }
 
+    /// Asks whether it lives.
+    pub(super) async fn live(&self) -> CallResult<()> {
+        self.look("/livez").await
+    }
+
+    /// Asks whether it is ready. # Errors: `Garbled` when it is not.
+    pub(super) async fn ready(&self) -> CallResult<()> {
+        self.look("/readyz").await
+    }
+
+    async fn look(&self, path: &str) -> CallResult<()> {
+        let answer = self.send(self.http.get(format!("{}{path}", self.base()))).await?;
+        // Read to the end, so that the connection can be used again.
+        answer.bytes().await.map(drop).map_err(|error| self.unreachable(error))
+    }
+
     /// The names of all topics.
     pub(super) async fn topics(&self) -> CallResult<Vec<String>> {
         self.call::<Topics>(self.request(Method::GET, "")).await.map(|(_, topics)| topics.topics)
@@ -107,8 +123,17 @@ impl Client {
 
     /// Takes deliveries, or waits for the first one.
     pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Delivery>> {
+        self.reserve_as(group, reserve).await
+    }
+
+    /// The same, for who looks only at some fields of a delivery.
+    pub(super) async fn reserve_as<D: DeserializeOwned>(
+        &self,
+        group: &GroupOf,
+        reserve: &Reserve,
+    ) -> CallResult<Vec<D>> {
         let request = self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait + CALL_TIMEOUT);
-        self.call::<Deliveries>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
+        self.call::<Deliveries<D>>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
     }
 
     /// Opens a stream that has at most `max` deliveries unsettled.
@@ -170,11 +195,14 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let base = match &self.server {
+        self.http.request(method, format!("{}/v1/topics{path}", self.base()))
+    }
+
+    fn base(&self) -> &str {
+        match &self.server {
             ServerAddress::Http(url) => url.as_str(),
             ServerAddress::Unix(_) => "http://localhost",
-        };
-        self.http.request(method, format!("{base}/v1/topics{path}"))
+        }
     }
 
     async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> CallResult<(StatusCode, T)> {

@@ -1,7 +1,8 @@
-//! The command line. Every subcommand but `serve`, `demo` and `config` is a client of a running broker over HTTP.
+//! The command line. Every subcommand but `serve`, `demo`, `bench` and `config` is a client of a running broker over HTTP.
 
 mod address;
 mod api;
+mod bench;
 mod client;
 mod config;
 mod consume;
@@ -11,8 +12,10 @@ mod failure;
 mod logging;
 mod output;
 mod parse;
+mod percentiles;
 mod problem;
 mod push;
+mod scratch;
 mod serve;
 mod signals;
 mod topic;
@@ -55,6 +58,7 @@ enum Command {
     Dead(dead::DeadArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// Which broker a client speaks to.
@@ -104,6 +108,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Dead(args) => dead::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
+        Command::Bench(args) => bench::run(&args).await,
     }
 }
 

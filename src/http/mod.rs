@@ -25,6 +25,7 @@ mod testing;
 mod tests;
 mod topics;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,9 +53,14 @@ use crate::peer::Peers;
 use crate::tasks::Tasks;
 use problem::{Class, Problem, ProblemBody};
 
-/// What every request has at hand.
+/// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
+/// a counter.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<Inner>);
+
+/// What is shared.
+#[derive(Clone)]
+pub struct Inner {
     broker: Broker,
     peers: Peers,
     metrics: Arc<Metrics>,
@@ -72,7 +78,7 @@ pub struct App {
 impl App {
     /// An application over `broker`, whose requests run in `tasks`.
     pub fn new(broker: Broker, clock: Clock, guard: Guard, tasks: Tasks) -> App {
-        App {
+        App(Arc::new(Inner {
             metrics: broker.metrics(),
             peers: Peers::new(broker.clone()),
             broker,
@@ -82,17 +88,26 @@ impl App {
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
-        }
+        }))
     }
 
     /// Gives a body another time to arrive.
-    pub fn with_body_timeout(self, body_timeout: Duration) -> App {
-        App { body_timeout, ..self }
+    pub fn with_body_timeout(mut self, body_timeout: Duration) -> App {
+        Arc::make_mut(&mut self.0).body_timeout = body_timeout;
+        self
     }
 
     /// Fire it when the broker begins to stop.
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
+    }
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
     }
 }
 

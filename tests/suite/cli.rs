@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use dwell::error::{Error, Result};
 use tempfile::TempDir;
 
-use crate::support::{Application, eventually, failed};
+use crate::support::{Application, RedisServer, eventually, failed};
 
 /// A broker in a process and a directory of its own, and the command line as its client.
 struct Shell {
@@ -208,6 +208,113 @@ async fn a_webhook_of_the_configuration_posts_and_a_stop_waits_for_its_answer() 
     let stopped = stop.await.map_err(|error| Error::bug(error.to_string()))??;
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     assert!(posts.are_none() && !stopped.err.contains("target fails"), "{stopped:?}");
+    Ok(())
+}
+
+/// A row of a bench: what was measured, in which way, the median, and the ratio to its ceiling.
+type Benched = (String, String, f64, Option<f64>);
+
+/// Runs a short bench and gives its rows.
+fn benched(shell: &Shell, more: &[&str]) -> Result<Vec<Benched>> {
+    let file = shell.dir.path().join("result.json").display().to_string();
+    let args = ["bench", "--quick", "--messages", "200", "--pending", "1000", "--json", &file];
+    let said = shell.dwell(&[&args, more].concat())?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let text = std::fs::read_to_string(&file).map_err(failed("the result"))?;
+    let result: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let rows = result["rows"].as_array().cloned().unwrap_or_default();
+    let text = |row: &serde_json::Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let median = row["median"].as_f64().unwrap_or_default();
+            (text(row, "measure"), text(row, "way"), median, row["ratio"].as_f64())
+        })
+        .collect();
+    for (measure, way, median, _) in &rows {
+        assert!(said.out.contains(measure) && said.out.contains(way), "{measure}, {way}: {said:?}");
+        // Lateness may be less than a millisecond, and little may happen in an idle second.
+        assert!(*median > 0.0 || matches!(measure.as_str(), "lateness" | "idle"), "{measure}, {way}: {median}");
+    }
+    Ok(rows)
+}
+
+/// What a bench measures on every store.
+const BENCHED: [(&str, &str); 35] = [
+    ("binary", "dwell"),
+    ("start to ready", "sidecar, empty"),
+    ("start to ready", "sidecar, 1000 pending"),
+    ("ceiling", "GET /livez, 1 connections"),
+    ("ceiling", "GET /livez, 32 connections"),
+    ("ceiling", "GET /livez, 256 connections"),
+    ("ceiling", "timer, 2000/s, p99"),
+    ("ceiling", "timer and GET /livez, 2000/s, p99"),
+    ("processor", "GET /livez, 32 connections"),
+    ("processor", "push, HTTP, single, 32 connections"),
+    ("processor", "life, HTTP, batch 100"),
+    ("push", "library, batch 100"),
+    ("push", "HTTP, batch 100"),
+    ("push", "HTTP, single, 1 connections"),
+    ("push", "HTTP, single, 32 connections"),
+    ("push", "HTTP, single, 256 connections"),
+    ("drain", "library, batch 100"),
+    ("drain", "HTTP, batch 100"),
+    ("drain", "HTTP, single, 1 connections"),
+    ("drain", "HTTP, single, 32 connections"),
+    ("drain", "HTTP, single, 256 connections"),
+    ("life", "library, batch 100"),
+    ("life", "HTTP, batch 100"),
+    ("life", "HTTP, single, 1 connections"),
+    ("life", "HTTP, single, 32 connections"),
+    ("life", "HTTP, single, 256 connections"),
+    ("lateness", "library, 2000/s, p99"),
+    ("lateness", "HTTP, 2000/s, p99"),
+    ("lateness", "HTTP, 1000 pending, 2000/s, p99"),
+    ("burst", "library, 500 at once, last ack"),
+    ("burst", "HTTP, 500 at once, last ack"),
+    ("growth", "life of 100 at 1000 pending"),
+    ("idle", "sidecar, 1000 pending, processor"),
+    ("resident", "sidecar, 1000 pending, idle"),
+    ("resident", "sidecar, 1000 pending, after lateness"),
+];
+
+#[test]
+fn a_bench_of_the_embedded_store_measures_everything() -> Result<()> {
+    let rows = benched(&Shell::without_broker()?, &[])?;
+    for (measure, way) in BENCHED.into_iter().chain([("ceiling", "write and fsync")]) {
+        assert!(
+            rows.iter().any(|row| (row.0.as_str(), row.1.as_str()) == (measure, way)),
+            "{measure}, {way}: {rows:?}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bench_on_redis_compares_with_bare_commands_and_leaves_what_was_there() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let _: String = redis.ask("SET dwell-bench-mine-http:topics kept").await?;
+    let shell = Shell::without_broker()?;
+    let refused = shell.dwell(&["bench", "--redis", &redis.url(), "--prefix", "dwell-bench-mine"])?;
+    assert!(refused.code == Some(64) && refused.err.contains("dwell-bench-mine-http already"), "{refused:?}");
+    let rows = benched(&shell, &["--redis", &redis.url()])?;
+    let own = [
+        ("ceiling", "bare push"),
+        ("ceiling", "bare drain"),
+        ("ceiling", "bare life"),
+        ("ceiling", "PING, pipelined"),
+        ("cost", "dwell, commands"),
+        ("cost", "bare, a command for each batch, commands"),
+        ("memory", "Redis, 1000 pending"),
+        ("growth", "Redis, life of 100 at 1000 pending"),
+        ("idle", "Redis, 16 partitions"),
+    ];
+    for (measure, way) in BENCHED.into_iter().chain(own) {
+        let row = rows.iter().find(|row| (row.0.as_str(), row.1.as_str()) == (measure, way));
+        let compared = matches!(measure, "push" | "drain" | "life");
+        assert!(row.is_some_and(|row| row.3.is_some() || !compared), "{measure}, {way}: {rows:?}");
+    }
+    assert_eq!(redis.keys().await?, ["dwell-bench-mine-http:topics"]);
     Ok(())
 }
 

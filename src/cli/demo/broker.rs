@@ -1,11 +1,10 @@
 //! The broker of the demo: in this process, on a free port, with nothing that outlives it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::broker;
 use crate::cli::failure::Failure;
-use crate::cli::output;
+use crate::cli::scratch::ScratchDir;
 use crate::config::{Config, RedisUrl, Sources};
 use crate::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use crate::http::Listen;
@@ -36,9 +35,9 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
                 allow_eviction: true,
                 ..RedisOptions::new(url.secret())
             };
-            (StoreOptions::Redis { redis, failover: FailoverOptions::new(&dir.0) }, Some(name))
+            (StoreOptions::Redis { redis, failover: FailoverOptions::new(dir.path()) }, Some(name))
         }
-        None => (StoreOptions::Embedded { dir: dir.0.join("store") }, None),
+        None => (StoreOptions::Embedded { dir: dir.path().join("store") }, None),
     };
     // The defaults, and nothing from the environment: every demo is the same.
     let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];
@@ -68,25 +67,5 @@ impl DemoBroker {
     /// Stops it in order, then removes what it kept.
     pub(super) async fn stop(self) -> Result<(), Failure> {
         Ok(self.server.stop().await?)
-    }
-}
-
-/// A directory that is removed with what is in it.
-struct ScratchDir(PathBuf);
-
-impl ScratchDir {
-    fn new(name: &str) -> Result<ScratchDir, Failure> {
-        let dir = std::env::temp_dir().join(name);
-        let made = std::fs::create_dir(&dir);
-        made.map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", dir.display())))?;
-        Ok(ScratchDir(dir))
-    }
-}
-
-impl Drop for ScratchDir {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            output::note(format_args!("the directory {} could not be removed: {error}", self.0.display()));
-        }
     }
 }

@@ -7,6 +7,7 @@ use super::orders::{Kind, Order};
 use super::promises::{Facts, Promise};
 use crate::cli::failure::Failure;
 use crate::cli::output::{self, thousands};
+use crate::cli::percentiles::Percentiles;
 
 /// What the 99th percentile of one idle consumer should stay under.
 const TARGET: Duration = Duration::from_millis(10);
@@ -64,10 +65,10 @@ fn lateness(ledger: &Ledger, facts: &Facts) -> String {
     let idle = spans(true, &handed);
     let rows = [
         ["  from due to", "p50", "p99", "max"].map(str::to_owned).to_vec(),
-        spans(false, &handed).row("hand-over, orders, 4 consumers"),
-        spans(false, &received).row("receipt, orders, by our clock"),
-        idle.row("hand-over, one idle consumer"),
-        spans(true, &received).row("receipt, one idle consumer, by our clock"),
+        row(spans(false, &handed), "hand-over, orders, 4 consumers"),
+        row(spans(false, &received), "receipt, orders, by our clock"),
+        row(idle, "hand-over, one idle consumer"),
+        row(spans(true, &received), "receipt, one idle consumer, by our clock"),
     ];
     let met = if idle.p99 < TARGET { "met" } else { "missed on this machine, this time" };
     format!(
@@ -76,40 +77,7 @@ fn lateness(ledger: &Ledger, facts: &Facts) -> String {
     )
 }
 
-/// Percentiles by nearest rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Percentiles {
-    p50: Duration,
-    p99: Duration,
-    max: Duration,
-}
-
-impl Percentiles {
-    fn of(mut spans: Vec<Duration>) -> Percentiles {
-        spans.sort_unstable();
-        let rank = |percent: usize| {
-            let rank = (spans.len() * percent).div_ceil(100).max(1);
-            spans.get(rank - 1).copied().unwrap_or_default()
-        };
-        Percentiles { p50: rank(50), p99: rank(99), max: rank(100) }
-    }
-
-    fn row(self, name: &str) -> Vec<String> {
-        let ms = |span: Duration| format!("{} ms", span.as_millis());
-        vec![format!("  {name}"), ms(self.p50), ms(self.p99), ms(self.max)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_of_the_nearest_rank() {
-        let ms = Duration::from_millis;
-        let of = |spans: Vec<u64>| Percentiles::of(spans.into_iter().map(ms).collect());
-        assert_eq!(of((1..=100).rev().collect()), Percentiles { p50: ms(50), p99: ms(99), max: ms(100) });
-        assert_eq!(of(vec![7]), Percentiles { p50: ms(7), p99: ms(7), max: ms(7) });
-        assert_eq!(of(vec![]), Percentiles { p50: ms(0), p99: ms(0), max: ms(0) });
-    }
+fn row(percentiles: Percentiles, name: &str) -> Vec<String> {
+    let ms = |span: Duration| format!("{} ms", span.as_millis());
+    vec![format!("  {name}"), ms(percentiles.p50), ms(percentiles.p99), ms(percentiles.max)]
 }

@@ -4,6 +4,7 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod bare;
 mod cluster;
 mod connection;
 mod dead;
@@ -32,6 +33,7 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;

@@ -1,0 +1,56 @@
+//! What the life of a message costs Redis, by its own account, beside what it costs bare.
+
+use std::num::NonZeroU16;
+
+use super::ceiling::ids;
+use super::door::Door;
+use super::pending::{lives, ratio};
+use super::{BATCH, Bench};
+use crate::cli::failure::Failure;
+use crate::engine::{BareRedis, BareStyle, RedisUsage};
+
+/// The commands of a bare life.
+const BARE: [&str; 6] = ["zadd", "hset", "zrange", "zrem", "hmget", "hdel"];
+
+/// What the other costs are compared with: a command for each message, as one pipelines without scripts.
+const CEILING: &str = "bare, a command for each message";
+
+/// Batches of one partition: pushed, reserved, acked, and the next.
+pub(super) async fn run(bench: &Bench, bare: &BareRedis) -> Result<(), Failure> {
+    let lives_count = bench.plan.messages.div_ceil(BATCH);
+    let key = format!("{}:cost", bench.bare_prefix());
+    for (style, way) in [(BareStyle::Each, CEILING), (BareStyle::Together, "bare, a command for each batch")] {
+        let before = bare.usage().await?;
+        for n in 0..lives_count {
+            bare.push(&key, &ids(n), bench.payload.as_bytes(), style).await?;
+            bare.take(&key, BATCH, style).await?;
+        }
+        note(bench, bare, way, &BARE, &before).await?;
+    }
+    let door = Door::Library(bench.library.broker().clone());
+    let topic = bench.topic_of(&door, "cost", NonZeroU16::MIN).await?;
+    // The lease is taken before.
+    door.reserve(&topic, 1, std::time::Duration::ZERO).await?;
+    let before = bare.usage().await?;
+    lives(bench, &door, &topic, lives_count).await?;
+    note(bench, bare, "dwell", &["evalsha"], &before).await?;
+    door.delete(&topic).await
+}
+
+async fn note(
+    bench: &Bench,
+    bare: &BareRedis,
+    way: &str,
+    commands: &[&str],
+    before: &RedisUsage,
+) -> Result<(), Failure> {
+    let after = bare.usage().await?;
+    let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;
+    let (_, micros) = after.of(commands, before);
+    let of = |what: &str| Some(("cost", format!("{CEILING}, {what}")));
+    let name = |what: &str| ("cost", format!("{way}, {what}"));
+    bench.note(name("commands"), "µs/message", ratio(micros, messages), of("commands"));
+    let cpu = after.cpu_us.saturating_sub(before.cpu_us);
+    bench.note(name("whole process"), "µs/message", ratio(cpu, messages), of("whole process"));
+    Ok(())
+}
