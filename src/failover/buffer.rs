@@ -50,7 +50,12 @@ impl<S: Store> Failover<S> {
     ) -> Result<Vec<Pushed>> {
         let push = self.limited(self.store.push(descriptor, partition, kind, messages));
         let Some(journal) = &self.journal else { return push.await };
+        let losses = self.losses();
         let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages)));
+        if self.losses() != losses {
+            // The journal may have been offered before these were in it, to a store that does not have them.
+            return Err(Error::outcome_unknown("the store became another one meanwhile"));
+        }
         let kept = |pushed| match pushed {
             Pushed::Stored if journaled => Pushed::Journaled,
             pushed => pushed,

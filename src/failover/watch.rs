@@ -51,7 +51,9 @@ impl<S: Store> Failover<S> {
         let before = self.store.losses().borrow().count;
         match self.limited(self.store.ping()).await {
             Ok(()) if self.store.losses().borrow().count == before => {
-                if let Err(error) = journal.look().await {
+                if let Err(error) = journal.look().await
+                    && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
+                {
                     tracing::warn!(%error, "the journal was not trimmed");
                 }
             }
@@ -85,7 +87,9 @@ impl<S: Store> Failover<S> {
         let page = match journal.log().page(after, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::error!(%error, "the journal cannot be read: what the store lost is not given back yet");
+                if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
+                    tracing::error!(%error, "the journal cannot be read: what the store lost is not given back yet");
+                }
                 return None;
             }
         };

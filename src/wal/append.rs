@@ -149,7 +149,9 @@ impl Log {
         let tried = self.take_place().and_then(|()| self.check_room()).and_then(|()| self.begin());
         match tried {
             Ok(()) => {
-                tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                if self.unwritten.is_over() {
+                    tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                }
                 self.failed = None;
                 Ok(())
             }
@@ -158,8 +160,11 @@ impl Log {
     }
 
     pub(super) fn fail(&mut self, error: Error) -> Error {
-        tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
-        self.failed = Some((error.clone(), self.options.clock.instant()));
+        let now = self.options.clock.instant();
+        if self.unwritten.is_due(now) {
+            tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
+        }
+        self.failed = Some((error.clone(), now));
         error
     }
 

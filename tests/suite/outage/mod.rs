@@ -6,6 +6,7 @@ mod beside;
 mod identity;
 mod journal;
 mod other;
+mod quiet;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
