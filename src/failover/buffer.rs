@@ -95,6 +95,27 @@ impl<S: Store> Failover<S> {
         }
     }
 
+    /// Changes a topic, but for what the journal needs of it.
+    pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let wanted = self.lasting(wanted);
+        if self.known.get(&wanted.topic).as_ref() == Some(&wanted) {
+            // A declaration that is repeated asks for less each time, and nothing changes.
+            return Ok(wanted);
+        }
+        let updated = self.store.update(&wanted).await?;
+        self.known.learn(&updated);
+        Ok(updated)
+    }
+
+    /// A topic whose ids are remembered for as long as the journal may offer them again.
+    fn lasting(&self, descriptor: &Descriptor) -> Descriptor {
+        let mut lasting = descriptor.clone();
+        if let Some(journal) = &self.journal {
+            lasting.settings.dedup_window = lasting.settings.dedup_window.max(journal.repeats_for());
+        }
+        lasting
+    }
+
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
         if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
             match self.store.create(&last).await {
@@ -121,11 +142,9 @@ impl<S: Store> Failover<S> {
 
     /// Notes a topic, and sees to it that what the journal may offer again is known as a duplicate long enough.
     async fn covered(&self, descriptor: Descriptor) -> Descriptor {
-        let window = self.journal.as_ref().map(|journal| journal.repeats_for()).unwrap_or_default();
         let mut found = descriptor;
-        if found.settings.dedup_window < window {
-            let mut wanted = found.clone();
-            wanted.settings.dedup_window = window;
+        let wanted = self.lasting(&found);
+        if wanted != found {
             match self.reach(self.store.update(&wanted)).await {
                 Ok(updated) => found = updated,
                 // Someone else changes it: the next look finds it covered, or tries again.

@@ -114,9 +114,7 @@ impl<S: Store> Store for Failover<S> {
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let updated = self.store.update(wanted).await?;
-        self.known.learn(&updated);
-        Ok(updated)
+        self.change(wanted).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
