@@ -9,6 +9,7 @@ mod buffer;
 mod journal;
 mod known;
 mod offer;
+mod offset;
 mod replay;
 mod store;
 mod watch;

@@ -46,6 +46,7 @@ impl<S: Store> Store for Failover<S> {
             self.store.run(stop.clone()),
             self.replay(stop.clone()),
             self.watch(stop.clone()),
+            self.watch_clock(stop.clone()),
             self.known.run(&self.clock, stop),
         );
     }

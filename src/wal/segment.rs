@@ -97,18 +97,7 @@ impl Segment {
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
         let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
-        Segment {
-            dir,
-            first,
-            end,
-            is_sealed,
-            gone,
-            bytes,
-            file_bytes: 0,
-            is_damaged,
-            is_verified: false,
-            open: None,
-        }
+        Segment { dir, first, end, is_sealed, gone, bytes, file_bytes: 0, is_damaged, is_verified: false, open: None }
     }
 
     /// Makes an empty segment that survives a power cut.

@@ -3,6 +3,7 @@
 mod away;
 mod disk;
 mod beside;
+mod clock;
 mod identity;
 mod journal;
 mod other;
