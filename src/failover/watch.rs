@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
+use super::offer::outage;
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::store::Store;
@@ -98,12 +99,13 @@ impl<S: Store> Failover<S> {
             return None;
         }
         let offered = self.offer(page).await;
-        let (done, stored) = (offered.done(), offered.stored);
-        journal.metrics().replayed.inc_by(stored + offered.duplicate);
-        journal.metrics().dropped.inc_by(offered.dropped);
-        if done == 0 {
+        if outage(&offered).is_some() {
             return None;
         }
+        journal.metrics().replayed.inc_by(offered.stored + offered.duplicate);
+        journal.metrics().dropped.inc_by(offered.dropped);
+        let stored = offered.stored;
+        // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
             self.wal.append(offered.left).await.ok()?;
             self.buffered.notify_one();

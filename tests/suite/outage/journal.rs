@@ -8,7 +8,7 @@ use dwell::store::Pushed;
 use dwell::topic::Settings;
 
 use super::Outage;
-use crate::support::{RedisServer, eventually};
+use crate::support::{Mode, RedisServer, eventually};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -128,6 +128,32 @@ async fn without_a_journal_exactly_what_was_not_replicated_is_lost() -> Result<(
     }
     assert_eq!(left, after.len() + 1);
     assert!(dwell.metric("dwell_redis_losses_total")? >= 1.0);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let keys: Vec<String> = (0..8).map(|partition| format!("{{dwell:orders:{partition}}}:default:h")).collect();
+    for key in &keys {
+        outage.redis.ask::<String>(&format!("SET {key} something")).await?;
+    }
+    outage.proxy.set(Mode::Pass);
+    eventually("it is in the WAL", async || {
+        dwell.broker().health().await;
+        Ok((dwell.metric("dwell_wal_records{log=\"wal\"}")? == 1.0).then_some(()))
+    })
+    .await?;
+    for key in &keys {
+        outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
+    }
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a"]).await?;
     dwell.close().await
 }
 
