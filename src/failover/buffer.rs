@@ -97,12 +97,12 @@ impl<S: Store> Failover<S> {
 
     /// Changes a topic, but for what the journal needs of it.
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let wanted = self.lasting(wanted);
-        if self.known.get(&wanted.topic).as_ref() == Some(&wanted) {
+        let lasting = self.lasting(wanted);
+        if lasting != *wanted && self.known.get(&wanted.topic).as_ref() == Some(&lasting) {
             // A declaration that is repeated asks for less each time, and nothing changes.
-            return Ok(wanted);
+            return Ok(lasting);
         }
-        let updated = self.store.update(&wanted).await?;
+        let updated = self.store.update(&lasting).await?;
         self.known.learn(&updated);
         Ok(updated)
     }

@@ -41,7 +41,7 @@ impl Trail {
             return None;
         }
         let old = self.marks.partition_point(|(at, _)| now.since(*at) >= window);
-        self.marks.drain(..old).last().map(|(_, position)| position)
+        self.marks.drain(..old).next_back().map(|(_, position)| position)
     }
 }
 
