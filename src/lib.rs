@@ -6,6 +6,7 @@ pub mod error;
 pub mod limits;
 pub mod time;
 pub mod clock;
+pub mod seldom;
 pub mod message;
 pub mod partition;
 pub mod retry;

@@ -16,6 +16,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use sled::Db;
 
+use crate::clock::Clock;
+use crate::seldom::Seldom;
+
 /// How long without an end of any call counts as a standstill.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -71,16 +74,19 @@ impl Drop for Nudge {
     }
 }
 
-/// Looks each second until no call is under way. Answers false once nobody can call any more.
+/// Looks each second until no call is under way. Answers false once nobody can call any more. A disk that hangs looks
+/// the same, for as long as it does.
 fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
-    let mut before = calls.ended.load(Ordering::SeqCst);
+    let (mut before, standstill) = (calls.ended.load(Ordering::SeqCst), Seldom::default());
     loop {
         if let Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(PATIENCE) {
             return false;
         }
         let ended = calls.ended.load(Ordering::SeqCst);
         if calls.stand_still(before, ended) {
-            tracing::warn!("sled stands still; nudging it");
+            if standstill.is_due(Clock::System.instant()) {
+                tracing::warn!("sled stands still; nudging it");
+            }
             let _ = db.flush_async().now_or_never();
         }
         before = ended;

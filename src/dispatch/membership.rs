@@ -218,6 +218,11 @@ async fn tenure(
             tracing::debug!(%partition, group = %dispatch.group, %error, "an acquisition came too late");
             Event::AcquireFailed(partition)
         }
+        Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
+            // Said once elsewhere, and not for each partition and each attempt.
+            tracing::debug!(%partition, group = %dispatch.group, %error, "the store was not asked for a lease");
+            Event::AcquireFailed(partition)
+        }
         Err(error) => {
             let topic = &dispatch.descriptor().topic;
             tracing::warn!(%topic, %partition, group = %dispatch.group, %error, "acquisition failed");

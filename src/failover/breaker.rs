@@ -2,23 +2,29 @@
 
 use tokio::sync::watch;
 
+use crate::clock::Clock;
 use crate::error::{Error, Kind};
+use crate::seldom::Seldom;
 
 /// Closed while the store answers. It opens with the first push that the store does not take, and closes when the store
 /// has taken what was buffered meanwhile, or has answered at all if that is nothing.
 #[derive(Debug)]
-pub(super) struct Breaker(watch::Sender<Option<Error>>);
+pub(super) struct Breaker {
+    reason: watch::Sender<Option<Error>>,
+    away: Seldom,
+    refused: Seldom,
+}
 
 impl Default for Breaker {
     fn default() -> Breaker {
-        Breaker(watch::Sender::new(None))
+        Breaker { reason: watch::Sender::new(None), away: Seldom::default(), refused: Seldom::default() }
     }
 }
 
 impl Breaker {
     /// Why pushes do not go to the store; `None` while they do.
     pub(super) fn reason(&self) -> Option<Error> {
-        self.0.borrow().clone()
+        self.reason.borrow().clone()
     }
 
     /// Whether what is buffered belongs to another store, so that nothing may be added to it.
@@ -26,25 +32,28 @@ impl Breaker {
         self.reason().filter(|reason| reason.kind() == Kind::Conflict)
     }
 
-    /// Sends pushes elsewhere from now on.
+    /// Sends pushes elsewhere from now on. What is wrong may change while it is open: the last reason is shown.
     pub(super) fn open(&self, why: &Error) {
-        let opened = self.0.send_if_modified(|reason| {
-            let changed = reason.as_ref().is_none_or(|reason| reason.kind() != why.kind());
-            if changed {
-                *reason = Some(why.clone());
-            }
-            changed
+        self.reason.send_if_modified(|reason| {
+            let opened = reason.is_none();
+            *reason = Some(why.clone());
+            opened
         });
-        if opened && why.kind() == Kind::Conflict {
-            tracing::error!(%why, "pushes are refused");
-        } else if opened {
+        let now = Clock::System.instant();
+        if why.kind() == Kind::Conflict {
+            if self.refused.is_due(now) {
+                tracing::error!(%why, "pushes are refused");
+            }
+        } else if self.away.is_due(now) {
             tracing::warn!(%why, "the store is away: pushes are buffered on disk");
         }
     }
 
     /// Sends pushes to the store again.
     pub(super) fn close(&self) {
-        if self.0.send_if_modified(|reason| reason.take().is_some()) {
+        self.reason.send_if_modified(|reason| reason.take().is_some());
+        // Both are over, and both have to know.
+        if self.away.is_over() | self.refused.is_over() {
             tracing::info!("the store is back: pushes go there again");
         }
     }
@@ -52,7 +61,7 @@ impl Breaker {
     /// Returns once it is open.
     pub(super) async fn opened(&self) {
         // The sender lives as long as this, so waiting cannot fail.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+        let _ = self.reason.subscribe().wait_for(Option::is_some).await;
     }
 }
 
@@ -61,13 +70,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_keeps_the_first_reason_of_a_kind_until_it_closes() {
+    async fn it_keeps_the_last_reason_until_it_closes() {
         let breaker = Breaker::default();
         assert_eq!(breaker.reason(), None);
         breaker.open(&Error::unavailable("refused"));
         breaker.open(&Error::unavailable("refused again"));
         breaker.opened().await;
-        assert_eq!(breaker.reason(), Some(Error::unavailable("refused")));
+        assert_eq!(breaker.reason(), Some(Error::unavailable("refused again")));
         assert_eq!(breaker.refusal(), None);
         breaker.open(&Error::new(Kind::Conflict, "another"));
         assert_eq!(breaker.refusal(), Some(Error::new(Kind::Conflict, "another")));

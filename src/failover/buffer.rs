@@ -50,7 +50,12 @@ impl<S: Store> Failover<S> {
     ) -> Result<Vec<Pushed>> {
         let push = self.limited(self.store.push(descriptor, partition, kind, messages));
         let Some(journal) = &self.journal else { return push.await };
+        let losses = self.losses();
         let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages)));
+        if self.losses() != losses {
+            // The journal may have been offered before these were in it, to a store that does not have them.
+            return Err(Error::outcome_unknown("the store became another one meanwhile"));
+        }
         let kept = |pushed| match pushed {
             Pushed::Stored if journaled => Pushed::Journaled,
             pushed => pushed,
@@ -90,6 +95,27 @@ impl<S: Store> Failover<S> {
         }
     }
 
+    /// Changes a topic, but for what the journal needs of it.
+    pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let lasting = self.lasting(wanted);
+        if lasting != *wanted && self.known.get(&wanted.topic).as_ref() == Some(&lasting) {
+            // A declaration that is repeated asks for less each time, and nothing changes.
+            return Ok(lasting);
+        }
+        let updated = self.store.update(&lasting).await?;
+        self.known.learn(&updated);
+        Ok(updated)
+    }
+
+    /// A topic whose ids are remembered for as long as the journal may offer them again.
+    fn lasting(&self, descriptor: &Descriptor) -> Descriptor {
+        let mut lasting = descriptor.clone();
+        if let Some(journal) = &self.journal {
+            lasting.settings.dedup_window = lasting.settings.dedup_window.max(journal.repeats_for());
+        }
+        lasting
+    }
+
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
         if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
             match self.store.create(&last).await {
@@ -116,11 +142,9 @@ impl<S: Store> Failover<S> {
 
     /// Notes a topic, and sees to it that what the journal may offer again is known as a duplicate long enough.
     async fn covered(&self, descriptor: Descriptor) -> Descriptor {
-        let window = self.journal.as_ref().map(|journal| journal.repeats_for()).unwrap_or_default();
         let mut found = descriptor;
-        if found.settings.dedup_window < window {
-            let mut wanted = found.clone();
-            wanted.settings.dedup_window = window;
+        let wanted = self.lasting(&found);
+        if wanted != found {
             match self.reach(self.store.update(&wanted)).await {
                 Ok(updated) => found = updated,
                 // Someone else changes it: the next look finds it covered, or tries again.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Instant};
 use crate::error::Result;
 use crate::metrics::WalMetrics;
+use crate::seldom::Seldom;
 use crate::wal::{Position, Record, Wal};
 
 /// How many times in a window the journal looks what it may drop.
@@ -22,6 +23,7 @@ pub(super) struct Journal {
     clock: Clock,
     metrics: WalMetrics,
     trail: Mutex<Trail>,
+    unwritten: Seldom,
 }
 
 /// How far the journal reached when.
@@ -39,14 +41,14 @@ impl Trail {
             return None;
         }
         let old = self.marks.partition_point(|(at, _)| now.since(*at) >= window);
-        self.marks.drain(..old).last().map(|(_, position)| position)
+        self.marks.drain(..old).next_back().map(|(_, position)| position)
     }
 }
 
 impl Journal {
     pub(super) fn new(log: Wal, window: Duration, clock: Clock, metrics: WalMetrics) -> Journal {
         let trail = Mutex::new(Trail { marks: VecDeque::new(), unbroken: clock.instant() });
-        Journal { log, window, clock, metrics, trail }
+        Journal { log, window, clock, metrics, trail, unwritten: Seldom::default() }
     }
 
     pub(super) fn log(&self) -> &Wal {
@@ -71,7 +73,9 @@ impl Journal {
     /// Keeps what the store is given. A journal that cannot be written makes no push fail: its answer says so.
     pub(super) async fn keep(&self, records: Vec<Record>) -> bool {
         let kept = self.log.append(records).await;
-        if let Err(error) = &kept {
+        if let Err(error) = &kept
+            && self.unwritten.is_due(self.clock.instant())
+        {
             tracing::warn!(%error, "the journal was not written: these pushes are only in the store");
         }
         kept.is_ok()

@@ -9,6 +9,7 @@ mod buffer;
 mod journal;
 mod known;
 mod offer;
+mod offset;
 mod replay;
 mod store;
 mod watch;
@@ -26,6 +27,7 @@ use self::known::Known;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::metrics::{Metrics, WalMetrics};
+use crate::seldom::Seldom;
 use crate::store::Store;
 use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 
@@ -65,6 +67,17 @@ pub struct Failover<S> {
     identified: AtomicBool,
     /// Something was buffered although the store is there.
     buffered: Notify,
+    /// What may be said again and again.
+    unsaid: Unsaid,
+}
+
+/// What the loops have to say for as long as it stays so.
+#[derive(Debug, Default)]
+struct Unsaid {
+    not_taken: Seldom,
+    not_replayed: Seldom,
+    journal_unread: Seldom,
+    journal_not_trimmed: Seldom,
 }
 
 impl<S: Store> Failover<S> {
@@ -108,6 +121,7 @@ impl<S: Store> Failover<S> {
             known,
             identified,
             buffered,
+            unsaid: Unsaid::default(),
         };
         match failover.identify().await {
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
@@ -138,6 +152,11 @@ impl<S: Store> Failover<S> {
         }
         self.identified.store(true, Relaxed);
         Ok(())
+    }
+
+    /// How often the store may have lost something, so far.
+    fn losses(&self) -> u64 {
+        self.store.losses().borrow().count
     }
 
     /// Waits for the store as long as a push may, and a moment more: the store's own time limit speaks first, since it

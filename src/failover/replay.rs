@@ -10,7 +10,7 @@ use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
 use crate::store::Store;
-use crate::wal::{Entry, Position};
+use crate::wal::{Entry, Position, Record};
 
 /// What a step of the replay came to.
 enum Step {
@@ -65,7 +65,7 @@ impl<S: Store> Failover<S> {
         }
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
-            Err(error) => return stuck(&error),
+            Err(error) => return self.stuck(&error),
         };
         // A page is its own probe: a node of a cluster that is away keeps nothing from the others.
         let Some(last) = page.last().map(|entry| entry.position) else { return self.probe().await };
@@ -86,40 +86,56 @@ impl<S: Store> Failover<S> {
 
     /// Gives a page to the store. What the store does not take goes to the end of the WAL, so that it holds up nothing.
     async fn move_page(&self, page: Vec<Entry>, last: Position, began: Instant) -> Step {
-        // The journal first: what the store took and lost again must be somewhere once it has left the WAL.
-        if let Some(journal) = &self.journal {
-            journal.keep(page.iter().map(|entry| entry.record.clone()).collect()).await;
-        }
+        let losses = self.losses();
+        let records: Vec<Record> = page.iter().map(|entry| entry.record.clone()).collect();
+        let is_all = self.wal.depth().records <= page.len() as u64;
         let offered = self.offer(page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
             return Step::Stuck;
         }
+        // It answers, whatever it says of these.
+        self.breaker.close();
         let done = offered.done();
-        if let Some(why) = &offered.why {
+        if let Some(why) = &offered.why
+            && self.unsaid.not_taken.is_due(Clock::System.instant())
+        {
             tracing::warn!(%why, records = offered.left.len(), "the store did not take these; they are tried again");
+        }
+        if done == 0 && is_all {
+            // Nothing waits behind them: they may stay where they are.
+            return Step::Stuck;
+        }
+        if done > 0 && !self.journaled(records, losses).await {
+            return Step::Moved(Clock::System.instant().since(began));
         }
         if !offered.left.is_empty()
             && let Err(error) = self.wal.append(offered.left).await
         {
-            return stuck(&error);
+            return self.stuck(&error);
         }
         if let Err(error) = self.wal.trim(last).await {
-            return stuck(&error);
+            return self.stuck(&error);
         }
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
-        if done == 0 {
-            return Step::Stuck;
-        }
-        self.breaker.close();
-        Step::Moved(Clock::System.instant().since(began))
+        if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
     }
-}
 
-fn stuck(error: &Error) -> Step {
-    if !is_outage(error) || error.kind() == Kind::OutcomeUnknown {
-        tracing::error!(%error, "what is buffered cannot be replayed now");
+    /// Keeps in the journal what is about to leave the WAL: what the store took and lost again must be somewhere. Not
+    /// before the store took it, or a store that takes nothing would fill the journal. False when the store may have lost
+    /// it before it was kept: then it has to be offered again.
+    async fn journaled(&self, records: Vec<Record>, losses: u64) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        journal.keep(records).await;
+        self.losses() == losses
     }
-    Step::Stuck
+
+    fn stuck(&self, error: &Error) -> Step {
+        let matters = !is_outage(error) || error.kind() == Kind::OutcomeUnknown;
+        if matters && self.unsaid.not_replayed.is_due(Clock::System.instant()) {
+            tracing::error!(%error, "what is buffered cannot be replayed now");
+        }
+        Step::Stuck
+    }
 }

@@ -46,6 +46,7 @@ impl<S: Store> Store for Failover<S> {
             self.store.run(stop.clone()),
             self.replay(stop.clone()),
             self.watch(stop.clone()),
+            self.watch_clock(stop.clone()),
             self.known.run(&self.clock, stop),
         );
     }
@@ -114,9 +115,7 @@ impl<S: Store> Store for Failover<S> {
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let updated = self.store.update(wanted).await?;
-        self.known.learn(&updated);
-        Ok(updated)
+        self.change(wanted).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {

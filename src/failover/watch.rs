@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
+use super::offer::outage;
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::store::Store;
@@ -51,7 +52,9 @@ impl<S: Store> Failover<S> {
         let before = self.store.losses().borrow().count;
         match self.limited(self.store.ping()).await {
             Ok(()) if self.store.losses().borrow().count == before => {
-                if let Err(error) = journal.look().await {
+                if let Err(error) = journal.look().await
+                    && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
+                {
                     tracing::warn!(%error, "the journal was not trimmed");
                 }
             }
@@ -85,7 +88,9 @@ impl<S: Store> Failover<S> {
         let page = match journal.log().page(after, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::error!(%error, "the journal cannot be read: what the store lost is not given back yet");
+                if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
+                    tracing::error!(%error, "the journal cannot be read: what the store lost is not given back yet");
+                }
                 return None;
             }
         };
@@ -94,12 +99,13 @@ impl<S: Store> Failover<S> {
             return None;
         }
         let offered = self.offer(page).await;
-        let (done, stored) = (offered.done(), offered.stored);
-        journal.metrics().replayed.inc_by(stored + offered.duplicate);
-        journal.metrics().dropped.inc_by(offered.dropped);
-        if done == 0 {
+        if outage(&offered).is_some() {
             return None;
         }
+        journal.metrics().replayed.inc_by(offered.stored + offered.duplicate);
+        journal.metrics().dropped.inc_by(offered.dropped);
+        let stored = offered.stored;
+        // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
             self.wal.append(offered.left).await.ok()?;
             self.buffered.notify_one();

@@ -3,11 +3,16 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::clock::{Clock, Instant};
 use crate::time::Timestamp;
 
 /// No answer has been seen yet.
 const UNKNOWN: i64 = i64::MIN;
+
+/// By how much the offset from the local wall clock has to change to be told. Calls take that long at times.
+const TOLD_US: u64 = 100_000;
 
 /// An estimate of the store's clock that is on the safe side both ways: [`StoreClock::now`] is never behind it, so a due
 /// time fixed with it is never early; [`StoreClock::reaches`] is never ahead of it, so who sleeps until then finds the
@@ -19,12 +24,16 @@ pub struct StoreClock {
     sent_offset_us: AtomicI64,
     /// Store time minus monotonic time at the receipt of the same answer, in microseconds.
     received_offset_us: AtomicI64,
+    /// By how many microseconds the store is ahead of the local wall clock, as it was told last.
+    ahead_us: watch::Sender<Option<i64>>,
 }
 
 impl StoreClock {
     /// A store clock that is the local wall clock until an answer says otherwise.
     pub fn new(clock: Clock) -> StoreClock {
-        StoreClock { clock, sent_offset_us: AtomicI64::new(UNKNOWN), received_offset_us: AtomicI64::new(UNKNOWN) }
+        let unknown = || AtomicI64::new(UNKNOWN);
+        let (sent_offset_us, received_offset_us) = (unknown(), unknown());
+        StoreClock { clock, sent_offset_us, received_offset_us, ahead_us: watch::Sender::new(None) }
     }
 
     /// The local clock behind it.
@@ -37,6 +46,17 @@ impl StoreClock {
         let store_us = i64::try_from(store_us).unwrap_or(i64::MAX);
         self.sent_offset_us.store(store_us - instant_us(sent), Ordering::Relaxed);
         self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
+        let ahead_us = self.ahead_us();
+        let is_news = |told: Option<i64>| told.zip(ahead_us).is_none_or(|(told, now)| told.abs_diff(now) > TOLD_US);
+        if is_news(*self.ahead_us.borrow()) {
+            self.ahead_us.send_replace(ahead_us);
+        }
+    }
+
+    /// Tells by how many microseconds the store is ahead of the local wall clock, when an answer shows that it changed by
+    /// more than 100 ms, because one of the two jumped or ran off.
+    pub fn changes(&self) -> watch::Receiver<Option<i64>> {
+        self.ahead_us.subscribe()
     }
 
     /// Takes the store to be so many microseconds ahead of the local wall clock, as it was in an earlier life of this

@@ -8,7 +8,6 @@ use super::segment::Segment;
 use crate::codec::UnnumberedRecord;
 use crate::disk::check_room;
 use crate::error::{Error, Kind, Result};
-use crate::time::Timestamp;
 
 /// How long a failed disk is left alone before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -17,7 +16,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Addition {
     pub(super) records: Vec<UnnumberedRecord>,
-    pub(super) at: Timestamp,
 }
 
 impl Addition {
@@ -33,12 +31,11 @@ impl Log {
         if let Err(error) = self.mend().and_then(|()| self.check_room()) {
             return additions.iter().map(|_| Err(error.clone())).collect();
         }
-        let (mut bytes, mut newest, mut records) = (self.bytes(), Timestamp::ZERO, Vec::new());
+        let (mut bytes, mut records) = (self.bytes(), Vec::new());
         let room: Vec<Result<()>> = additions
             .into_iter()
             .map(|addition| {
                 bytes = self.fits(bytes, &addition)?;
-                newest = newest.max(addition.at);
                 records.extend(addition.records);
                 Ok(())
             })
@@ -46,7 +43,7 @@ impl Log {
         if records.is_empty() {
             return room;
         }
-        let written = self.write(records, newest);
+        let written = self.write(records);
         room.into_iter().map(|room| room.and(written.clone())).collect()
     }
 
@@ -59,14 +56,14 @@ impl Log {
         Err(full(&self.options, bytes))
     }
 
-    fn write(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
+    fn write(&mut self, records: Vec<UnnumberedRecord>) -> Result<()> {
         if let Err(error) = self.begin() {
             return Err(self.fail(Error::unavailable(error.detail().to_owned())));
         }
         let count = records.len() as u64;
         let Some(segment) = self.segments.back_mut() else { return Err(Error::bug("no segment was begun")) };
         let began = self.options.clock.instant();
-        match segment.append(records, newest) {
+        match segment.append(records) {
             Ok(()) => {
                 self.next += count;
                 self.metrics.fsync.observe(self.options.clock.instant().since(began).as_secs_f64());
@@ -152,7 +149,9 @@ impl Log {
         let tried = self.take_place().and_then(|()| self.check_room()).and_then(|()| self.begin());
         match tried {
             Ok(()) => {
-                tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                if self.unwritten.is_over() {
+                    tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                }
                 self.failed = None;
                 Ok(())
             }
@@ -161,8 +160,11 @@ impl Log {
     }
 
     pub(super) fn fail(&mut self, error: Error) -> Error {
-        tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
-        self.failed = Some((error.clone(), self.options.clock.instant()));
+        let now = self.options.clock.instant();
+        if self.unwritten.is_due(now) {
+            tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
+        }
+        self.failed = Some((error.clone(), now));
         error
     }
 

@@ -18,7 +18,6 @@ use super::read::Step;
 use crate::error::{Error, Result};
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
-use crate::time::Timestamp;
 
 /// Bytes of the records that are made durable together, but for the last ones.
 const GROUP_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -38,7 +37,6 @@ pub(super) enum Command {
         answer: Answer<Vec<Entry>>,
     },
     Trim(Position, Answer<()>),
-    TrimOlder(Timestamp, Answer<()>),
     Cancel {
         topic: TopicName,
         id: MessageId,
@@ -181,10 +179,6 @@ impl Committer {
             }
             Command::Trim(through, answer) => {
                 let trimmed = self.log.trim(through);
-                self.reply(answer, trimmed);
-            }
-            Command::TrimOlder(than, answer) => {
-                let trimmed = self.log.trim_older(than);
                 self.reply(answer, trimmed);
             }
             Command::Cancel { topic, id, from, answer } => {

@@ -13,6 +13,7 @@ use super::segment::Segment;
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::metrics::WalMetrics;
+use crate::seldom::Seldom;
 use crate::time::Timestamp;
 
 /// The log in its directory.
@@ -35,6 +36,7 @@ pub(super) struct Log {
     lost: u64,
     /// Why nothing can be appended, and since when.
     pub(super) failed: Option<(Error, Instant)>,
+    pub(super) unwritten: Seldom,
 }
 
 impl Log {
@@ -55,6 +57,7 @@ impl Log {
             damaged: 0,
             lost: 0,
             failed: None,
+            unwritten: Seldom::default(),
         };
         match log.take_place() {
             Err(error) if error.kind() == Kind::Conflict => Err(error),

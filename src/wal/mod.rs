@@ -40,7 +40,6 @@ use crate::error::{Error, Result};
 use crate::limits::NOTE_BYTES_MAX;
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
-use crate::time::Timestamp;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -84,7 +83,7 @@ impl Wal {
         }
         let at = self.options.clock.now();
         let records = records.iter().map(|record| UnnumberedRecord::new(record, at)).collect::<Result<Vec<_>>>()?;
-        self.ask(|answer| Command::Append(Addition { records, at }, answer)).await
+        self.ask(|answer| Command::Append(Addition { records }, answer)).await
     }
 
     /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the first
@@ -104,14 +103,6 @@ impl Wal {
     /// `Unavailable` when it could not be written down: it is offered again after a restart.
     pub async fn trim(&self, through: Position) -> Result<()> {
         self.ask(|answer| Command::Trim(through, answer)).await
-    }
-
-    /// Trims the segments whose newest record is older than this.
-    ///
-    /// # Errors
-    /// As [`Wal::trim`].
-    pub async fn trim_older(&self, than: Timestamp) -> Result<()> {
-        self.ask(|answer| Command::TrimOlder(than, answer)).await
     }
 
     /// Takes the pushes of a message out, durably, wherever they stand. It reads the whole log, about a second for a

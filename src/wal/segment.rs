@@ -47,8 +47,6 @@ pub(super) struct Segment {
     /// Records below `end` that are not there: cancelled, or lost to damage that is counted already. Trimmed ones may be
     /// missing here.
     gone: BTreeSet<u64>,
-    /// When its last record was appended.
-    newest: Option<Timestamp>,
     bytes: u64,
     /// Bytes of sled's file among them, when it was looked at last.
     file_bytes: u64,
@@ -99,19 +97,7 @@ impl Segment {
         let bytes = bytes_in(&dir);
         let gone = BTreeSet::new();
         let (is_sealed, is_damaged) = (sealed.is_some(), dir.join(DAMAGED).exists());
-        Segment {
-            dir,
-            first,
-            end,
-            is_sealed,
-            gone,
-            newest: None,
-            bytes,
-            file_bytes: 0,
-            is_damaged,
-            is_verified: false,
-            open: None,
-        }
+        Segment { dir, first, end, is_sealed, gone, bytes, file_bytes: 0, is_damaged, is_verified: false, open: None }
     }
 
     /// Makes an empty segment that survives a power cut.
@@ -166,11 +152,6 @@ impl Segment {
     /// Bytes on disk.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// When its last record was appended.
-    pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.newest
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -228,8 +209,7 @@ impl Segment {
         for key in tree.scan_prefix(keys::all_cancelled()).keys() {
             gone.extend(keys::number_of(&key.map_err(failed)?).filter(|number| *number < NUMBER_MAX));
         }
-        let last = self.last_record(tree)?;
-        let last_record = last.as_ref().map(|record| record.number);
+        let last_record = self.last_record(tree)?.map(|record| record.number);
         let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
         let expected = self.end;
         // Behind a seal nothing counts, and before it nothing may be missing.
@@ -237,7 +217,6 @@ impl Segment {
         gone.split_off(&self.end);
         self.gone.extend(gone);
         self.forget(done);
-        self.newest = last.map(|record| record.at);
         self.is_verified = true;
         if present >= expected {
             return Ok(None);
@@ -288,7 +267,7 @@ impl Segment {
     ///
     /// # Errors
     /// `Unavailable` or `Corrupt`: nobody knows whether they are there. It may not be appended to again.
-    pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>, newest: Timestamp) -> Result<()> {
+    pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>) -> Result<()> {
         let number = self.end + records.len() as u64;
         let mut batch = Batch::default();
         for (first, bundle) in bundle::bundled(self.end, records) {
@@ -296,7 +275,6 @@ impl Segment {
         }
         self.write(batch)?;
         self.end = number;
-        self.newest = self.newest.max(Some(newest));
         if let Some(open) = &self.open {
             // An older number is true too.
             let _ = open.last.set(self.end - 1);

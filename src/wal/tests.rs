@@ -24,7 +24,7 @@ fn append(log: &mut Log, topic: &str) -> Result<()> {
     let at = Timestamp::from_ms(1);
     let record = Record::Create(Descriptor::new(TopicName::new(topic)?, Settings::default()));
     let records = vec![UnnumberedRecord::new(&record, at)?];
-    log.append(vec![Addition { records, at }]).into_iter().collect()
+    log.append(vec![Addition { records }]).into_iter().collect()
 }
 
 fn topics(log: &mut Log) -> Result<Vec<String>> {

@@ -3,7 +3,6 @@
 use super::entry::Position;
 use super::log::Log;
 use crate::error::Result;
-use crate::time::Timestamp;
 
 /// Bytes of a segment that is kept when everything in it is done: a new one costs a few fsyncs.
 const TINY_BYTES: u64 = 2 * 1024 * 1024;
@@ -23,17 +22,6 @@ impl Log {
         let remembered = self.place()?.set_done(through);
         self.remove_done();
         remembered
-    }
-
-    /// Trims the segments whose newest record is older than this, and those before them.
-    ///
-    /// # Errors
-    /// As [`Log::trim`].
-    pub(super) fn trim_older(&mut self, than: Timestamp) -> Result<()> {
-        let is_older = |newest: Option<Timestamp>| newest.is_some_and(|newest| newest < than);
-        let last = self.segments.iter().rev().find(|segment| is_older(segment.newest()));
-        let Some(through) = last.map(|segment| Position(segment.end() - 1)) else { return Ok(()) };
-        self.trim(through)
     }
 
     /// Trims the records at the front that are not there any more, so that nobody looks for them again.

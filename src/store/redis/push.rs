@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::owner::check_ids;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms, topics};
-use crate::clock::Clock;
+use crate::clock::{Clock, Instant};
 use crate::codec::encode_body;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, PAIR_MESSAGES_MAX};
@@ -14,9 +14,6 @@ use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::store::{PushKind, Pushed};
 use crate::topic::Descriptor;
-
-/// How many call timeouts a push may take altogether, with its repeats.
-const TIMEOUTS: u32 = 2;
 
 /// The pause before a push is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
@@ -27,6 +24,8 @@ enum Answer {
     Done(Vec<usize>),
     /// The partition has not seen this descriptor yet.
     Behind,
+    /// It came after its time was up, by the clock of Redis as it is now known.
+    Late,
 }
 
 impl Shared {
@@ -45,8 +44,9 @@ impl Shared {
         if unique.is_empty() {
             return Ok(Vec::new());
         }
-        let call = self.push_call(descriptor, partition, kind, &unique)?;
-        let duplicates = self.push_until_answered(descriptor, partition, &call).await?;
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let call = || self.push_call(descriptor, partition, kind, &unique, until);
+        let duplicates = self.push_until_answered(descriptor, partition, call, until).await?;
         let mut pushed = vec![Pushed::Stored; unique.len()];
         for index in duplicates {
             if let Some(outcome) = pushed.get_mut(index) {
@@ -58,22 +58,30 @@ impl Shared {
         Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
     }
 
-    /// Calls are repeated under the same ids while time is left: a repeat cannot store anything twice.
+    /// Calls are repeated under the same ids while time is left: a repeat cannot store anything twice. One that was late
+    /// is made anew, once: the clock of Redis was another one than was thought.
     async fn push_until_answered(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        call: &Call,
+        make: impl Fn() -> Result<Call>,
+        until: Instant,
     ) -> Result<Vec<usize>> {
-        let until = Clock::System.instant().plus(self.connection.timeout() * TIMEOUTS);
-        let mut unknown = None;
+        let (mut call, mut unknown, mut was_late) = (make()?, None, false);
         loop {
-            let error = match self.push_once(call).await {
+            let error = match self.push_once(&call).await {
                 Ok(Answer::Done(duplicates)) => return Ok(duplicates),
                 Ok(Answer::Behind) => match self.roll(descriptor, partition).await {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
+                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
+                    (call, was_late) = (make()?, true);
+                    continue;
+                }
+                Ok(Answer::Late) => {
+                    Error::unavailable("the call reached Redis after its time was up and was not applied")
+                }
                 Err(error) => error,
             };
             let repeatable = matches!(error.kind(), Kind::OutcomeUnknown);
@@ -101,7 +109,7 @@ impl Shared {
                 Ok(Answer::Done(duplicates))
             }
             "BEHIND" => Ok(Answer::Behind),
-            "LATE" => Err(Error::unavailable("the call reached Redis after its time was up and was not applied")),
+            "LATE" => Ok(Answer::Late),
             "FULL" => Err(Error::new(
                 Kind::Full,
                 format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
@@ -110,12 +118,14 @@ impl Shared {
         }
     }
 
+    /// A call that has no effect after `until`, when its caller has given up and taken another way.
     fn push_call(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         kind: PushKind,
         messages: &[&Message],
+        until: Instant,
     ) -> Result<Call> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups: Vec<_> =
@@ -124,7 +134,7 @@ impl Shared {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let valid_until = self.clock.now().as_ms() + ms(self.connection.timeout()) * u64::from(TIMEOUTS + 1);
+        let valid_until = self.clock.now().as_ms() + ms(until.since(Clock::System.instant()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(&SCRIPTS.push, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))

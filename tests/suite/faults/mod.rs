@@ -38,6 +38,23 @@ async fn redis_emptied_with_a_journal() -> Result<()> {
     .await
 }
 
+/// The primary is cut off from its replica and goes on, and then the replica is the primary: what only the old one took
+/// is in the journal. Acks are lost with it.
+#[tokio::test]
+async fn a_split_brain_with_a_journal() -> Result<()> {
+    let story =
+        Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1m")]).await?;
+    told("split brain, journal", story, Bounds { uncharged: true, again: true }, async |story| {
+        let replica = RedisServer::start().await?;
+        story.redis.copy_to(&replica).await?;
+        story.outage().await?;
+        story.proxy.lead_to(&replica);
+        story.redis = replica;
+        Ok(())
+    })
+    .await
+}
+
 /// The way to Redis is cut: connections break, and are refused.
 #[tokio::test]
 async fn connections_refused() -> Result<()> {

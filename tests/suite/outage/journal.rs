@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dwell::error::Result;
+use dwell::message::TopicName;
 use dwell::store::Pushed;
+use dwell::topic::Settings;
 
 use super::Outage;
-use crate::support::{RedisServer, eventually};
+use crate::support::{Mode, RedisServer, eventually};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -81,5 +83,91 @@ async fn the_journal_forgets_after_its_window() -> Result<()> {
     })
     .await?;
     assert_eq!(dwell.metric("dwell_wal_replayed_total{log=\"journal\"}")?, 0.0);
+    dwell.close().await
+}
+
+/// Redis A is cut off from its replica B and goes on, with dwell on its side. Then B is the primary, and the way leads
+/// there. Returns what A took after the cut, and B.
+async fn split(outage: &Outage, dwell: &super::Dwell, status: Pushed) -> Result<(Vec<String>, RedisServer)> {
+    dwell.push_one("orders", "before").await?;
+    let replica = RedisServer::start().await?;
+    outage.redis.copy_to(&replica).await?;
+    let after: Vec<String> = (0..300).map(|n| format!("m{n:03}")).collect();
+    for ids in after.chunks(100) {
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let outcomes = dwell.push("orders", &ids, Duration::ZERO).await?;
+        assert!(outcomes.iter().all(|outcome| outcome.pushed == status), "{outcomes:?}");
+    }
+    outage.proxy.lead_to(&replica);
+    dwell.push_one("orders", "promoted").await?;
+    dwell.recovered().await?;
+    Ok((after, replica))
+}
+
+#[tokio::test]
+async fn what_a_primary_that_was_cut_off_took_is_given_to_its_successor() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    let (after, _replica) = split(&outage, &dwell, Pushed::Journaled).await?;
+    let mut all: Vec<&str> = after.iter().map(String::as_str).collect();
+    all.extend(["before", "promoted"]);
+    dwell.delivers("orders", &all).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn without_a_journal_exactly_what_was_not_replicated_is_lost() -> Result<()> {
+    let outage = Outage::with(RedisServer::start().await?)?;
+    let dwell = outage.dwell().await?;
+    let (after, _replica) = split(&outage, &dwell, Pushed::Stored).await?;
+    dwell.delivers("orders", &["before", "promoted"]).await?;
+    // It is where the README says that it was lost: at the old primary.
+    let mut left = 0;
+    for partition in 0..8 {
+        left += outage.redis.ask::<usize>(&format!("HLEN {{dwell:orders:{partition}}}:default:h")).await?;
+    }
+    assert_eq!(left, after.len() + 1);
+    assert!(dwell.metric("dwell_redis_losses_total")? >= 1.0);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let keys: Vec<String> = (0..8).map(|partition| format!("{{dwell:orders:{partition}}}:default:h")).collect();
+    for key in &keys {
+        outage.redis.ask::<String>(&format!("SET {key} something")).await?;
+    }
+    outage.proxy.set(Mode::Pass);
+    eventually("it is in the WAL", async || {
+        dwell.broker().health().await;
+        Ok((dwell.metric("dwell_wal_records{log=\"wal\"}")? == 1.0).then_some(()))
+    })
+    .await?;
+    for key in &keys {
+        outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
+    }
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_topic_that_is_declared_again_keeps_what_the_journal_needs() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    let first = dwell.broker().declare(orders.clone(), Settings::default()).await?.descriptor;
+    assert_eq!(first.settings.dedup_window, WINDOW * 2);
+    let second = dwell.broker().declare(orders.clone(), Settings::default()).await?.descriptor;
+    assert_eq!((second.settings.dedup_window, second.generation), (WINDOW * 2, first.generation));
+    let more = Settings { max_attempts: 3, ..Settings::default() };
+    let third = dwell.broker().declare(orders, more).await?.descriptor;
+    assert_eq!((third.settings.dedup_window, third.settings.max_attempts), (WINDOW * 2, 3));
     dwell.close().await
 }

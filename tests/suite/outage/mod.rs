@@ -3,10 +3,12 @@
 mod away;
 mod disk;
 mod beside;
+mod clock;
 mod identity;
 mod journal;
 mod nodes;
 mod other;
+mod quiet;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

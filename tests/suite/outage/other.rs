@@ -67,6 +67,31 @@ async fn an_empty_wal_belongs_to_whichever_redis_comes() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_redis_that_turns_out_to_be_unfit_gets_nothing_and_the_reason_is_shown() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    outage.redis.kill()?;
+    let dwell = outage.dwell_on(outage.redis.url(), false).await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
+    let why = async |what: &str| {
+        eventually(what, async || {
+            let health = dwell.broker().health().await;
+            Ok(health.detail.filter(|why| health.ready && why.contains(what)).map(drop))
+        })
+        .await
+    };
+    why("cannot be reached").await?;
+    outage.redis.restart_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await?;
+    // Not the reason of before.
+    why("noeviction").await?;
+    assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Buffered);
+    assert_eq!(outage.redis.keys().await?, [""; 0]);
+    outage.redis.ask::<String>("CONFIG SET maxmemory-policy noeviction").await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["a", "b"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
 async fn two_processes_do_not_share_a_directory() -> Result<()> {
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;

@@ -59,10 +59,12 @@ struct Way {
     mode: Mode,
     /// How many black holes there were. A connection that was in one never comes out.
     holes: u32,
+    /// How many servers it has led to before this one.
+    leads: u32,
 }
 
 struct Shared {
-    server: String,
+    server: Mutex<String>,
     strike: Mutex<Option<Strike>>,
     kept: Mutex<Vec<Kept>>,
 }
@@ -70,8 +72,9 @@ struct Shared {
 impl Proxy {
     /// A proxy in front of a server.
     pub(crate) fn before(server: &RedisServer) -> Result<Proxy> {
-        let (dir, way) = (scratch()?, watch::Sender::new(Way { mode: Mode::Pass, holes: 0 }));
-        let shared = Arc::new(Shared { server: server.socket(), strike: Mutex::default(), kept: Mutex::default() });
+        let (dir, way) = (scratch()?, watch::Sender::new(Way { mode: Mode::Pass, holes: 0, leads: 0 }));
+        let shared =
+            Arc::new(Shared { server: Mutex::new(server.socket()), strike: Mutex::default(), kept: Mutex::default() });
         let socket = dir.path().join("proxy.sock");
         let listener = bind(&socket)?;
         let accepting = accept(listener, socket, shared.clone(), way.subscribe());
@@ -91,6 +94,12 @@ impl Proxy {
         });
     }
 
+    /// From now on the way leads to another server, and connections to the one before break.
+    pub(crate) fn lead_to(&self, server: &RedisServer) {
+        *lock(&self.shared.server) = server.socket();
+        self.way.send_modify(|way| way.leads += 1);
+    }
+
     /// Does this to the next call of a script that Redis knows.
     pub(crate) fn next(&self, strike: Strike) {
         *lock(&self.shared.strike) = Some(strike);
@@ -107,7 +116,8 @@ impl Proxy {
 
     /// Delivers a call again, or at last, and returns what Redis answers.
     pub(crate) async fn deliver(&self, call: &Kept) -> Result<String> {
-        let mut server = connect(&self.shared.server).await?;
+        let server = lock(&self.shared.server).clone();
+        let mut server = connect(&server).await?;
         server.write_all(&call.0).await.map_err(failed("a late call"))?;
         let mut answer = Vec::new();
         while resp::frame(&answer).is_none() {
@@ -157,7 +167,8 @@ async fn accept(first: UnixListener, socket: std::path::PathBuf, shared: Arc<Sha
                 let (shared, way) = (shared.clone(), way.clone());
                 connections.spawn(async move {
                     // A server that is gone is a connection that ends.
-                    if let Ok(server) = connect(&shared.server).await {
+                    let server = lock(&shared.server).clone();
+                    if let Ok(server) = connect(&server).await {
                         Wire::new(client, server, shared).run(way).await;
                     }
                 });
@@ -196,10 +207,10 @@ impl Wire {
 
     /// Carries bytes both ways until one side closes or the way does.
     async fn run(mut self, mut way: watch::Receiver<Way>) {
-        let born = way.borrow_and_update().holes;
+        let Way { holes: born, leads: to, .. } = *way.borrow_and_update();
         loop {
-            let Way { mode, holes } = *way.borrow_and_update();
-            if mode == Mode::Refuse {
+            let Way { mode, holes, leads } = *way.borrow_and_update();
+            if mode == Mode::Refuse || leads != to {
                 return;
             }
             if mode == Mode::BlackHole || holes != born {

@@ -121,6 +121,15 @@ impl RedisServer {
         Ok(snapshot)
     }
 
+    /// Makes another one hold what this one holds, all of one moment, as a replica does whose link breaks now.
+    pub(crate) async fn copy_to(&self, other: &RedisServer) -> Result<()> {
+        // Reads go on.
+        self.ask::<String>("CLIENT PAUSE 5000 WRITE").await?;
+        let snapshot = self.snapshot().await;
+        self.ask::<String>("CLIENT UNPAUSE").await?;
+        other.rewind(&snapshot?).await
+    }
+
     /// Makes it hold what it held then, and nothing else.
     pub(crate) async fn rewind(&self, snapshot: &Snapshot) -> Result<()> {
         // All at once: a broker that renews in between would write what is restored next.

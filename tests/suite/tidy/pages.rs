@@ -100,6 +100,24 @@ fn every_relative_link_leads_somewhere() -> Result<()> {
     Ok(())
 }
 
+/// A test that a page names as what shows something is there.
+#[test]
+fn every_test_that_shows_a_fault_exists() -> Result<()> {
+    const FAULTS: &str = include_str!("../../../docs/faults.md");
+    let sources: Vec<_> = files("tests/suite", ".rs")?.into_iter().chain(files("src", ".rs")?).collect();
+    let is_there = |name: &str| {
+        let (function, module) = (format!("fn {name}("), format!("mod {name}"));
+        sources.iter().any(|file| file.text.contains(&function) || file.text.contains(&module))
+    };
+    let cells = FAULTS.lines().filter(|line| line.starts_with("| ")).filter_map(|row| row.rsplit('|').nth(1));
+    let names: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split("::")).filter(|name| *name != "lib").collect();
+    assert!(parts.len() > 30, "{parts:?}");
+    let missing: Vec<_> = parts.iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "docs/faults.md names {missing:?}");
+    Ok(())
+}
+
 /// What a page, or a comment, says of a file of the repository is there.
 #[test]
 fn every_path_that_is_named_exists() -> Result<()> {

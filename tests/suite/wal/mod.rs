@@ -107,9 +107,8 @@ async fn the_depth_says_what_waits_and_since_when() -> Result<()> {
     story.wal.trim(page[0].position).await?;
     let later = began.plus(Duration::from_secs(5));
     assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (2, Some(later)));
-    story.wal.trim_older(later).await?;
-    assert_eq!(story.wal.depth().records, 2);
-    story.wal.trim_older(later.plus(Duration::from_millis(1))).await?;
+    let page = story.wal.page(None, 10, 1_000).await?;
+    story.wal.trim(page[1].position).await?;
     assert_eq!((story.wal.depth().records, story.wal.depth().oldest), (0, None));
     Ok(())
 }

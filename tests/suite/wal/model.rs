@@ -91,14 +91,7 @@ async fn step(rng: &mut Rng, mut story: Story, model: &mut Model, number: usize)
             let id = format!("{}-{}", rng.usize(0..=number), rng.usize(0..30));
             assert_eq!(story.cancel(&id).await?, model.cancel(&id), "{id}");
         }
-        88..92 => {
-            let than = Timestamp::from_ms(now.as_ms() - rng.u64(0..2_000));
-            story.wal.trim_older(than).await?;
-            let left = story.wal.depth().records as usize;
-            let dropped: Vec<_> = model.waiting.drain(..model.waiting.len() - left).collect();
-            assert!(dropped.iter().all(|expected| expected.at < than));
-        }
-        92..97 => {
+        88..97 => {
             story.time.advance(Duration::from_millis(rng.u64(0..1_000)));
         }
         _ => {

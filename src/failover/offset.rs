@@ -1,0 +1,85 @@
+//! How far the store's clock is from this machine's: shown, noted for a start without the store, and told when it is far.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Failover;
+use crate::clock::Clock;
+use crate::seldom::Seldom;
+use crate::store::Store;
+
+/// A machine whose clock is off by more is not kept in time by anyone.
+const FAR_US: u64 = 5_000_000;
+
+/// How long changes gather before they are noted, and how long it takes until a disk that failed is tried again.
+const GATHER: Duration = Duration::from_secs(1);
+
+impl<S: Store> Failover<S> {
+    /// Watches the offset until `stop`. It is noted when it changes, not only at the end: a process that is killed shall
+    /// find it as well.
+    pub(super) async fn watch_clock(&self, stop: CancellationToken) {
+        let mut changes = self.store.clock().changes();
+        let (mut noted, mut told_us, off) = (None, 0, Seldom::default());
+        loop {
+            let ahead_us = *changes.borrow_and_update();
+            if let Some(ahead_us) = ahead_us {
+                self.metrics.clock_offset.set(-(ahead_us as f64) / 1_000_000.0);
+                if noted != Some(ahead_us) && self.wal.remember_clock_offset(ahead_us).await.is_ok() {
+                    noted = Some(ahead_us);
+                }
+                // Nodes of a cluster that disagree are no reason to say so each second.
+                if is_news(told_us, ahead_us) && off.is_due(Clock::System.instant()) {
+                    tell(ahead_us);
+                    told_us = ahead_us;
+                }
+                if noted != Some(ahead_us) || is_news(told_us, ahead_us) {
+                    // The WAL says what is wrong with the disk.
+                    changes.mark_changed();
+                }
+            }
+            let gathered = async {
+                Clock::System.sleep(GATHER).await;
+                changes.changed().await
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = gathered => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+/// Whether an offset is far from the one that was told last.
+fn is_news(told_us: i64, ahead_us: i64) -> bool {
+    told_us.abs_diff(ahead_us) >= FAR_US
+}
+
+fn tell(ahead_us: i64) {
+    let ahead_seconds = -ahead_us / 1_000_000;
+    if ahead_us.unsigned_abs() < FAR_US {
+        tracing::info!("the clock of this machine agrees with the store's again");
+    } else {
+        tracing::warn!(
+            ahead_seconds,
+            "the clock of this machine is off: messages are due by the store's, and times in this log are not"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_told_once_until_it_is_another_one() {
+        let offsets = [0, 4_999_999, 300_000_000, 300_400_000, 299_000_000, -60_000_000, -59_000_000, 1_000, 0];
+        let mut told = vec![0];
+        for ahead_us in offsets {
+            if told.last().is_some_and(|last| is_news(*last, ahead_us)) {
+                told.push(ahead_us);
+            }
+        }
+        assert_eq!(told, [0, 300_000_000, -60_000_000, 1_000]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The log of an outage can be read: what stays wrong is not said twice a second.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::store::Pushed;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::Outage;
+use crate::support::{Mode, eventually};
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many lines say this.
+    fn count(&self, said: &str) -> usize {
+        String::from_utf8_lossy(&self.bytes()).lines().filter(|line| line.contains(said)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
+}
+
+/// Logs what this thread says from warnings on, which is all that these stories are told on.
+fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone()).finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test]
+async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
+    let (log, _guard) = logged();
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    for (round, mode) in [Mode::Refuse, Mode::Pass, Mode::Refuse, Mode::BlackHole].into_iter().enumerate() {
+        outage.proxy.set(mode);
+        if mode == Mode::Pass {
+            dwell.recovered().await?;
+            continue;
+        }
+        let failures =
+            || Ok::<f64, dwell::error::Error>(dwell.metric("dwell_redis_errors_total{kind=\"unavailable\"}")?.max(0.0));
+        let before = failures()?;
+        eventually("it is tried again and again", async || {
+            dwell.push_one("orders", &format!("{round}")).await?;
+            Ok((failures()? >= before + 4.0).then_some(()))
+        })
+        .await?;
+    }
+    assert_eq!(log.count("the store is away"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
+    outage.proxy.set(Mode::Refuse);
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> Result<()> {
+    let (log, _guard) = logged();
+    let outage = Outage { journal: Some(Duration::from_secs(600)), ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    outage.proxy.set(Mode::Refuse);
+    assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Buffered);
+    // Someone else's key is where the body has to go.
+    for partition in 0..8 {
+        let key = format!("{{dwell:orders:{partition}}}:default:h");
+        outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
+        outage.redis.ask::<String>(&format!("SET {key} something")).await?;
+    }
+    outage.proxy.set(Mode::Pass);
+    let refused = "dwell_redis_errors_total{kind=\"corrupt\"}";
+    eventually("it is refused again and again", async || {
+        dwell.broker().health().await;
+        Ok((dwell.metric(refused)? >= 6.0).then_some(()))
+    })
+    .await?;
+    assert_eq!(log.count("did not take these"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
+    assert_eq!(dwell.metric("dwell_wal_records{log=\"wal\"}")?, 1.0);
+    assert!(dwell.metric("dwell_wal_records{log=\"journal\"}")? <= 2.0);
+    for partition in 0..8 {
+        outage.redis.ask::<i64>(&format!("DEL {{dwell:orders:{partition}}}:default:h")).await?;
+    }
+    dwell.recovered().await?;
+    dwell.close().await
+}
