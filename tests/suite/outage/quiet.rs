@@ -1,7 +1,8 @@
 //! The log of an outage can be read: what stays wrong is not said twice a second.
 
+use std::cell::RefCell;
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use dwell::error::Result;
@@ -37,24 +38,42 @@ impl Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Log;
+thread_local! {
+    /// What is logged on this thread, which is that of one test.
+    static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
 
-    fn make_writer(&'a self) -> Log {
-        self.clone()
+/// Writes to the log of the thread, if it has one.
+struct ByThread;
+
+impl<'a> MakeWriter<'a> for ByThread {
+    type Writer = Box<dyn Write>;
+
+    fn make_writer(&'a self) -> Box<dyn Write> {
+        LOG.with_borrow(|log| match log {
+            Some(log) => Box::new(log.clone()) as Box<dyn Write>,
+            None => Box::new(std::io::sink()),
+        })
     }
 }
 
-/// Logs what this thread says from warnings on, which is all that these stories are told on.
-fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
+/// Keeps what this thread logs from warnings on, which is all that these stories are told on. There is one subscriber for
+/// all threads: with one of its own, what another test meets first would be off for all.
+fn logged() -> Log {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(ByThread).finish();
+        // Nobody else in this binary sets one.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+    });
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone()).finish();
-    (log, tracing::subscriber::set_default(subscriber))
+    LOG.set(Some(log.clone()));
+    log
 }
 
 #[tokio::test]
 async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
-    let (log, _guard) = logged();
+    let log = logged();
     let began = std::time::Instant::now();
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
@@ -86,7 +105,7 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
 
 #[tokio::test]
 async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> Result<()> {
-    let (log, _guard) = logged();
+    let log = logged();
     let outage = Outage { journal: Some(Duration::from_secs(600)), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
