@@ -1,7 +1,8 @@
 //! The log of an outage can be read: what stays wrong is not said twice a second.
 
+use std::cell::RefCell;
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use dwell::error::Result;
@@ -37,24 +38,43 @@ impl Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Log;
+thread_local! {
+    /// What is logged on this thread, which is that of one test.
+    static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
 
-    fn make_writer(&'a self) -> Log {
-        self.clone()
+/// Writes to the log of the thread, if it has one.
+struct ByThread;
+
+impl<'a> MakeWriter<'a> for ByThread {
+    type Writer = Box<dyn Write>;
+
+    fn make_writer(&'a self) -> Box<dyn Write> {
+        LOG.with_borrow(|log| match log {
+            Some(log) => Box::new(log.clone()) as Box<dyn Write>,
+            None => Box::new(std::io::sink()),
+        })
     }
 }
 
-/// Logs what this thread says from warnings on, which is all that these stories are told on.
-fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
+/// Keeps what this thread logs from warnings on, which is all that these stories are told on. There is one subscriber for
+/// all threads: with one of its own, what another test meets first would be off for all.
+fn logged() -> Log {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(ByThread).finish();
+        // Nobody else in this binary sets one.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+    });
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone()).finish();
-    (log, tracing::subscriber::set_default(subscriber))
+    LOG.set(Some(log.clone()));
+    log
 }
 
 #[tokio::test]
 async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
-    let (log, _guard) = logged();
+    let log = logged();
+    let began = std::time::Instant::now();
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
@@ -73,7 +93,10 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
         })
         .await?;
     }
-    assert_eq!(log.count("the store is away"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
+    // Three outages: those that begin within ten seconds of one that was said are not.
+    let most = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap_or(0);
+    let said = log.count("the store is away");
+    assert!((1..=most).contains(&said), "{said}, at most {most}: {}", String::from_utf8_lossy(&log.bytes()));
     outage.proxy.set(Mode::Refuse);
     outage.proxy.set(Mode::Pass);
     dwell.recovered().await?;
@@ -82,7 +105,7 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
 
 #[tokio::test]
 async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> Result<()> {
-    let (log, _guard) = logged();
+    let log = logged();
     let outage = Outage { journal: Some(Duration::from_secs(600)), ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
