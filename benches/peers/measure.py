@@ -1,7 +1,7 @@
 """Measures dwell and its peers, interleaved, on one Redis of its own; writes results/<peer>.json.
 
 A peer is a folder with a script `peer.sh`, which is called in three ways:
-  peer.sh install           from its registry, into its folder
+  peer.sh install <mode>    from its registry, into its folder
   peer.sh about <mode>      prints its version, and a sentence on how it is set up, as two lines
   peer.sh run <mode> <measure>
                             starts what it needs, runs one measure, prints one line of JSON as its last
@@ -37,12 +37,13 @@ PEERS = {
 }
 
 ROUNDS = int(os.environ.get("ROUNDS", 3))
-MESSAGES = int(os.environ.get("MESSAGES", 100_000))
+MESSAGES = int(os.environ.get("MESSAGES", 50_000))
 BURST = int(os.environ.get("BURST", 50_000))
 RATE = int(os.environ.get("RATE", 2_000))  # messages a second, for lateness
-SPAN_S = int(os.environ.get("SPAN_S", 10))  # of due times, for lateness
+SPAN_S = int(os.environ.get("SPAN_S", 5))  # of due times, for lateness
 IDLE_S = int(os.environ.get("IDLE_S", 10))
 TIMEOUT_S = 300
+INSTALL = os.environ.get("INSTALL") != "no"  # "no": what is there is up to date
 
 
 def main():
@@ -50,8 +51,9 @@ def main():
     for name in chosen:
         if name not in PEERS:
             sys.exit(f"{name} is none of {', '.join(PEERS)}")
-    for folder in dict.fromkeys(name.split("-")[0] for name in chosen):
-        subprocess.run([HERE / folder / "peer.sh", "install"], check=True, stdout=sys.stderr)
+    for name in chosen if INSTALL else []:
+        folder, _, mode = name.partition("-")
+        subprocess.run([HERE / folder / "peer.sh", "install", mode], check=True, stdout=sys.stderr)
     scratch = Path(tempfile.mkdtemp(prefix="dwell-peers-"))
     redis = Redis(scratch)
     try:

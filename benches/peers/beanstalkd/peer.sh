@@ -2,7 +2,6 @@
 # beanstalkd: `memory` keeps nothing, `f50` and `f0` write a log that is synced every 50 ms, and at every write.
 set -eu
 cd "$(dirname "$0")"
-export CARGO_TARGET_DIR="$PWD/../target"
 # The one of this machine, or else the package of Debian, unpacked here.
 server=$(command -v beanstalkd || echo "$PWD/package/usr/bin/beanstalkd")
 case "$1" in
@@ -11,7 +10,7 @@ install)
         mkdir -p package
         (cd package && apt-get download -qq beanstalkd && dpkg-deb -x beanstalkd_*.deb .)
     fi
-    cargo build --release --locked
+    cargo build --release --locked --target-dir target
     ;;
 about)
     "$server" -v | sed 's/beanstalkd //'
@@ -32,6 +31,6 @@ import socket, sys, time
 for _ in range(200):
     try: socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close(); break
     except OSError: time.sleep(0.02)' "$PORT"
-    exec "$CARGO_TARGET_DIR/release/peer-beanstalkd" "$3"
+    exec "$PWD/target/release/peer-beanstalkd" "$3"
     ;;
 esac

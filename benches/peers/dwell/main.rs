@@ -1,17 +1,23 @@
-//! The client that measures dwell beside its peers: `peer http|library push|drain|lateness|burst|idle`.
+//! Measures dwell: `peer-dwell http|library push|drain|lateness|burst|idle`.
 
+mod http;
+#[cfg(feature = "library")]
+mod library;
 #[path = "../measures.rs"]
 mod measures;
-mod side;
 
 use std::sync::Arc;
 
 use measures::Result;
-use side::Side;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (mode, measure) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
-    measures::run(Arc::new(Side::open(&mode).await?), &measure).await
+    match mode.as_str() {
+        "http" => measures::run(Arc::new(http::Http::open().await?), &measure).await,
+        #[cfg(feature = "library")]
+        "library" => measures::run(Arc::new(library::Library::open().await?), &measure).await,
+        _ => Err(format!("no mode {mode:?}").into()),
+    }
 }
