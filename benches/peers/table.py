@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from measure import PEERS
+from measure import PEERS, SLOW
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
@@ -84,8 +84,12 @@ What to read it with:
   of owners and no dead letters unless asked; BullMQ keeps priorities, events and states that dwell has not.
 * beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its lateness and burst contain that.
 * A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.
-* Batches and connections were chosen for each peer, not searched exhaustively.
+{slow(counts)}* Batches and connections were chosen for each peer, not searched exhaustively.
 """
+
+
+def slow(counts):
+    return "".join(f"* {NAMES[name]} got {counts['messages'] // by:,} messages to push and drain.\n" for name, by in SLOW.items())
 
 
 def values(report, name):
@@ -116,10 +120,20 @@ def exceptions(report_list):
             many = sum(run.get(what, 0) for run in runs)
             if many:
                 found.append(f"{NAMES[report['peer']]} had {many:,} {what}")
+        missing = sum(expected(report, run) - run["distinct"] for run in runs if "distinct" in run)
+        if missing:
+            found.append(f"{NAMES[report['peer']]} had {missing:,} missing")
         failed = [f"{run['measure']} in round {run['round']}" for run in runs if "failed" in run]
         if failed:
             found.append(f"{NAMES[report['peer']]} failed at {', '.join(failed)}")
     return ", but: " + "; ".join(found) if found else ""
+
+
+def expected(report, run):
+    """How many messages this run was of."""
+    counts = report["counts"]
+    many = {"burst": counts["burst"], "lateness": counts["rate"] * counts["span_s"]}.get(run["measure"], counts["messages"])
+    return many // SLOW.get(report["peer"], 1)
 
 
 def plot(reports):

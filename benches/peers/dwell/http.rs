@@ -105,7 +105,8 @@ impl Peer for Http {
 
     async fn ack(&self, caller: usize, taken: Vec<Taken>) -> Result<usize> {
         let body = json!({"receipts": taken.into_iter().map(|taken| taken.receipt).collect::<Vec<_>>()});
-        let answer = self.call(&self.connections[caller].1, "POST", &format!("{TOPIC}/groups/default/ack"), &body).await?;
+        let answer =
+            self.call(&self.connections[caller].1, "POST", &format!("{TOPIC}/groups/default/ack"), &body).await?;
         let answer: Value = serde_json::from_slice(&answer)?;
         let results = answer["results"].as_array().ok_or("no results")?;
         Ok(results.iter().filter(|result| result["status"] == "acked").count())
