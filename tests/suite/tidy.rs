@@ -30,7 +30,10 @@ fn files(dir: &str, ending: &str) -> Result<Vec<File>> {
             let path = entry.map_err(failed("an entry"))?.path();
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
             if path.is_dir() {
-                dirs.push(path);
+                // What was built or installed is not of the repository.
+                if !["target", "node_modules", "package"].iter().any(|built| path.ends_with(built)) {
+                    dirs.push(path);
+                }
             } else if name.ends_with(ending) {
                 found.push(File { path: name, text: fs::read_to_string(&path).map_err(failed("a file"))? });
             }

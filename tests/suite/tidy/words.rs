@@ -14,6 +14,9 @@ const BANNED: [&str; 18] = [
 const ALLOWED: [&str; 6] =
     ["std::task::", "tokio::task::", "tokio_util::task::", "/proc/{pid}/task", "pop_front", "pop_back"];
 
+/// The chapters about other products.
+const OF_OTHERS: [&str; 2] = ["## If you know another one", "## Against others"];
+
 fn banned(file: &File) -> Vec<String> {
     let mut text = file.text.to_lowercase();
     for allowed in ALLOWED {
@@ -30,7 +33,7 @@ fn the_words_of_others_are_not_used() -> Result<()> {
     let mut pages = pages()?;
     for page in &mut pages {
         // What a reader who knows another product is told, in that product's words.
-        if let Some(from) = page.text.find("## If you know another one") {
+        for from in OF_OTHERS.iter().filter_map(|heading| page.text.find(heading)).collect::<Vec<_>>() {
             let to = page.text[from + 2..].find("\n## ").map_or(page.text.len(), |at| from + 2 + at);
             let blank: String = page.text[from..to].chars().filter(|c| *c == '\n').collect();
             page.text.replace_range(from..to, &blank);

@@ -1,0 +1,201 @@
+"""Measures dwell and its peers, interleaved, on one Redis of its own; writes results/<peer>.json.
+
+A peer is a folder with a script `peer.sh`, which is called in three ways:
+  peer.sh install <mode>    from its registry, into its folder
+  peer.sh about <mode>      prints its version, and a sentence on how it is set up, as two lines
+  peer.sh run <mode> <measure>
+                            starts what it needs, runs one measure, prints one line of JSON as its last
+What `run` is told is in the environment: see `tell`. Redis is empty before each measure.
+"""
+
+import datetime
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# Mode by mode: the measures that make sense there, in order. Pushes come first, since what they take says how long
+# before the due time the pushes of the other measures have to begin.
+ALL = ["push", "drain", "lateness", "burst", "idle"]
+PEERS = {
+    "dwell-http": ALL,
+    "dwell-library": ALL,
+    "bullmq": ALL,
+    "rsmq": ALL,
+    "beanstalkd-memory": ["push", "drain", "lateness", "burst"],
+    "beanstalkd-f50": ["push", "drain"],
+    "beanstalkd-f0": ["push", "drain"],
+}
+
+# What syncs every message to disk gets fewer of them, for a run that ends.
+SLOW = {"beanstalkd-f0": 10}
+
+ROUNDS = int(os.environ.get("ROUNDS", 3))
+MESSAGES = int(os.environ.get("MESSAGES", 50_000))
+BURST = int(os.environ.get("BURST", 50_000))
+RATE = int(os.environ.get("RATE", 2_000))  # messages a second, for lateness
+SPAN_S = int(os.environ.get("SPAN_S", 5))  # of due times, for lateness
+IDLE_S = int(os.environ.get("IDLE_S", 10))
+TIMEOUT_S = 300
+INSTALL = os.environ.get("INSTALL") != "no"  # "no": what is there is up to date
+
+
+def main():
+    chosen = sys.argv[1:] or list(PEERS)
+    for name in chosen:
+        if name not in PEERS:
+            sys.exit(f"{name} is none of {', '.join(PEERS)}")
+    for name in chosen if INSTALL else []:
+        folder, _, mode = name.partition("-")
+        subprocess.run([HERE / folder / "peer.sh", "install", mode], check=True, stdout=sys.stderr)
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    scratch = Path(tempfile.mkdtemp(prefix="dwell-peers-"))
+    redis = Redis(scratch)
+    try:
+        reports = {name: begin(name) for name in chosen}
+        for round_number in range(1, ROUNDS + 1):
+            for measure in ALL:
+                for name in chosen:
+                    if measure in PEERS[name] and (measure != "idle" or round_number == 1):
+                        run = measure_one(name, measure, reports[name], redis, scratch)
+                        run = {"round": round_number, "measure": measure, **run}
+                        print(name, json.dumps(run), flush=True)
+                        reports[name]["runs"].append(run)
+                        write(name, reports[name])
+    finally:
+        redis.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def begin(name):
+    folder, _, mode = name.partition("-")
+    about = subprocess.run([HERE / folder / "peer.sh", "about", mode], check=True, capture_output=True, text=True)
+    version, setup = about.stdout.strip().split("\n")[:2]
+    return {
+        "peer": name,
+        "version": version,
+        "setup": setup,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+        "redis": subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout.split()[2][2:],
+        "counts": {"messages": MESSAGES, "burst": BURST, "rate": RATE, "span_s": SPAN_S, "payload_bytes": 100},
+        "runs": [],
+    }
+
+
+def machine():
+    cpu = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    memory = int(open("/proc/meminfo").readline().split()[1]) // 1_048_576
+    return f"{os.cpu_count()} x {cpu[0] if cpu else platform.machine()}, {memory} GiB, Linux {platform.release()}"
+
+
+def measure_one(name, measure, report, redis, scratch):
+    folder, _, mode = name.partition("-")
+    redis.call("flushall")
+    data = Path(tempfile.mkdtemp(dir=scratch))
+    load = round(os.getloadavg()[0], 1)
+    command = [str(HERE / folder / "peer.sh"), "run", mode, measure]
+    # A session of its own, so that what the script started ends with it.
+    process = subprocess.Popen(
+        command, env=tell(name, measure, report, redis, data), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        if measure == "idle":
+            result = idle(process, redis)
+        else:
+            lines = process.communicate(timeout=TIMEOUT_S)[0].strip().split("\n")
+            result = json.loads(lines[-1]) if process.returncode == 0 else {"failed": f"exit code {process.returncode}"}
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        result = {"failed": f"{type(error).__name__}: {error}"[:200]}
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # It has ended.
+        process.wait()
+        shutil.rmtree(data, ignore_errors=True)
+    return {"load_before": load, **result}
+
+
+def tell(name, measure, report, redis, data):
+    """What a peer is told: where Redis and its own scratch directory are, how much, and when."""
+    count = {"burst": BURST, "lateness": RATE * SPAN_S}.get(measure, MESSAGES) // SLOW.get(name, 1)
+    rates = [run["push_per_s"] for run in report["runs"] if "push_per_s" in run]
+    # Everything is pushed before the first message is due; half as long again as it took before, since machines vary.
+    lead_ms = int(3_000 + 1_500 * count / min(rates)) if rates else 10_000
+    return {
+        **os.environ,
+        "REDIS_PORT": str(redis.port),
+        "PORT": str(free_port()),
+        "DATA": str(data),
+        "COUNT": str(count),
+        "RATE": str(RATE),
+        "LEAD_MS": str(lead_ms),
+    }
+
+
+def idle(process, redis):
+    """Commands a second that Redis is sent while a consumer waits and nothing is there."""
+    for line in process.stdout:
+        if line.strip() == "ready":
+            break
+    time.sleep(3)
+    before, began = redis.commands(), time.monotonic()
+    time.sleep(IDLE_S)
+    # The question is one command itself.
+    commands = redis.commands() - before - 1
+    return {"idle_commands_per_s": round(commands / (time.monotonic() - began), 2)}
+
+
+class Redis:
+    """One redis-server on loopback that keeps nothing on disk."""
+
+    def __init__(self, scratch):
+        self.port = free_port()
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
+            cwd=scratch,
+            stdout=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 10
+        while self.call("ping") != "PONG":
+            if time.monotonic() > until:
+                sys.exit("redis-server does not answer")
+            time.sleep(0.05)
+
+    def call(self, *words):
+        command = ["redis-cli", "-p", str(self.port), *words]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+    def commands(self):
+        stats = self.call("info", "stats").splitlines()
+        return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def write(name, report):
+    (HERE / "results").mkdir(exist_ok=True)
+    (HERE / "results" / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

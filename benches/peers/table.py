@@ -1,0 +1,165 @@
+"""Makes the section "Against others" of docs/benchmarks.md, and its plot, from results/*.json."""
+
+import json
+import statistics
+from pathlib import Path
+
+from measure import PEERS, SLOW
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PLOT = PAGE.with_name("benchmarks-peers.svg")
+TITLE = "## Against others"
+
+NAMES = {
+    "dwell-http": "dwell, over HTTP",
+    "dwell-library": "dwell, as a library",
+    "bullmq": "BullMQ",
+    "rsmq": "rsmq_async",
+    "celery": "Celery, with an eta",
+    "beanstalkd-memory": "beanstalkd, no log",
+    "beanstalkd-f50": "beanstalkd, `-b -f50`",
+    "beanstalkd-f0": "beanstalkd, `-b -f0`",
+}
+
+
+def main():
+    reports = [json.loads(path.read_text()) for path in (HERE / "results").glob("*.json")]
+    reports.sort(key=lambda report: list(PEERS).index(report["peer"]))
+    text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
+    before, _, rest = text.partition(TITLE)
+    behind = rest.partition("\n## ")
+    after = "\n## " + behind[2] if behind[1] else ""
+    PAGE.write_text(before.rstrip() + "\n\n" + section(reports) + after)
+    PLOT.write_text(plot(reports))
+
+
+def section(reports):
+    first, counts = reports[0], reports[0]["counts"]
+    loads = [run["load_before"] for report in reports for run in report["runs"]]
+    rounds = max(run["round"] for report in reports for run in report["runs"])
+    rows = [
+        "| | push/s | drain/s | lateness p50, p99, ms | burst, s | idle, Redis commands/s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for report in reports:
+        cells = [
+            number(report, "push_per_s"),
+            number(report, "drain_per_s"),
+            lateness(report),
+            number(report, "burst_s", 2),
+            number(report, "idle_commands_per_s", 1),
+        ]
+        rows.append("| " + " | ".join([NAMES[report["peer"]], *cells]) + " |")
+    setups = [f"* **{NAMES[report['peer']]}** {report['version']}: {report['setup']}." for report in reports]
+    dates = sorted({report["date"] for report in reports})
+    return f"""{TITLE}
+
+```sh
+benches/peers/run.sh             # all of them; or some: benches/peers/run.sh dwell-http bullmq
+```
+
+It installs each peer from its registry, measures, and writes this section. Every figure is the median of {rounds} rounds,
+in which the peers take turns at each measure; in brackets the least and the most. Idle is measured once.
+
+{chr(10).join(rows)}
+
+![push and drain, messages a second](benchmarks-peers.svg)
+
+Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: take and ack {counts["messages"]:,} that are due.
+*lateness*: from the due time to the hand-over, of {counts["rate"] * counts["span_s"]:,} messages that are due at {counts["rate"]:,} a second and were pushed
+before. *burst*: {counts["burst"]:,} due at the same instant; from that instant to the last ack. *idle*: a consumer waits,
+nothing is there. `-` is what makes no sense there. Each message was delivered and acked exactly once, none early{exceptions(reports)}.
+
+{chr(10).join(setups)}
+
+What to read it with:
+
+* Machine: {first["machine"]}. It was shared and busy: the load before a measure was {min(loads)} to {max(loads)},
+  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers, and say little of what one reaches alone.
+  {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
+* One Redis {first["redis"]} on loopback without an append-only file, for all that use one. Client, broker and Redis
+  share the processors.
+* The peers promise different things. beanstalkd without a log forgets everything when it ends; rsmq_async has no order
+  of owners and no dead letters unless asked; BullMQ keeps priorities, events and states that dwell has not.
+* beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its lateness and burst contain that.
+* A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.
+{slow(counts)}* Batches and connections were chosen for each peer, not searched exhaustively.
+"""
+
+
+def slow(counts):
+    return "".join(f"* {NAMES[name]} got {counts['messages'] // by:,} messages to push and drain.\n" for name, by in SLOW.items())
+
+
+def values(report, name):
+    return [run[name] for run in report["runs"] if name in run]
+
+
+def number(report, name, digits=0):
+    found = values(report, name)
+    if not found:
+        return "-"
+    shown = [f"{value:,.{digits}f}" for value in (statistics.median(found), min(found), max(found))]
+    return shown[0] if len(found) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def lateness(report):
+    found = values(report, "lateness_ms")
+    if not found:
+        return "-"
+    return ", ".join(f"{statistics.median(value[p] for value in found):,.0f}" for p in ("p50", "p99"))
+
+
+def exceptions(report_list):
+    """What was not as it should be: it is said, whoever it is."""
+    found = []
+    for report in report_list:
+        runs = report["runs"]
+        for what in ("repeated", "early"):
+            many = sum(run.get(what, 0) for run in runs)
+            if many:
+                found.append(f"{NAMES[report['peer']]} had {many:,} {what}")
+        missing = sum(expected(report, run) - run["distinct"] for run in runs if "distinct" in run)
+        if missing:
+            found.append(f"{NAMES[report['peer']]} had {missing:,} missing")
+        failed = [f"{run['measure']} in round {run['round']}" for run in runs if "failed" in run]
+        if failed:
+            found.append(f"{NAMES[report['peer']]} failed at {', '.join(failed)}")
+    return ", but: " + "; ".join(found) if found else ""
+
+
+def expected(report, run):
+    """How many messages this run was of."""
+    counts = report["counts"]
+    many = {"burst": counts["burst"], "lateness": counts["rate"] * counts["span_s"]}.get(run["measure"], counts["messages"])
+    return many // SLOW.get(report["peer"], 1)
+
+
+def plot(reports):
+    """Two bars for each peer: push and drain."""
+    bars = []
+    for report in reports:
+        for name, colour in (("push_per_s", "#4c78a8"), ("drain_per_s", "#f58518")):
+            found = values(report, name)
+            if found:
+                bars.append((NAMES[report["peer"]].replace("`", ""), name, colour, statistics.median(found)))
+    most = max(bar[3] for bar in bars)
+    height = 40 + 20 * len(bars)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="760" height="{height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="760" height="{height}" fill="white"/>',
+        '<text x="180" y="20"><tspan fill="#4c78a8">push</tspan> and <tspan fill="#f58518">drain</tspan>,'
+        " messages a second</text>",
+    ]
+    for place, (peer, name, colour, value) in enumerate(bars):
+        y, width = 32 + 20 * place, 480 * value / most
+        if name == "push_per_s":
+            lines.append(f'<text x="172" y="{y + 18}" text-anchor="end">{peer}</text>')
+        lines.append(f'<rect x="180" y="{y}" width="{width:.0f}" height="16" fill="{colour}"/>')
+        lines.append(f'<text x="{186 + width:.0f}" y="{y + 12}">{value:,.0f}</text>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    main()
