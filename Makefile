@@ -23,7 +23,7 @@ ROUNDS ?= 20
 faults: tools
 	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
 	@echo "|---|---|---|---|---|---|---|---|---|---|"
-	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | grep --line-buffered "^|"'
+	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
 
 lint:
 	cargo fmt --check

@@ -175,7 +175,7 @@ pub(super) async fn told(
 ) -> Result<()> {
     let rounds = from_environment("DWELL_ROUNDS")?.unwrap_or(ROUNDS);
     if rounds > ROUNDS {
-        story.outages = 100..400;
+        story.outages = 100..250;
     }
     let mut longest = Duration::ZERO;
     for _ in 0..rounds {

@@ -19,7 +19,7 @@ const TOPIC: &str = "/v1/topics/orders";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Messages that wait for consumers, so that what is left can be drained in a moment, and an outage goes by.
-const BACKLOG_MAX: usize = 5_000;
+const BACKLOG_MAX: usize = 20_000;
 
 /// What is known of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
