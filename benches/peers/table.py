@@ -59,8 +59,7 @@ def section(reports):
 benches/peers/run.sh             # all of them; or some: benches/peers/run.sh dwell-http bullmq
 ```
 
-It installs each peer from its registry, measures, and writes this section. Every figure is the median of {rounds} rounds,
-in which the peers take turns at each measure; in brackets the least and the most. Idle is measured once.
+It installs each peer from its registry, measures, and writes this section. Every figure is the median of {rounds} rounds, in which the peers take turns at each measure; in brackets the least and the most. Idle is measured once.
 
 {chr(10).join(rows)}
 
@@ -75,13 +74,14 @@ nothing is there. `-` is what makes no sense there. Each message was delivered a
 
 What to read it with:
 
-* Machine: {first["machine"]}. It was shared and busy: the load before a measure was {min(loads)} to {max(loads)},
-  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers, and say little of what one reaches alone.
+* Machine: {first["machine"]}. Others used it too: the load before a measure was {min(loads)} to {max(loads)},
+  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers, and say less of what one reaches alone.
   {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
 * One Redis {first["redis"]} on loopback without an append-only file, for all that use one. Client, broker and Redis
-  share the processors.
-* The peers promise different things. beanstalkd without a log forgets everything when it ends; rsmq_async has no order
-  of owners and no dead letters unless asked; BullMQ keeps priorities, events and states that dwell has not.
+  share the processors. dwell and beanstalkd are brokers in a process of their own; BullMQ and rsmq_async are libraries
+  in the client's, which saves them a hop.
+* The peers promise different things: beanstalkd without a log forgets everything when it ends, and what rsmq_async
+  and BullMQ do for each message is not what dwell does.
 * beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its lateness and burst contain that.
 * A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.
 {slow(counts)}* Batches and connections were chosen for each peer, not searched exhaustively.

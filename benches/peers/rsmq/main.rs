@@ -32,10 +32,11 @@ async fn main() -> Result<()> {
     measures::run(Arc::new(Connections(connections)), &measure).await
 }
 
-/// How long from now until then, for an interface that knows delays only.
+/// How long from now until then, for an interface that knows delays only. In whole milliseconds, rounded up: it drops
+/// the fraction, and early would be wrong.
 fn until(due: u64) -> Option<Duration> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Some(Duration::from_millis(due).saturating_sub(now))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+    Some(Duration::from_millis(due.saturating_sub(now)))
 }
 
 impl Peer for Connections {

@@ -67,11 +67,14 @@ impl Ledger {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until so many more pushes and acks are answered.
+    /// Waits until so many more pushes and acks are answered; for pushes alone no longer than until producers wait for
+    /// consumers, who may have nothing before the fault is over.
     pub(crate) async fn until(&self, pushes: u64, acks: u64) -> Result<()> {
         let mut answers = self.answers.subscribe();
+        let acks_wanted = acks;
         let (pushes, acks) = (answers.borrow().0 + pushes, answers.borrow().1 + acks);
-        let answered = answers.wait_for(|(pushed, acked)| *pushed >= pushes && *acked >= acks);
+        let is_full = || acks_wanted == 0 && self.books().backlog() > BACKLOG_MAX;
+        let answered = answers.wait_for(|(pushed, acked)| (*pushed >= pushes && *acked >= acks) || is_full());
         match tokio::time::timeout(PATIENCE, answered).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Error::unavailable(format!("nothing is answered any more: {:?}", *self.answers.borrow()))),
