@@ -201,6 +201,11 @@ impl Peers {
                 },
             }
         }
+        if let Ask::Settle(_) = ask {
+            // Who forwards lets the owner count; what is refused here is counted here.
+            let refused = rulings.iter().filter(|(_, ruling)| ruling.verdict == Verdict::Stale).count();
+            self.broker.metrics().group(place.0, place.1).stale.inc_by(refused as u64);
+        }
         let forwarded = errands.iter().filter_map(|((owner, verb), items)| {
             let address = ways.get(owner)?.as_ref()?;
             Some(self.forward(place, ask, Way { owner, address, verb }, items, until))

@@ -130,6 +130,7 @@ async fn without_an_address_the_owner_is_named() -> Result<()> {
             assert_eq!(result["owner"].as_str(), owners[taken.partition].as_deref(), "{result}");
         }
         assert_eq!(b.metric("dwell_forwards_total", "").await?, 0.0);
+        assert_eq!(b.metric("dwell_settled_total", "outcome=\"stale\"").await?, 10.0);
         assert_eq!(statuses(&acked(&a, &receipts(&of_a)).await?), ["acked"; 10]);
         a.ended_by(Signal::TERM).await?;
         b.ended_by(Signal::TERM).await?;
