@@ -76,8 +76,9 @@ impl<S: Store> Failover<S> {
         }
     }
 
-    /// Makes a topic; one that the store may have lost is made again as it was last seen. While the store is away one that is not known is promised: it is made, as it was wanted, before its
-    /// messages are replayed, unless the store has one of that name.
+    /// Makes a topic; one that the store may have lost is made again as it was last seen. While the store is away one that
+    /// is not known is promised: it is made, as it was wanted, before its messages are replayed, unless the store has one of
+    /// that name.
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
         match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => Ok(self.covered(descriptor).await),

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::disk::make_directory;
 use crate::limits::TOPICS_MAX;
 use crate::message::TopicName;
 use crate::topic::Descriptor;
@@ -111,7 +112,7 @@ impl Known {
 /// Replaces the file as a whole, so that a crash leaves the old one or the new one.
 fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(dir)?;
+    make_directory(dir)?;
     let new = path.with_extension("json.new");
     let mut file = std::fs::File::create(&new)?;
     file.write_all(&serde_json::to_vec(topics)?)?;

@@ -87,7 +87,9 @@ impl<S: Store> Failover<S> {
     /// Gives a page to the store. What the store does not take goes to the end of the WAL, so that it holds up nothing.
     async fn move_page(&self, page: Vec<Entry>, last: Position, began: Instant) -> Step {
         let losses = self.losses();
-        let records: Vec<Record> = page.iter().map(|entry| entry.record.clone()).collect();
+        // A copy only for who keeps one.
+        let copied = if self.journal.is_some() { page.len() } else { 0 };
+        let records: Vec<Record> = page.iter().take(copied).map(|entry| entry.record.clone()).collect();
         let is_all = self.wal.depth().records <= page.len() as u64;
         let offered = self.offer(page).await;
         if let Some(away) = outage(&offered) {

@@ -49,9 +49,9 @@ impl<S: Store> Failover<S> {
         if journal.log().depth().records == 0 {
             return;
         }
-        let before = self.store.losses().borrow().count;
+        let before = self.losses();
         match self.limited(self.store.ping()).await {
-            Ok(()) if self.store.losses().borrow().count == before => {
+            Ok(()) if self.losses() == before => {
                 if let Err(error) = journal.look().await
                     && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
                 {
