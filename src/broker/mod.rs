@@ -4,6 +4,7 @@
 //! message itself.
 
 mod dead;
+mod dead_scan;
 mod groups;
 mod lanes;
 mod options;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use dead::DeadList;
+pub use dead::{DeadList, DeadSweep, DeadSwept};
+pub use dead_scan::DeadFilter;
 pub use options::Options;
 pub use push::PushOutcome;
 pub use topics::Declared;

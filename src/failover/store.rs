@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
-    Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
+    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -152,6 +152,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.store.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.store.drop_dead(pair, bounds).await
     }
 
     async fn beat(

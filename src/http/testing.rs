@@ -15,8 +15,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
-    Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
+    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -114,6 +114,10 @@ impl Store for Away {
     }
 
     async fn purge(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+        away()
+    }
+
+    async fn drop_dead(&self, _: &Pair, _: DeadBounds) -> Result<DeadDropped> {
         away()
     }
 

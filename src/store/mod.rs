@@ -22,9 +22,9 @@ pub use clock::StoreClock;
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
-    Acquired, Buried, Charge, Dead, DeadCursor, DeadPage, Description, Glance, PairStats, Peeked, PushKind, Pushed,
-    Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried,
-    Returned, Settlement, State,
+    Acquired, Buried, Charge, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Glance, PairStats,
+    Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
+    ReservedMessage, Retried, Returned, Settlement, State,
 };
 pub use wake::{Channel, Wake, Wakes};
 
@@ -125,6 +125,9 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes dead messages, and answers for each whether it was dead.
     /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
+
+    /// Drops a page of the dead messages that are past the bounds, oldest death first.
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

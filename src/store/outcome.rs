@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{MemberId, Owner};
-use crate::codec::DeadRecord;
+use crate::codec::{DeadRecord, Failure};
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId};
@@ -96,6 +96,8 @@ pub struct Peeked {
     pub next_at: Option<Timestamp>,
     /// Attempts that were charged.
     pub attempts: u32,
+    /// How the last attempts failed, oldest first; a dead message has them in its record.
+    pub history: Vec<Failure>,
 }
 
 /// What a pair holds.
@@ -146,6 +148,28 @@ pub struct DeadPage {
     pub dead: Vec<Dead>,
     /// Where the next page begins, if there is more.
     pub next: Option<DeadCursor>,
+}
+
+/// What a group keeps of dead messages in a partition; what is older or more is dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeadBounds {
+    /// Those that died before then are dropped.
+    pub died_before: Option<Timestamp>,
+    /// Of the others, so many are kept: the newest.
+    pub count: Option<u64>,
+}
+
+/// The outcome of one page of dropping dead messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeadDropped {
+    /// Dropped because of their age.
+    pub aged: u64,
+    /// Dropped because there were too many.
+    pub surplus: u64,
+    /// Whether there is more to drop.
+    pub more: bool,
+    /// When the oldest one that is left died.
+    pub oldest: Option<Timestamp>,
 }
 
 /// The outcome of an acquisition.
@@ -306,6 +330,8 @@ pub struct Retried {
     pub next_at: Timestamp,
     /// Attempts charged now, absolute, so that a repeat does not count twice.
     pub attempts: u32,
+    /// What is added to its history, unless it was only given back.
+    pub failure: Option<Failure>,
 }
 
 /// A message given back.
@@ -322,8 +348,10 @@ pub struct Returned {
 pub struct Buried {
     /// Its id.
     pub id: MessageId,
-    /// Why.
+    /// Why. Its history is what the store has.
     pub record: DeadRecord,
+    /// What is added to its history, if it died of an attempt.
+    pub failure: Option<Failure>,
 }
 
 /// An attempt that is charged before it is handed out.

@@ -41,8 +41,8 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
-    Renewal, Store, StoreClock, Wakes,
+    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats,
+    Peeked, PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -265,6 +265,10 @@ impl Store for Embedded {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.inner.drop_dead(pair, bounds).await
     }
 
     async fn beat(

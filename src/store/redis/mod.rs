@@ -38,7 +38,7 @@ use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
-use self::owner::{RedisOwner, read_charge};
+use self::owner::{RedisOwner, read_charge, read_history};
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
@@ -49,8 +49,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats, Peeked, PushKind,
-    Pushed, Renewal, State, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Glance, Loss, MemberId,
+    PairStats, Peeked, PushKind, Pushed, Renewal, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -213,20 +213,22 @@ impl Store for Redis {
             "LIVE" => {
                 let message = decode_body(id.clone(), reply.bytes()?)?;
                 let next_at = reply.time()?;
-                let attempts = reply.maybe_text()?.map_or(0, |charge| read_charge(&charge).0);
+                let charge = reply.maybe_text()?.unwrap_or_default();
+                let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
+                let history = read_history(&charge)?;
                 let now = self.shared.clock.now();
                 let state = match next_at {
                     Some(at) if at > now => State::Scheduled,
                     Some(_) => State::Ready,
                     None => State::InFlight,
                 };
-                Ok(Some(Peeked { message, state, next_at, attempts }))
+                Ok(Some(Peeked { message, state, next_at, attempts, history }))
             }
             "DEAD" => {
                 let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
                 let (attempts, message) = (dead.record.attempts, dead.message?);
                 let state = State::Dead { died_at: dead.died_at, record: dead.record };
-                Ok(Some(Peeked { message, state, next_at: None, attempts }))
+                Ok(Some(Peeked { message, state, next_at: None, attempts, history: Vec::new() }))
             }
             _ => Ok(None),
         }
@@ -256,6 +258,10 @@ impl Store for Redis {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.shared.drop_dead(pair, bounds).await
     }
 
     async fn beat(

@@ -64,6 +64,7 @@ scripts! {
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
+    drop_dead: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";

@@ -27,7 +27,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
     let taken = owner.reserve(up_to(1)).await?;
     assert_eq!(look().await?, Some(("in_flight", None, 0)));
     let next_at = world.now().plus(Duration::from_millis(5));
-    let retried = Retried { id: pushed.id.clone(), next_at, attempts: 1 };
+    let retried = Retried { id: pushed.id.clone(), next_at, attempts: 1, failure: None };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(look().await?, Some(("scheduled", Some(next_at), 1)));
     world.pass(5);
