@@ -85,6 +85,7 @@ impl Metrics {
     /// All metrics at zero. # Errors: [`Kind::Bug`] when two metrics share a name.
     pub fn new() -> Result<Metrics> {
         let make = Maker(Registry::new());
+        let spans = |name, help| make.histograms(name, help, &["topic", "group"], &LATENESS_BUCKETS);
         let metrics = Metrics {
             pushes: make.counters("dwell_pushes_total", "Messages pushed, by outcome.", &["topic", "outcome"])?,
             deliveries: make.counters("dwell_deliveries_total", "Messages handed out.", &["topic", "group", "kind"])?,
@@ -94,18 +95,8 @@ impl Metrics {
                 "Dead past a bound.",
                 &["topic", "group", "bound"],
             )?,
-            lateness: make.histograms(
-                "dwell_lateness_seconds",
-                "From due to hand-over.",
-                &["topic", "group"],
-                &LATENESS_BUCKETS,
-            )?,
-            handling: make.histograms(
-                "dwell_handling_seconds",
-                "From hand-over to ack.",
-                &["topic", "group"],
-                &LATENESS_BUCKETS,
-            )?,
+            lateness: spans("dwell_lateness_seconds", "From due to hand-over.")?,
+            handling: spans("dwell_handling_seconds", "From hand-over to ack.")?,
             messages: make.gauges("dwell_messages", "Messages by state.", &["topic", "group", "state"])?,
             oldest_ready_age: make.register(GaugeVec::new(
                 Opts::new("dwell_oldest_ready_age_seconds", "Age of the oldest ready message."),
