@@ -113,6 +113,9 @@ pub const HISTORY_REASON_BYTES_MAX: usize = 200;
 /// Bytes of a text that dead messages are looked through for.
 pub const DEAD_TEXT_BYTES_MAX: usize = 256;
 
+/// Spans ahead that a forecast counts.
+pub const FORECAST_SPANS_MAX: usize = 500;
+
 /// Dead messages a second that a request may ask to redrive.
 pub const REDRIVE_RATE_MAX: u32 = 100_000;
 

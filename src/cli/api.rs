@@ -242,6 +242,23 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// How many messages become due.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Forecast {
+    pub(super) from: Timestamp,
+    pub(super) step: String,
+    pub(super) ready: u64,
+    pub(super) spans: Vec<Due>,
+    pub(super) later: u64,
+}
+
+/// How many become due up to then.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Due {
+    pub(super) until: Timestamp,
+    pub(super) due: u64,
+}
+
 /// A page of dead messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadPage {

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Nack, Nacks, PushResults, Pushed, Receipts,
-    Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Nack, Nacks, PushResults, Pushed,
+    Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -172,6 +172,13 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// How many messages become due in spans ahead.
+    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
+        let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
+        let request = self.request(Method::GET, &group.path("forecast")).query(&query);
+        self.call(request).await.map(|(_, forecast)| forecast)
     }
 
     /// A page of dead messages that are meant.

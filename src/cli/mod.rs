@@ -9,6 +9,7 @@ mod consume;
 mod dead;
 mod demo;
 mod failure;
+mod forecast;
 mod logging;
 mod output;
 mod parse;
@@ -56,6 +57,7 @@ enum Command {
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
     Dead(dead::DeadArgs),
+    Forecast(forecast::ForecastArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -106,6 +108,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
+        Command::Forecast(args) => forecast::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

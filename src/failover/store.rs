@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats,
+    Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -140,6 +140,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.store.forecast(pairs, spans).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -15,8 +15,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats,
+    Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -102,6 +102,10 @@ impl Store for Away {
     }
 
     async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+        away()
+    }
+
+    async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
         away()
     }
 

@@ -22,9 +22,9 @@ pub use clock::StoreClock;
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
-    Acquired, Buried, Charge, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Glance, PairStats,
-    Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Retried, Returned, Settlement, State,
+    Acquired, Buried, Charge, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Glance,
+    PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit,
+    Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
 };
 pub use wake::{Channel, Wake, Wakes};
 
@@ -114,6 +114,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
+
+    /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;

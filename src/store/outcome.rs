@@ -24,6 +24,9 @@ pub struct Description {
 /// Whether a push comes from a producer now, or is offered again from a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushKind {
+    /// From a producer that waits for the answer, under ids that dwell made for this very call, which has not been made
+    /// before: nothing can be there under them, so a store need not look.
+    Fresh,
     /// From a producer that waits for the answer.
     Live,
     /// From a log: a message that was cancelled meanwhile stays away.
@@ -117,6 +120,35 @@ pub struct PairStats {
     pub oldest_ready_age: Option<Duration>,
     /// Whose lease it is.
     pub owner: Option<MemberId>,
+}
+
+/// Equal spans of time ahead, to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spans {
+    /// Where the first one begins.
+    pub from: Timestamp,
+    /// How long each is, whole milliseconds.
+    pub step: Duration,
+    /// How many there are, 1 to [`crate::limits::FORECAST_SPANS_MAX`].
+    pub count: usize,
+}
+
+impl Spans {
+    /// The end of a span, from 1 on; that of 0 is where the first begins.
+    pub fn end(&self, span: usize) -> Timestamp {
+        self.from.plus(self.step.saturating_mul(u32::try_from(span).unwrap_or(u32::MAX)))
+    }
+}
+
+/// How many messages become due.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// They are due where the first span begins.
+    pub ready: u64,
+    /// In each span, its end included.
+    pub spans: Vec<u64>,
+    /// After the last one.
+    pub later: u64,
 }
 
 /// A position in the dead messages of a pair.

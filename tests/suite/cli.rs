@@ -168,6 +168,21 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
 }
 
 #[tokio::test]
+async fn a_forecast_is_printed() -> Result<()> {
+    let shell = Shell::start().await?;
+    for delay in ["0s", "90m", "90m", "3h"] {
+        shell.dwell(&["push", "orders", "close", "--delay", delay])?;
+    }
+    let said = shell.dwell(&["forecast", "orders", "--step", "1h", "--spans", "2"])?;
+    let counts: Vec<&str> =
+        said.out.lines().filter_map(|line| line.split_whitespace().rfind(|word| !word.starts_with('#'))).collect();
+    assert_eq!(counts, ["1", "0", "2", "1"], "{said:?}");
+    assert_eq!(shell.dwell(&["forecast", "orders", "--spans", "501"])?.code, Some(64));
+    assert_eq!(shell.dwell(&["forecast", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "slow"])?;

@@ -114,6 +114,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("address that a broker advertises", bytes(limits::ADDRESS_BYTES_MAX)),
         ("body of another broker's answer that is read", bytes(limits::PEER_ANSWER_BYTES_MAX)),
         ("reason of a nack (cut)", bytes(limits::REASON_BYTES_MAX)),
+        ("spans of a forecast", with_commas(limits::FORECAST_SPANS_MAX)),
         ("failed attempts in a history, the newest", with_commas(limits::HISTORY_MAX)),
         ("reason in a history (cut)", bytes(limits::HISTORY_REASON_BYTES_MAX)),
         ("text that dead messages are looked through for", bytes(limits::DEAD_TEXT_BYTES_MAX)),

@@ -13,6 +13,7 @@
 
 mod commit;
 mod dead;
+mod forecast;
 mod hash;
 mod keys;
 mod lease;
@@ -41,8 +42,8 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Loss, MemberId, PairStats,
-    Peeked, PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId,
+    PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -253,6 +254,14 @@ impl Store for Embedded {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        let mut forecasts = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            forecasts.push(self.inner.forecast(pair, spans).await?);
+        }
+        Ok(forecasts)
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

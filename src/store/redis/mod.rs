@@ -9,6 +9,7 @@ mod cluster;
 mod connection;
 mod dead;
 mod failure;
+mod forecast;
 mod history;
 mod info;
 mod keys;
@@ -49,8 +50,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Glance, Loss, MemberId,
-    PairStats, Peeked, PushKind, Pushed, Renewal, State, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Forecast, Glance, Loss,
+    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -246,6 +247,10 @@ impl Store for Redis {
         let sent = self.shared.clock.local().instant();
         let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.shared.forecast(pairs, spans).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
