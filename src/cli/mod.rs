@@ -9,6 +9,7 @@ mod consume;
 mod dead;
 mod demo;
 mod failure;
+mod group;
 mod logging;
 mod output;
 mod parse;
@@ -55,6 +56,7 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Group(group::GroupArgs),
     Dead(dead::DeadArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
@@ -105,6 +107,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Group(args) => group::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,

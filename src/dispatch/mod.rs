@@ -4,6 +4,7 @@
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
 mod delivery;
+mod following;
 mod membership;
 mod owned;
 mod recent;
@@ -149,8 +150,9 @@ impl Dispatch {
         self.descriptor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_descriptor(&self, descriptor: Arc<Descriptor>) {
-        *self.descriptor.write().unwrap_or_else(PoisonError::into_inner) = descriptor;
+    /// The group.
+    pub fn group(&self) -> &GroupName {
+        &self.group
     }
 
     /// Hands nothing more out, and tells the waiting consumers so.
@@ -230,10 +232,10 @@ impl Dispatch {
 
     fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
-        if self.closed.is_cancelled() {
+        let now = now(self.store.clock());
+        if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
-        let now = now(self.store.clock());
         let pairs = self.pairs();
         // Every consumer begins somewhere else, so that no partition starves behind another.
         let first = fastrand::usize(..pairs.len().max(1));

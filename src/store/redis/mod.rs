@@ -7,6 +7,7 @@ mod address;
 mod bare;
 mod cluster;
 mod connection;
+mod copy;
 mod dead;
 mod failure;
 mod history;
@@ -49,8 +50,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats, Peeked, PushKind,
-    Pushed, Renewal, State, Store, StoreClock, Wakes,
+    Acquired, Claim, Copied, CopyCursor, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats,
+    Peeked, PushKind, Pushed, Renewal, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -185,6 +186,20 @@ impl Store for Redis {
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.shared.update(wanted).await
+    }
+
+    async fn spread(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.roll_all(descriptor, None).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.shared.copy(descriptor, partition, group, from).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
