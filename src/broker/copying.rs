@@ -70,9 +70,8 @@ impl Broker {
                 Err(error) => error,
             };
             tracing::debug!(%topic, %group, %error, "the copy is tried again");
-            tokio::select! {
-                () = clock.sleep(TRY_AFTER) => {}
-                () = self.tasks.stopping().cancelled_owned() => return,
+            if self.tasks.stopping().run_until_cancelled(clock.sleep(TRY_AFTER)).await.is_none() {
+                return;
             }
         }
     }
@@ -109,9 +108,6 @@ impl Broker {
         let clock = self.store.clock().local();
         let (mut from, mut messages) = (None, 0);
         loop {
-            if self.is_stopping() {
-                return Err(Error::unavailable("this dwell is stopping"));
-            }
             let began = clock.instant();
             let page = self.store.copy(descriptor, partition, group, from).await?;
             messages += page.messages;
@@ -120,7 +116,10 @@ impl Broker {
                 return Ok(messages);
             }
             // Live traffic keeps half of the store.
-            clock.sleep(clock.instant().since(began)).await;
+            let rest = clock.sleep(clock.instant().since(began));
+            if self.tasks.stopping().run_until_cancelled(rest).await.is_none() {
+                return Err(Error::unavailable("this dwell is stopping"));
+            }
         }
     }
 }

@@ -101,8 +101,8 @@ pub trait Store: Send + Sync + 'static {
     async fn spread(&self, descriptor: &Descriptor) -> Result<()>;
 
     /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
-    /// flight, with the due time it has there; what was tried before or is in flight, with its first. Repeat from the cursor until there is none. What the group has already is
-    /// left alone, so that beginning again copies nothing twice.
+    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is left
+    /// alone, so that beginning again copies nothing twice.
     ///
     /// # Errors
     /// `Stale` when the partition does not know that the group is being copied, or knows that it no longer is.

@@ -56,8 +56,7 @@ impl Inner {
             let id = id?;
             if !copy.hash().has(&id)? {
                 let Some(body) = source.hash().get(&id)? else { continue };
-                let untried = if source.attempts(&id)?.is_none() { source.zset().score(&id)? } else { None };
-                let due_at = untried.or_else(|| body_due_at(&body)).unwrap_or_default();
+                let due_at = body_due_at(&body).unwrap_or_default();
                 copy.zset().add(&mut batch, &id, due_at);
                 copy.hash().add(&mut batch, id.as_str().as_bytes(), &Parts::cut(&body)?);
                 counts.scheduled(due_at);

@@ -9,7 +9,7 @@
 -- only in the process that gave them; in another one (a restart, a failover, a slot that moved) the scan begins anew. Until
 -- the descriptor says that the copy is done nothing is handed out, so no copied body leaves the group again, and a repeat,
 -- a late call and a scan from the beginning find what is there and leave it alone; afterwards they are STALE.
--- A message is due when the source has it; one that the source tried before, or holds now, when its producer said.
+-- A message is due when its producer said. That is its score in the source, unless the source tried it or holds it now.
 local seen = redis.call('GET', KEYS[1])
 local descriptor = seen and cjson.decode(string.sub(seen, 18)) or {}
 local subscription = (descriptor.subscriptions or {})[ARGV[1]]
