@@ -84,6 +84,9 @@ text_type! {
     Key, "key", check_key
 }
 
+/// How many ids are tried for one that fits; they differ in their last bits.
+const FRESH_TRIES: u128 = 64;
+
 impl GroupName {
     /// The group that every topic is born with.
     pub fn standard() -> GroupName {
@@ -95,6 +98,19 @@ impl MessageId {
     /// A new id, sortable by the time it was made.
     pub fn fresh() -> MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
+    }
+
+    /// A new id that fits, if one is found in [`FRESH_TRIES`]; otherwise one that does not.
+    pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
+        let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
+        let mut text = [0; ulid::ULID_LEN];
+        for n in 0..FRESH_TRIES {
+            let id = ulid::Ulid(random | n).array_to_str(&mut text);
+            if fits(id) {
+                return MessageId((*id).into());
+            }
+        }
+        MessageId::fresh()
     }
 }
 
@@ -160,8 +176,6 @@ impl Due {
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
-    /// Whether dwell made the id, for this push: only a repeat of its own can find it in the store.
-    pub fresh: bool,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
     /// When it is due.
@@ -183,7 +197,6 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
-            fresh: false,
             key: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
@@ -196,13 +209,7 @@ impl NewMessage {
 
     /// Its id, made now if it has none.
     pub fn identify(&mut self) -> MessageId {
-        self.fresh |= self.id.is_none();
         self.id.get_or_insert_with(MessageId::fresh).clone()
-    }
-
-    /// Whether the producer chose no id.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh || self.id.is_none()
     }
 
     /// Due so long after it is accepted.

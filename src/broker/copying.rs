@@ -86,7 +86,7 @@ impl Broker {
             return Ok(());
         }
         // A push under an older descriptor would not reach the group, and its message might come behind the scan.
-        self.store.spread(&descriptor).await?;
+        self.store.proclaim(&descriptor).await?;
         let mut messages = 0;
         for partition in descriptor.partitions() {
             messages += self.fill_partition(&descriptor, partition, group).await?;

@@ -10,6 +10,7 @@ mod lanes;
 mod options;
 mod push;
 mod settle;
+mod spread;
 mod subscriptions;
 mod topics;
 
@@ -19,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use dead::DeadList;
 pub use options::Options;
-pub use push::PushOutcome;
+pub use push::{Offer, PushOutcome};
 pub use subscriptions::{GroupStart, PauseFor, Subscribed};
 pub use topics::Declared;
 
 use self::copying::Filling;
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
 use crate::dispatch::{Delivery, Dispatch, Session};
@@ -48,6 +50,7 @@ pub struct Broker {
     keeper: Arc<Keeper>,
     topics: Arc<Topics>,
     lanes: Arc<Lanes>,
+    spread: Arc<Spread>,
     groups: Arc<Groups>,
     filling: Filling,
     tasks: Tasks,
@@ -94,8 +97,8 @@ impl Broker {
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
         let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
-        let filling = Filling::default();
-        Broker { store, metrics, keeper, topics, lanes, groups, filling, tasks, options }
+        let (spread, filling) = (Arc::default(), Filling::default());
+        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, tasks, options }
     }
 
     /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.

@@ -149,7 +149,7 @@ impl Broker {
             outcome = match change(&there)? {
                 Some(wanted) => self.store.update(&wanted).await,
                 // The change that made it so may have been cut short before every partition knew.
-                None => self.store.spread(&there).await.map(|()| there.as_ref().clone()),
+                None => self.store.proclaim(&there).await.map(|()| there.as_ref().clone()),
             };
             if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
                 break;

@@ -48,8 +48,12 @@ impl<S: Store> Failover<S> {
         kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
+        let Some(journal) = &self.journal else {
+            return self.limited(self.store.push(descriptor, partition, kind, messages)).await;
+        };
+        // What is in the journal may be offered to the store before this call comes there.
+        let kind = if kind == PushKind::Fresh { PushKind::Live } else { kind };
         let push = self.limited(self.store.push(descriptor, partition, kind, messages));
-        let Some(journal) = &self.journal else { return push.await };
         let losses = self.losses();
         let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages)));
         if self.losses() != losses {

@@ -118,8 +118,8 @@ impl<S: Store> Store for Failover<S> {
         self.change(wanted).await
     }
 
-    async fn spread(&self, descriptor: &Descriptor) -> Result<()> {
-        self.store.spread(descriptor).await
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.proclaim(descriptor).await
     }
 
     async fn copy(

@@ -89,7 +89,7 @@ impl Store for Away {
         away()
     }
 
-    async fn spread(&self, _descriptor: &Descriptor) -> Result<()> {
+    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
         away()
     }
 

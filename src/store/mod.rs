@@ -98,7 +98,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Stale` when a partition has seen a newer one, or the topic is gone.
-    async fn spread(&self, descriptor: &Descriptor) -> Result<()>;
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()>;
 
     /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
     /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is left

@@ -24,6 +24,9 @@ pub struct Description {
 /// Whether a push comes from a producer now, or is offered again from a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushKind {
+    /// From a producer that waits for the answer, under ids that dwell made for this very call, which has not been made
+    /// before: nothing can be there under them, so a store need not look.
+    Fresh,
     /// From a producer that waits for the answer.
     Live,
     /// From a log: a message that was cancelled meanwhile stays away.

@@ -33,7 +33,7 @@ async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
     let new = put(&world, &old.descriptor.followed_by(&wanted, old.descriptor.generation + 1)).await?;
     // Who does not know of the group goes on, until making it again is answered.
     assert_eq!(old.push("before", 0).await?, Pushed::Stored);
-    world.store.spread(&new.descriptor).await?;
+    world.store.proclaim(&new.descriptor).await?;
     assert_eq!(kind_of(old.push("passed-by", 0).await), Some(Kind::Stale));
     assert_eq!(new.push("after", 0).await?, Pushed::Stored);
     assert_eq!(new.stats_of(&new.pair_of("audit")?).await?.ready, 1);

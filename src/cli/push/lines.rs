@@ -154,7 +154,6 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
-        fresh: false,
         key: item.key.clone(),
         due: match (item.delay, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),

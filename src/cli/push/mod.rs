@@ -131,7 +131,6 @@ impl PushArgs {
     fn message(&self) -> Result<NewMessage, Failure> {
         Ok(NewMessage {
             id: self.id.clone(),
-            fresh: false,
             key: self.key.clone(),
             due: match (self.delay, self.at) {
                 (_, Some(at)) => Due::At(at),

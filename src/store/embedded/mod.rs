@@ -228,8 +228,8 @@ impl Store for Embedded {
         Ok(updated)
     }
 
-    async fn spread(&self, descriptor: &Descriptor) -> Result<()> {
-        self.inner.topics().spread(descriptor)
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().proclaim(descriptor)
     }
 
     async fn copy(

@@ -218,8 +218,8 @@ impl Topics {
         Ok((topic.descriptor().clone(), topic.forget_groups(&old)))
     }
 
-    /// There is nothing to spread: no call sees an older descriptor than the one in place.
-    pub(super) fn spread(&self, descriptor: &Descriptor) -> Result<()> {
+    /// There is nothing to proclaim: no call sees an older descriptor than the one in place.
+    pub(super) fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
         let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
         match there == Some(descriptor.generation) {
             true => Ok(()),

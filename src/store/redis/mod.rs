@@ -188,7 +188,7 @@ impl Store for Redis {
         self.shared.update(wanted).await
     }
 
-    async fn spread(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.roll_all(descriptor, None).await
     }
 

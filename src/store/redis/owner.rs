@@ -175,7 +175,7 @@ impl Owner for RedisOwner {
         let head = reply.time()?;
         let unsettled = reply.number()?;
         let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let messages = reserved_messages(reply.list()?, reply.list()?, reply.list()?)?;
+        let messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
         if !messages.is_empty() {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
             self.body_bytes = (self.body_bytes * 3 + mean) / 4;
@@ -235,10 +235,10 @@ fn field(epoch: &Epoch, reservation: Reservation) -> String {
     format!("{epoch}.{}", reservation.0)
 }
 
-fn reserved_messages(mut ids: Reply, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
-    let mut messages = Vec::with_capacity(ids.left());
-    while ids.left() > 0 {
-        let id = MessageId::new(ids.text()?)?;
+fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
+    let mut messages = Vec::with_capacity(bodies.left());
+    for id in ids.split_ascii_whitespace() {
+        let id = MessageId::new(id)?;
         let body: Bytes = bodies.bytes()?;
         let charged = if attempts.left() > 0 { attempts.maybe_text()? } else { None };
         let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);

@@ -18,6 +18,10 @@ use crate::topic::Descriptor;
 /// The pause before a push is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 
+/// The part of the time of a call in which a fresh push may be applied: one over this. It does not look whether its
+/// messages are there already, so it must not come after its own repeat, which waits until this part is over.
+const FRESH_PART: u32 = 4;
+
 /// What Redis said of a push.
 enum Answer {
     /// The indexes of duplicates.
@@ -26,6 +30,15 @@ enum Answer {
     Behind,
     /// It came after its time was up, by the clock of Redis as it is now known.
     Late,
+}
+
+/// Messages of one partition, which differ in their ids.
+struct Offer<'a> {
+    descriptor: &'a Descriptor,
+    partition: Partition,
+    messages: &'a [&'a Message],
+    /// When whoever pushes has given up.
+    until: Instant,
 }
 
 impl Shared {
@@ -44,9 +57,13 @@ impl Shared {
         if unique.is_empty() {
             return Ok(Vec::new());
         }
-        let until = Clock::System.instant().plus(self.connection.timeout());
-        let call = || self.push_call(descriptor, partition, kind, &unique, until);
-        let duplicates = self.push_until_answered(descriptor, partition, call, until).await?;
+        let time = self.connection.timeout();
+        let began = Clock::System.instant();
+        let offer = Offer { descriptor, partition, messages: &unique, until: began.plus(time) };
+        let duplicates = match kind {
+            PushKind::Fresh => self.push_fresh(&offer, began.plus(time / FRESH_PART)).await?,
+            PushKind::Live | PushKind::Replay => self.push_until_answered(&offer, kind, None).await?,
+        };
         let mut pushed = vec![Pushed::Stored; unique.len()];
         for index in duplicates {
             if let Some(outcome) = pushed.get_mut(index) {
@@ -58,24 +75,45 @@ impl Shared {
         Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
     }
 
+    /// Without a look at what is there. Whatever becomes of that call, what follows looks, and comes after it.
+    async fn push_fresh(&self, offer: &Offer<'_>, until: Instant) -> Result<Vec<usize>> {
+        let Some(now) = self.clock.surely() else {
+            return self.push_until_answered(offer, PushKind::Live, None).await;
+        };
+        // In the millisecond of `until` it is late already.
+        let valid_until = (now.as_ms() + ms(until.since(Clock::System.instant()))).saturating_sub(1);
+        let call = self.push_call(offer, PushKind::Fresh, valid_until)?;
+        match self.push_once(&call).await {
+            Ok(Answer::Done(duplicates)) => Ok(duplicates),
+            Ok(Answer::Late | Answer::Behind) => self.push_until_answered(offer, PushKind::Live, None).await,
+            Err(error) if error.kind() == Kind::OutcomeUnknown => {
+                Clock::System.sleep_until(until).await;
+                self.push_until_answered(offer, PushKind::Live, Some(error)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Calls are repeated under the same ids while time is left: a repeat cannot store anything twice. One that was late
-    /// is made anew, once: the clock of Redis was another one than was thought.
+    /// is made anew, once: the clock of Redis was another one than was thought. `unknown` is why an earlier call may
+    /// have been applied.
     async fn push_until_answered(
         &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        make: impl Fn() -> Result<Call>,
-        until: Instant,
+        offer: &Offer<'_>,
+        kind: PushKind,
+        mut unknown: Option<Error>,
     ) -> Result<Vec<usize>> {
-        let (mut call, mut unknown, mut was_late) = (make()?, None, false);
+        let valid_until = || self.clock.now().as_ms() + ms(offer.until.since(Clock::System.instant()));
+        let make = || self.push_call(offer, kind, valid_until());
+        let (mut call, mut was_late) = (make()?, false);
         loop {
             let error = match self.push_once(&call).await {
                 Ok(Answer::Done(duplicates)) => return Ok(duplicates),
-                Ok(Answer::Behind) => match self.roll(descriptor, partition).await {
+                Ok(Answer::Behind) => match self.roll(offer.descriptor, offer.partition).await {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
+                Ok(Answer::Late) if !was_late && Clock::System.instant() < offer.until => {
                     (call, was_late) = (make()?, true);
                     continue;
                 }
@@ -88,7 +126,7 @@ impl Shared {
             if repeatable {
                 unknown.get_or_insert(error.clone());
             }
-            if !repeatable || Clock::System.instant() >= until {
+            if !repeatable || Clock::System.instant() >= offer.until {
                 // Once one call may have been applied, no later failure makes it certain that it was not.
                 return Err(unknown.unwrap_or(error));
             }
@@ -118,15 +156,9 @@ impl Shared {
         }
     }
 
-    /// A call that has no effect after `until`, when its caller has given up and taken another way.
-    fn push_call(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        kind: PushKind,
-        messages: &[&Message],
-        until: Instant,
-    ) -> Result<Call> {
+    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way.
+    fn push_call(&self, offer: &Offer<'_>, kind: PushKind, valid_until: u64) -> Result<Call> {
+        let Offer { descriptor, partition, messages, .. } = *offer;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups: Vec<_> =
             descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect();
@@ -134,12 +166,12 @@ impl Shared {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
-        let valid_until = self.clock.now().as_ms() + ms(until.since(Clock::System.instant()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(&SCRIPTS.push, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
             .arg(match kind {
+                PushKind::Fresh => "fresh",
                 PushKind::Live => "live",
                 PushKind::Replay => "replay",
             })

@@ -90,15 +90,15 @@ pub(super) async fn a_group_made_again_is_another_one(world: World) -> Result<()
     Ok(())
 }
 
-pub(super) async fn a_descriptor_is_spread_unless_it_is_old(world: World) -> Result<()> {
+pub(super) async fn a_descriptor_is_proclaimed_unless_it_is_old(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
-    world.store.spread(&old.descriptor).await?;
+    world.store.proclaim(&old.descriptor).await?;
     let new = with_audit(&world, &old, false).await?;
-    world.store.spread(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.spread(&old.descriptor).await), Some(Kind::Stale));
+    world.store.proclaim(&new.descriptor).await?;
+    assert_eq!(kind_of(world.store.proclaim(&old.descriptor).await), Some(Kind::Stale));
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
     world.store.delete(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.spread(&new.descriptor).await), Some(Kind::Stale));
+    assert_eq!(kind_of(world.store.proclaim(&new.descriptor).await), Some(Kind::Stale));
     Ok(())
 }
 
