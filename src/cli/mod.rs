@@ -10,6 +10,7 @@ mod dead;
 mod demo;
 mod failure;
 mod forecast;
+mod group;
 mod logging;
 mod output;
 mod parse;
@@ -56,6 +57,7 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Group(group::GroupArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
     Config(config::ConfigCommandArgs),
@@ -107,6 +109,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Group(args) => group::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Config(args) => config::run(&args),

@@ -8,6 +8,7 @@ mod consume;
 mod dead;
 mod forecast;
 mod forwarded;
+mod groups;
 mod guard;
 mod listen;
 mod listener;
@@ -117,7 +118,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -127,6 +128,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(groups::make, groups::describe, groups::delete))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::pause))
+        .routes(routes!(groups::resume))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look))

@@ -15,8 +15,8 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats,
-    Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
+    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss,
+    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -86,6 +86,20 @@ impl Store for Away {
     }
 
     async fn update(&self, _: &Descriptor) -> Result<Descriptor> {
+        away()
+    }
+
+    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
+        away()
+    }
+
+    async fn copy(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _group: &GroupName,
+        _from: Option<CopyCursor>,
+    ) -> Result<Copied> {
         away()
     }
 
