@@ -3,6 +3,7 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
+mod audit;
 mod copying;
 mod dead;
 mod dead_scan;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub use audit::Audit;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use options::Options;

@@ -276,6 +276,23 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// What an audit found.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct Findings {
+    pub(super) seen: u64,
+    pub(super) findings: Vec<Found>,
+    #[serde(skip_serializing)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// Keys that disagree.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Found {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) defect: String,
+}
+
 /// How many messages become due.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Forecast {

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Group, Groups, Nack, Nacks, NewGroup,
-    PauseOf, PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, Nack, Nacks,
+    NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -203,6 +203,13 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
+    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+        let method = if repair { Method::POST } else { Method::GET };
+        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.call(request).await.map(|(_, findings)| findings)
     }
 
     /// How many messages become due in spans ahead.

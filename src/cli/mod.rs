@@ -2,6 +2,7 @@
 
 mod address;
 mod api;
+mod audit;
 mod bench;
 mod client;
 mod config;
@@ -60,6 +61,7 @@ enum Command {
     Group(group::GroupArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
+    Audit(audit::AuditArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -112,6 +114,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Group(args) => group::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
+        Command::Audit(args) => audit::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

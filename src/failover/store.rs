@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss,
-    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock,
+    Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -154,6 +155,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.store.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

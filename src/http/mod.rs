@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod audit;
 mod batch;
 mod body;
 mod consume;
@@ -128,6 +129,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(audit::audit, audit::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))
         .routes(routes!(groups::pause))

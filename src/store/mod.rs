@@ -4,6 +4,7 @@
 //! Two stores fulfil it: Redis and the embedded sled store. The conformance suite is its definition. Nothing above
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
+mod audit;
 mod clock;
 pub mod embedded;
 mod epoch;
@@ -18,6 +19,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
@@ -154,6 +156,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
+
+    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
+    /// asked to.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from here.
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -168,6 +168,18 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
 }
 
 #[tokio::test]
+async fn an_audit_says_that_all_is_sound() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
+    for args in [&["audit", "orders"][..], &["audit", "orders", "--repair"]] {
+        let said = shell.dwell(args)?;
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all sound\n"));
+    }
+    assert_eq!(shell.dwell(&["audit", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_forecast_is_printed() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["0s", "90m", "90m", "3h"] {

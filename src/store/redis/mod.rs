@@ -4,6 +4,7 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod audit;
 mod bare;
 mod cluster;
 mod connection;
@@ -51,8 +52,9 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Forecast,
-    Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, State, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Epoch, Forecast, Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, State,
+    Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -262,6 +264,10 @@ impl Store for Redis {
         let sent = self.shared.clock.local().instant();
         let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.shared.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

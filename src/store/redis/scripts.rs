@@ -61,6 +61,7 @@ scripts! {
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
+    audit: "#!lua flags=allow-oom", "_time";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";

@@ -3,6 +3,7 @@
 //! A story gets a world of its own: a fresh store, and a clock that only the story moves. Leases are the exception: in
 //! Redis they lapse in real time, so stories about lapsed leases move the clock *and* ask until the store agrees.
 
+mod audit;
 mod dead;
 mod groups;
 mod leases;
@@ -14,6 +15,8 @@ mod reserve;
 mod settle;
 mod topics;
 mod wake;
+
+pub(crate) use audit::audited;
 
 /// Makes a test of every story for every store: each is a way to make a world.
 macro_rules! contract {
@@ -66,6 +69,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
         a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
         a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release,
         a_change_of_a_topic_is_told_and_no_head;
