@@ -162,6 +162,8 @@ impl Metrics {
         TopicMetrics {
             stored: outcome("stored"),
             duplicate: outcome("duplicate"),
+            replaced: outcome("replaced"),
+            debounced: outcome("debounced"),
             journaled: outcome("journaled"),
             buffered: outcome("buffered"),
             failed: outcome("failed"),
@@ -283,6 +285,8 @@ pub struct TopicMetrics {
     pub stored: IntCounter,
     pub journaled: IntCounter,
     pub duplicate: IntCounter,
+    pub replaced: IntCounter,
+    pub debounced: IntCounter,
     pub buffered: IntCounter,
     pub failed: IntCounter,
 }

@@ -3,6 +3,7 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
+mod control;
 mod dead;
 mod groups;
 mod lanes;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub use control::RescheduleOutcome;
 pub use dead::DeadList;
 pub use options::Options;
 pub use push::PushOutcome;

@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Nack, Nacks, Purged, PushResults, Pushed, Receipts,
-    Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
+    Control, DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Looked, Nack, Nacks, NewDue, Purged,
+    PushResults, Pushed, Receipts, Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
 };
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, NewMessage, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -174,6 +174,46 @@ impl Client {
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
     }
 
+    /// Looks at a message.
+    pub(super) async fn look_at(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        group: &GroupName,
+    ) -> CallResult<Looked> {
+        let request = self.message(Method::GET, topic, id, key).query(&[("group", group.as_str())]);
+        self.call(request).await.map(|(_, looked)| looked)
+    }
+
+    /// Cancels a message.
+    pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
+        self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
+    }
+
+    /// Gives a message another due time, if it still has that etag.
+    pub(super) async fn reschedule(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        due: &NewDue,
+        if_match: Option<&str>,
+    ) -> CallResult<Control> {
+        let mut request = self.message(Method::PATCH, topic, id, key).json(due);
+        if let Some(etag) = if_match {
+            request = request.header("if-match", etag);
+        }
+        self.call(request).await.map(|(_, control)| control)
+    }
+
+    fn message(&self, method: Method, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> RequestBuilder {
+        // An id may have any visible character, also those that end a path.
+        let encoded: String = id.as_str().bytes().map(percent_encoded).collect();
+        let key: Vec<_> = key.iter().map(|key| ("key", key.as_str())).collect();
+        self.request(method, &format!("/{topic}/messages/{encoded}")).query(&key)
+    }
+
     /// A page of dead messages.
     pub(super) async fn dead(&self, group: &GroupOf, limit: usize, cursor: Option<&str>) -> CallResult<DeadPage> {
         let limit = limit.to_string();
@@ -269,6 +309,11 @@ impl DeliveryStream {
         let read = |line| serde_json::from_slice(line).map_err(|error| self.client.garbled(&error.to_string()));
         lines.map(read).collect()
     }
+}
+
+fn percent_encoded(byte: u8) -> String {
+    let is_plain = byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
+    if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
 /// Parameters of a push.

@@ -10,6 +10,7 @@ mod dead;
 mod demo;
 mod failure;
 mod logging;
+mod message;
 mod output;
 mod parse;
 mod percentiles;
@@ -55,6 +56,7 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
@@ -105,6 +107,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,

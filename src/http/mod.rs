@@ -5,6 +5,7 @@
 mod batch;
 mod body;
 mod consume;
+mod control;
 mod dead;
 mod forwarded;
 mod guard;
@@ -127,7 +128,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::list))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
-        .routes(routes!(look::look))
+        .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(stream::stream))
         .routes(routes!(consume::ack))
@@ -170,7 +171,8 @@ fn forbid_null(part: &mut serde_json::Value) {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
-    let router = router.route("/v1/topics/{topic}/messages/batch", get(look::look_at_batch));
+    let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
+    let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router, app)
 }
 

@@ -11,14 +11,15 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
-    Store, StoreClock, Wakes,
+    Acquired, Cancelled, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
+    Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// An application over a store that never answers.
@@ -94,6 +95,18 @@ impl Store for Away {
     }
 
     async fn push(&self, _: &Descriptor, _: Partition, _: PushKind, _: &[Message]) -> Result<Vec<Pushed>> {
+        away()
+    }
+
+    async fn put(&self, _: &Descriptor, _: Partition, _: PushKind, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
+        away()
+    }
+
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId, _: Option<Timestamp>) -> Result<Cancelled> {
+        away()
+    }
+
+    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Reschedule) -> Result<Rescheduled> {
         away()
     }
 

@@ -30,6 +30,16 @@ pub enum PushKind {
     Replay,
 }
 
+impl PushKind {
+    /// The name by which scripts know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PushKind::Live => "live",
+            PushKind::Replay => "replay",
+        }
+    }
+}
+
 /// What became of one pushed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
@@ -41,6 +51,10 @@ pub enum Pushed {
     Buffered,
     /// Its id was there already; nothing changed.
     Duplicate,
+    /// It took the place of the message that waited under its id.
+    Replaced,
+    /// The message that waited under its id has its due time now.
+    Debounced,
 }
 
 impl Pushed {
@@ -51,6 +65,8 @@ impl Pushed {
             Pushed::Journaled => "journaled",
             Pushed::Buffered => "buffered",
             Pushed::Duplicate => "duplicate",
+            Pushed::Replaced => "replaced",
+            Pushed::Debounced => "debounced",
         }
     }
 }
@@ -96,6 +112,8 @@ pub struct Peeked {
     pub next_at: Option<Timestamp>,
     /// Attempts that were charged.
     pub attempts: u32,
+    /// Whose lease the pair is: who has it while it is in flight.
+    pub owner: Option<MemberId>,
 }
 
 /// What a pair holds.
