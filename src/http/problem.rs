@@ -98,8 +98,9 @@ pub(crate) struct Problem {
     /// Carries the detail, cut to its limit.
     error: Error,
     id: Option<String>,
-    results: Option<serde_json::Value>,
-    groups: Option<serde_json::Value>,
+    // Boxed: most problems have neither, and every handler returns one.
+    results: Option<Box<serde_json::Value>>,
+    groups: Option<Box<serde_json::Value>>,
 }
 
 /// The fields of a problem.
@@ -182,13 +183,13 @@ impl Problem {
 
     /// Adds the results of a batch in which nothing succeeded.
     pub(crate) fn with_results(mut self, results: serde_json::Value) -> Problem {
-        self.results = Some(results);
+        self.results = Some(Box::new(results));
         self
     }
 
     /// Adds what became of a message in each group.
     pub(crate) fn with_groups(mut self, groups: serde_json::Value) -> Problem {
-        self.groups = Some(groups);
+        self.groups = Some(Box::new(groups));
         self
     }
 
@@ -210,8 +211,8 @@ impl Problem {
             status: self.status().as_u16(),
             detail: self.detail().to_owned(),
             id: self.id,
-            results: self.results,
-            groups: self.groups,
+            results: self.results.map(|results| *results),
+            groups: self.groups.map(|groups| *groups),
         }
     }
 }
