@@ -115,6 +115,33 @@ pub const IN_FLIGHT_MAX: usize = 20_000;
 /// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
 pub const REASON_BYTES_MAX: usize = 1_024;
 
+/// Failed attempts of a message that are remembered, the newest ones.
+pub const HISTORY_MAX: usize = 16;
+
+/// Bytes of a reason in the history of attempts, as JSON: a whole history stays below 4 KiB, one part of a value.
+pub const HISTORY_REASON_BYTES_MAX: usize = 200;
+
+/// Bytes of a text that dead messages are looked through for.
+pub const DEAD_TEXT_BYTES_MAX: usize = 256;
+
+/// Spans ahead that a forecast counts.
+pub const FORECAST_SPANS_MAX: usize = 500;
+
+/// Dead messages a second that a request may ask to redrive.
+pub const REDRIVE_RATE_MAX: u32 = 100_000;
+
+/// How long one request works on dead messages before it answers where to go on.
+pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// Dead messages that one request looks through for those that are meant, before it answers where to go on.
+pub const DEAD_LOOKED_AT_MAX: usize = 100_000;
+
+/// Longest age at which dead messages are dropped.
+pub const DEAD_MAX_AGE_MAX: Duration = DELAY_MAX;
+
+/// Most dead messages that a bound may allow in a partition of a group.
+pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
+
 /// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
 

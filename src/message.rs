@@ -84,6 +84,9 @@ text_type! {
     Key, "key", check_key
 }
 
+/// How many ids are tried for one that fits; they differ in their last bits.
+const FRESH_TRIES: u128 = 64;
+
 impl GroupName {
     /// The group that every topic is born with.
     pub fn standard() -> GroupName {
@@ -95,6 +98,19 @@ impl MessageId {
     /// A new id, sortable by the time it was made.
     pub fn fresh() -> MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
+    }
+
+    /// A new id that fits, if one is found in [`FRESH_TRIES`]; otherwise one that does not.
+    pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
+        let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
+        let mut text = [0; ulid::ULID_LEN];
+        for n in 0..FRESH_TRIES {
+            let id = ulid::Ulid(random | n).array_to_str(&mut text);
+            if fits(id) {
+                return MessageId((*id).into());
+            }
+        }
+        MessageId::fresh()
     }
 }
 
@@ -201,8 +217,6 @@ impl std::str::FromStr for Conflict {
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
-    /// Whether dwell made the id, for this push: only a repeat of its own can find it in the store.
-    pub fresh: bool,
     /// What happens if its id is there already.
     pub conflict: Conflict,
     /// Decides the partition; without a key the id does.
@@ -226,7 +240,6 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
-            fresh: false,
             conflict: Conflict::Keep,
             key: None,
             due: Due::In(Duration::ZERO),
@@ -240,13 +253,7 @@ impl NewMessage {
 
     /// Its id, made now if it has none.
     pub fn identify(&mut self) -> MessageId {
-        self.fresh |= self.id.is_none();
         self.id.get_or_insert_with(MessageId::fresh).clone()
-    }
-
-    /// Whether the producer chose no id.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh || self.id.is_none()
     }
 
     /// Due so long after it is accepted.

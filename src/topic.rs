@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
@@ -30,6 +31,11 @@ pub struct Settings {
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
     #[serde(with = "span")]
     pub dedup_window: Duration,
+    /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
+    #[serde(with = "span")]
+    pub dead_max_age: Duration,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
+    pub dead_max_count: u64,
 }
 
 impl Default for Settings {
@@ -40,6 +46,8 @@ impl Default for Settings {
             max_attempts: 16,
             backoff: Backoff::default(),
             dedup_window: Duration::ZERO,
+            dead_max_age: Duration::ZERO,
+            dead_max_count: 0,
         }
     }
 }
@@ -58,6 +66,12 @@ impl Settings {
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
             return Err(Error::invalid("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
+        }
+        if self.dead_max_age > DEAD_MAX_AGE_MAX {
+            return Err(Error::invalid("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
+        }
+        if self.dead_max_count > DEAD_MAX_COUNT_MAX {
+            return Err(Error::invalid("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
         self.backoff.check()
     }
@@ -163,5 +177,9 @@ mod tests {
         assert!(with(|s| s.max_attempts = 0).is_err());
         assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
         assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX).is_ok());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX).is_ok());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX + 1).is_err());
     }
 }

@@ -5,11 +5,14 @@
 
 mod control;
 mod dead;
+mod dead_scan;
+mod forecast;
 mod groups;
 mod lanes;
 mod options;
 mod push;
 mod settle;
+mod spread;
 mod topics;
 
 use std::sync::Arc;
@@ -17,13 +20,15 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub use control::RescheduleOutcome;
-pub use dead::DeadList;
+pub use dead::{DeadList, DeadSweep, DeadSwept};
+pub use dead_scan::DeadFilter;
 pub use options::Options;
-pub use push::PushOutcome;
+pub use push::{Offer, PushOutcome};
 pub use topics::Declared;
 
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
 use crate::dispatch::{Delivery, Session};
@@ -46,6 +51,7 @@ pub struct Broker {
     keeper: Arc<Keeper>,
     topics: Arc<Topics>,
     lanes: Arc<Lanes>,
+    spread: Arc<Spread>,
     groups: Arc<Groups>,
     options: Arc<Options>,
 }
@@ -90,7 +96,7 @@ impl Broker {
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
         let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
-        Broker { store, metrics, keeper, topics, lanes, groups, options }
+        Broker { store, metrics, keeper, topics, lanes, spread: Arc::default(), groups, options }
     }
 
     /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.

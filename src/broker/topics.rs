@@ -86,6 +86,12 @@ impl Topics {
         }
     }
 
+    /// The descriptor of a topic as it was when it was last seen, however long ago that is.
+    pub(super) fn known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(topic).map(|known| known.descriptor.clone())
+    }
+
     fn believed(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.clock().local().instant();

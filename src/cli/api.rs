@@ -65,6 +65,10 @@ pub(super) struct Declaration {
     pub(super) backoff: Option<Backoff>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dedup_window: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) dead_max_age: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dead_max_count: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -298,12 +302,38 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// How many messages become due.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Forecast {
+    pub(super) from: Timestamp,
+    pub(super) step: String,
+    pub(super) ready: u64,
+    pub(super) spans: Vec<Due>,
+    pub(super) later: u64,
+}
+
+/// How many become due up to then.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Due {
+    pub(super) until: Timestamp,
+    pub(super) due: u64,
+}
+
 /// A page of dead messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadPage {
     pub(super) dead: Vec<Dead>,
     #[serde(default)]
     pub(super) next_cursor: Option<String>,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Failure {
+    pub(super) at: Timestamp,
+    pub(super) attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
 }
 
 /// A dead message.
@@ -316,6 +346,8 @@ pub(super) struct Dead {
     pub(super) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) history: Vec<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -326,19 +358,39 @@ pub(super) struct Dead {
     pub(super) payload: Payload,
 }
 
-/// Dead messages that are meant: these, or all.
-#[derive(Debug, Serialize)]
-pub(super) struct Ids<'a> {
+/// Dead messages that are meant: these, or those for which the rest holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Which {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ids: Option<&'a [String]>,
+    pub(super) ids: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub(super) filter: DeadFilter,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Redriven {
-    pub(super) redriven: u64,
+/// What has to hold for a dead message.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct DeadFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) older_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) younger_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
+/// With how many dead messages a request was done.
 #[derive(Debug, Deserialize)]
-pub(super) struct Purged {
-    pub(super) purged: u64,
+pub(super) struct Swept {
+    #[serde(alias = "redriven", alias = "purged")]
+    pub(super) count: u64,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
 }

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    Control, DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Looked, Nack, Nacks, NewDue, Purged,
-    PushResults, Pushed, Receipts, Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
+    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Looked, Nack, Nacks, NewDue,
+    PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -214,24 +214,37 @@ impl Client {
         self.request(method, &format!("/{topic}/messages/{encoded}")).query(&key)
     }
 
-    /// A page of dead messages.
-    pub(super) async fn dead(&self, group: &GroupOf, limit: usize, cursor: Option<&str>) -> CallResult<DeadPage> {
-        let limit = limit.to_string();
-        let mut query = vec![("limit", limit.as_str())];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        self.call(self.request(Method::GET, &group.path("dead")).query(&query)).await.map(|(_, page)| page)
+    /// How many messages become due in spans ahead.
+    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
+        let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
+        let request = self.request(Method::GET, &group.path("forecast")).query(&query);
+        self.call(request).await.map(|(_, forecast)| forecast)
     }
 
-    /// Makes dead messages ready again: these, or all. Answers how many.
-    pub(super) async fn redrive(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
-        let request = self.request(Method::POST, &group.path("dead/redrive")).json(&Ids { ids });
-        self.call::<Redriven>(request).await.map(|(_, answer)| answer.redriven)
+    /// A page of dead messages that are meant.
+    pub(super) async fn dead(
+        &self,
+        group: &GroupOf,
+        filter: &DeadFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> CallResult<DeadPage> {
+        let query =
+            [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        let request = self.request(Method::GET, &group.path("dead")).query(filter).query(&query.collect::<Vec<_>>());
+        self.call(request).await.map(|(_, page)| page)
     }
 
-    /// Deletes dead messages: these, or all. Answers how many.
-    pub(super) async fn purge(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
-        let request = self.request(Method::DELETE, &group.path("dead")).json(&Ids { ids });
-        self.call::<Purged>(request).await.map(|(_, answer)| answer.purged)
+    /// Makes dead messages ready again, for a few seconds.
+    pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+        let request = self.request(Method::POST, &group.path("dead/redrive")).json(which);
+        self.call(request).await.map(|(_, swept)| swept)
+    }
+
+    /// Deletes dead messages, for a few seconds.
+    pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+        let request = self.request(Method::DELETE, &group.path("dead")).json(which);
+        self.call(request).await.map(|(_, swept)| swept)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -9,6 +9,7 @@ mod consume;
 mod dead;
 mod demo;
 mod failure;
+mod forecast;
 mod logging;
 mod message;
 mod output;
@@ -58,6 +59,7 @@ enum Command {
     Topic(topic::TopicArgs),
     Message(message::MessageArgs),
     Dead(dead::DeadArgs),
+    Forecast(forecast::ForecastArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -109,6 +111,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Topic(args) => topic::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
+        Command::Forecast(args) => forecast::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

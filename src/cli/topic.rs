@@ -11,6 +11,7 @@ use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
+use crate::topic::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,6 +74,12 @@ struct CreateArgs {
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dedup_window: Option<Duration>,
+    /// How long dead messages are kept; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all
+    #[arg(long, value_name = "N")]
+    dead_max_count: Option<u64>,
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -85,6 +92,8 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 max_attempts: args.max_attempts,
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
+                dead_max_age: args.dead_max_age,
+                dead_max_count: args.dead_max_count,
             };
             let (created, topic) = client.declare(&args.topic, &declaration).await?;
             let what = if created { "made" } else { "was there; its settings are now as follows" };
@@ -118,8 +127,18 @@ fn settings(topic: &Topic) -> String {
         ("  max attempts", settings.max_attempts.to_string()),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
+        ("  dead kept", kept_dead(settings)),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
+}
+
+/// How long and how many dead messages are kept.
+fn kept_dead(settings: &Settings) -> String {
+    let age = (!settings.dead_max_age.is_zero()).then(|| show_span(settings.dead_max_age));
+    let count =
+        (settings.dead_max_count > 0).then(|| format!("the newest {} of each partition", settings.dead_max_count));
+    let bounds: Vec<String> = age.into_iter().chain(count).collect();
+    if bounds.is_empty() { "for ever".to_owned() } else { bounds.join(", ") }
 }
 
 /// Settings, and a table with a line for every partition and group and one for all of a group.
@@ -163,6 +182,7 @@ orders
   max attempts        16
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
+  dead kept           for ever
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a

@@ -3,6 +3,7 @@
 //! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
+mod dead;
 mod delivery;
 mod membership;
 mod owned;

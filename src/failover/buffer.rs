@@ -51,8 +51,12 @@ impl<S: Store> Failover<S> {
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
+        let Some(journal) = &self.journal else {
+            return self.limited(self.give(descriptor, partition, kind, conflict, messages)).await;
+        };
+        // What is in the journal may be offered to the store before this call comes there.
+        let kind = if kind == PushKind::Fresh { PushKind::Live } else { kind };
         let push = self.limited(self.give(descriptor, partition, kind, conflict, messages));
-        let Some(journal) = &self.journal else { return push.await };
         let losses = self.losses();
         let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages, false, conflict)));
         if self.losses() != losses {

@@ -12,8 +12,8 @@ use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, Wakes,
+    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, Wakes,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -183,6 +183,10 @@ impl<S: Store> Store for Failover<S> {
         self.store.stats(pairs).await
     }
 
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.store.forecast(pairs, spans).await
+    }
+
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.store.dead(pair, after, limit).await
     }
@@ -193,6 +197,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.store.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.store.drop_dead(pair, bounds).await
     }
 
     async fn beat(

@@ -82,7 +82,7 @@ pub(crate) struct BatchResults {
 
 impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let mut message = NewMessage {
+        let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
             conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
@@ -92,10 +92,8 @@ impl BatchMessage {
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
             payload: payload_of(self.payload, self.payload_base64)?,
-            fresh: false,
         };
         message.check(now)?;
-        message.identify();
         Ok(message)
     }
 }
@@ -134,8 +132,9 @@ pub(crate) async fn push_batch(
     let now = app.clock.now();
     let messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
     drop(bytes);
-    let ids: Vec<_> = messages.iter().filter_map(|message| message.id.clone()).collect();
-    let outcomes = app.broker.push_batch(&topic, messages).await?;
+    let offers = app.broker.offers(&topic, messages);
+    let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
+    let outcomes = app.broker.push_offers(&topic, offers).await?;
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
         Ok(outcome) => Ok(PushResult::from(outcome)),
         Err(error) => Err((id, error)),
@@ -225,7 +224,6 @@ mod tests {
             assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
             assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(7)));
             assert_eq!(messages[1].payload, b"\xff\x00"[..]);
-            assert!(messages.iter().all(|message| message.id.is_some()));
         }
         Ok(())
     }

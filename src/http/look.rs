@@ -10,7 +10,7 @@ use super::App;
 use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
-use super::shape::Contents;
+use super::shape::{Contents, FailedAttempt};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Peeked, State as MessageState};
@@ -57,13 +57,20 @@ pub(crate) struct Message {
     /// What the last nack of a dead message said.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// How the last 16 attempts failed, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<FailedAttempt>,
 }
 
 impl Message {
     fn new(partition: Partition, peeked: Peeked) -> Message {
         let (state, etag) = (peeked.state.name(), etag(&peeked));
+        let mut history = peeked.history;
         let (died_at, record) = match peeked.state {
-            MessageState::Dead { died_at, record } => (Some(died_at), Some(record)),
+            MessageState::Dead { died_at, mut record } => {
+                history = std::mem::take(&mut record.history);
+                (Some(died_at), Some(record))
+            }
             MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
         };
         let owner = peeked.owner.filter(|_| state == "in_flight").map(|owner| owner.as_str().to_owned());
@@ -83,6 +90,7 @@ impl Message {
             died_at,
             reason: record.as_ref().map(|record| record.reason.name()),
             last_error: record.and_then(|record| record.last_error),
+            history: history.into_iter().map(FailedAttempt::from).collect(),
         }
     }
 }

@@ -7,6 +7,7 @@ mod body;
 mod consume;
 mod control;
 mod dead;
+mod forecast;
 mod forwarded;
 mod guard;
 mod listen;
@@ -126,6 +127,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
+        .routes(routes!(forecast::forecast))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))

@@ -135,8 +135,9 @@ pub(crate) async fn push(
     let mut message = message_of(params, &headers)?;
     message.check(app.clock.now())?;
     message.payload = body::read(&app, &headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
-    let id = message.identify();
-    let outcome = app.broker.push(&topic, message).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    let offer = app.broker.offer(&topic, message);
+    let id = offer.id().clone();
+    let outcome = app.broker.push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,
@@ -149,7 +150,6 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
     let due = params.due()?;
     Ok(NewMessage {
         id: id_of(params.id, headers)?,
-        fresh: false,
         conflict: params.conflict.unwrap_or_default(),
         key: params.key,
         due,

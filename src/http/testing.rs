@@ -15,8 +15,8 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, Wakes,
+    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -118,6 +118,10 @@ impl Store for Away {
         away()
     }
 
+    async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
+        away()
+    }
+
     async fn dead(&self, _: &Pair, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
         away()
     }
@@ -127,6 +131,10 @@ impl Store for Away {
     }
 
     async fn purge(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+        away()
+    }
+
+    async fn drop_dead(&self, _: &Pair, _: DeadBounds) -> Result<DeadDropped> {
         away()
     }
 

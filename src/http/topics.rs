@@ -45,6 +45,14 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "10m")]
     dedup_window: Option<Duration>,
+    /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "14d")]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 10_000_000)]
+    dead_max_count: Option<u64>,
 }
 
 impl TopicSettings {
@@ -56,6 +64,8 @@ impl TopicSettings {
             max_attempts: self.max_attempts.unwrap_or(base.max_attempts),
             backoff: self.backoff.unwrap_or(base.backoff),
             dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
+            dead_max_age: self.dead_max_age.unwrap_or(base.dead_max_age),
+            dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
         }
     }
 }

@@ -24,9 +24,9 @@ pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
-    Acquired, Buried, Charge, Dead, DeadCursor, DeadPage, Description, Glance, PairStats, Peeked, PushKind, Pushed,
-    Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried,
-    Returned, Settlement, State,
+    Acquired, Buried, Charge, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Glance,
+    PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit,
+    Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
 };
 pub use wake::{Channel, Wake, Wakes};
 
@@ -159,6 +159,9 @@ pub trait Store: Send + Sync + 'static {
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
 
+    /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
+
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
 
@@ -169,6 +172,9 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes dead messages, and answers for each whether it was dead.
     /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
+
+    /// Drops a page of the dead messages that are past the bounds, oldest death first.
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -150,6 +150,14 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
     assert!(said.err.ends_with("1 delivered, 0 acked, 1 nacked\n"), "{said:?}");
     let dead = shell.dwell(&["dead", "list", "orders"])?.out;
     assert!(dead.contains(" a max_attempts after 1 attempt: \"exit code 3: no paper\"  close 4711"), "{dead}");
+    let told = shell.dwell(&["dead", "list", "orders", "--text", "no paper", "--younger-than", "1h", "--history"])?.out;
+    assert!(told.lines().nth(1).is_some_and(|line| line.ends_with(" attempt 1: \"exit code 3: no paper\"")), "{told}");
+    assert_eq!(shell.dwell(&["dead", "purge", "orders", "--reason", "buried"])?.out, "0 purged\n");
+    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "--reason", "boredom"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "--all"])?.code, Some(64));
+    let some = ["dead", "redrive", "orders", "--text", "close", "--rate", "100", "--limit", "1"];
+    assert_eq!(shell.dwell(&some)?.out, "1 redriven\n");
+    assert_eq!(shell.dwell(&failing)?.out, "close 4711");
     assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "b"])?.out, "1 redriven, 1 not dead\n");
     let working = ["consume", "orders", "--count", "1", "--exec", "test $DWELL_ID/$DWELL_ATTEMPT = a/1"];
     let said = shell.dwell(&working)?;
@@ -187,6 +195,21 @@ async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
     assert!(push("debounce")?.out.starts_with("debounced b "));
     assert!(push("reject")?.err.contains("(conflict)"));
     assert_eq!(push("other")?.code, Some(64));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forecast_is_printed() -> Result<()> {
+    let shell = Shell::start().await?;
+    for delay in ["0s", "90m", "90m", "3h"] {
+        shell.dwell(&["push", "orders", "close", "--delay", delay])?;
+    }
+    let said = shell.dwell(&["forecast", "orders", "--step", "1h", "--spans", "2"])?;
+    let counts: Vec<&str> =
+        said.out.lines().filter_map(|line| line.split_whitespace().rfind(|word| !word.starts_with('#'))).collect();
+    assert_eq!(counts, ["1", "0", "2", "1"], "{said:?}");
+    assert_eq!(shell.dwell(&["forecast", "orders", "--spans", "501"])?.code, Some(64));
+    assert_eq!(shell.dwell(&["forecast", "nothing"])?.code, Some(1));
     Ok(())
 }
 

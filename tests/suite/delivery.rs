@@ -600,17 +600,12 @@ async fn a_consumer_that_waits_gets_what_a_lapsed_lease_held(world: World) -> Re
 async fn a_push_is_no_duplicate_of_itself(world: World) -> Result<()> {
     let shop = Shop::open(&world, Settings::default()).await?;
     let (topic, _) = orders()?;
-    let mut made_here = NewMessage::new("a");
-    let id = made_here.identify();
-    // As when the store repeats a call whose answer was lost.
-    for _ in 0..2 {
-        let outcome = shop.broker.push(&topic, made_here.clone()).await?;
-        assert_eq!((&outcome.id, outcome.pushed), (&id, Pushed::Stored));
-    }
+    let offer = shop.broker.offer(&topic, NewMessage::new("a"));
+    let id = offer.id().clone();
+    let outcome = shop.broker.push_offer(&topic, offer).await?;
+    assert_eq!((&outcome.id, outcome.pushed), (&id, Pushed::Stored));
     assert_eq!(shop.running.messages(&topic).await?, 1);
-    let mut given = NewMessage::new("a");
-    given.id = Some(id);
-    given.identify();
-    assert_eq!(shop.broker.push(&topic, given).await?.pushed, Pushed::Duplicate);
+    assert_eq!(shop.broker.push(&topic, NewMessage::new("a").id(id)).await?.pushed, Pushed::Duplicate);
+    assert_eq!(shop.running.messages(&topic).await?, 1);
     Ok(())
 }

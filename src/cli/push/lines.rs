@@ -157,7 +157,6 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
-        fresh: false,
         conflict: match &item.conflict {
             Some(conflict) => conflict.parse().map_err(|error: Error| error.detail().to_owned())?,
             None => Conflict::Keep,

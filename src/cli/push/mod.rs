@@ -134,7 +134,6 @@ impl PushArgs {
     fn message(&self) -> Result<NewMessage, Failure> {
         Ok(NewMessage {
             id: self.id.clone(),
-            fresh: false,
             conflict: self.conflict.unwrap_or_default(),
             key: self.key.clone(),
             due: match (self.delay, self.at) {

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// id -> charged attempts, 4 bytes.
+    /// id -> charged attempts, 4 bytes, and the lines of its history.
     Attempts = b'a',
     /// died at, id -> nothing.
     DeadByScore = b'd',

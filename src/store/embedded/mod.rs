@@ -15,6 +15,7 @@ mod cancelled;
 mod commit;
 mod control;
 mod dead;
+mod forecast;
 mod hash;
 mod keys;
 mod lease;
@@ -44,8 +45,9 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Cancelled, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, Wakes,
+    Acquired, Cancelled, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss,
+    MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock,
+    Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -287,6 +289,14 @@ impl Store for Embedded {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
     }
 
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        let mut forecasts = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            forecasts.push(self.inner.forecast(pair, spans).await?);
+        }
+        Ok(forecasts)
+    }
+
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.inner.dead(pair, after, limit)
     }
@@ -297,6 +307,10 @@ impl Store for Embedded {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.inner.drop_dead(pair, bounds).await
     }
 
     async fn beat(

@@ -190,7 +190,7 @@ fn refusal(found: &Found, terms: Terms, message: &Message, body: &[u8]) -> Resul
             return Ok(Some(Put::Pushed(own)));
         } else if is_replay {
             let old = decode_body(message.id.clone(), old.clone().into());
-            if old.is_ok_and(|old| old.envelope.pushed_at >= message.envelope.pushed_at) {
+            if old.is_ok_and(|old| old.envelope.pushed_at > message.envelope.pushed_at) {
                 return Ok(duplicate);
             }
         }

@@ -1,5 +1,6 @@
 //! Cancelling and rescheduling a message.
 
+use super::expiring::Expiring;
 use super::keys::PairKeys;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
@@ -44,7 +45,7 @@ impl Shared {
             let fates = descriptor.groups.iter().map(|group| Ok((group.clone(), fate(&reply.text()?)?)));
             Ok(Cancelled { fates: Fates(fates.collect::<Result<_>>()?), at, buffered: false })
         };
-        self.until_answered(descriptor, partition, make, until, read).await
+        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
     }
 
     pub(super) async fn reschedule(
@@ -78,7 +79,7 @@ impl Shared {
             let fates = said.into_iter().map(|(group, said): (&GroupName, String)| Ok((group.clone(), fate(&said)?)));
             Ok(Rescheduled::Done { fates: Fates(fates.collect::<Result<_>>()?), was })
         };
-        self.until_answered(descriptor, partition, make, until, read).await
+        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
     }
 
     /// The keys of all groups of a partition.

@@ -15,8 +15,16 @@ use crate::topic::Descriptor;
 /// The pause before a call is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 
+/// A call that changes a partition of a topic.
+pub(super) struct Expiring<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) partition: Partition,
+    /// When whoever makes it has given up.
+    pub(super) until: Instant,
+}
+
 /// What Redis said of a call.
-enum Answer {
+pub(super) enum Answer {
     /// It was applied, now or before; what follows the status and the time.
     Done(Reply),
     /// The partition has not seen this descriptor yet.
@@ -32,20 +40,21 @@ impl Shared {
     }
 
     /// Calls are repeated while time is left: a repeat changes nothing, and is answered as the first one was. One that was
-    /// late is made anew, once: the clock of Redis was another one than was thought.
+    /// late is made anew, once: the clock of Redis was another one than was thought. `unknown` is why an earlier call may
+    /// have been applied.
     pub(super) async fn until_answered<T>(
         &self,
-        descriptor: &Descriptor,
-        partition: Partition,
+        expiring: &Expiring<'_>,
+        mut unknown: Option<Error>,
         make: impl Fn() -> Result<Call>,
-        until: Instant,
         read: impl Fn(Reply) -> Result<T>,
     ) -> Result<T> {
-        let (mut call, mut unknown, mut was_late) = (make()?, None, false);
+        let until = expiring.until;
+        let (mut call, mut was_late) = (make()?, false);
         loop {
-            let error = match self.expiring(&call).await {
+            let error = match self.expire(&call).await {
                 Ok(Answer::Done(reply)) => return read(reply),
-                Ok(Answer::Behind) => match self.roll(descriptor, partition).await {
+                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
@@ -71,7 +80,8 @@ impl Shared {
         }
     }
 
-    async fn expiring(&self, call: &Call) -> Result<Answer> {
+    /// Makes a call once.
+    pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
         let (status, reply) = self.ask(call).await?;
         match status.as_str() {
             "OK" => Ok(Answer::Done(reply)),

@@ -1,6 +1,6 @@
 //! Looking at messages without taking them.
 
-use super::owner::read_charge;
+use super::owner::{read_charge, read_history};
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, dead};
 use crate::codec::decode_body;
@@ -23,14 +23,16 @@ impl Shared {
         if status == "LIVE" {
             let message = decode_body(id.clone(), reply.bytes()?)?;
             let next_at = reply.time()?;
-            let attempts = reply.maybe_text()?.map_or(0, |charge| read_charge(&charge).0);
+            let charge = reply.maybe_text()?.unwrap_or_default();
+            let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
+            let history = read_history(&charge)?;
             let state = state_at(next_at, self.clock.now());
-            return Ok(Some(Peeked { message, state, next_at, attempts, owner }));
+            return Ok(Some(Peeked { message, state, next_at, attempts, owner, history }));
         }
         let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
         let (attempts, message) = (dead.record.attempts, dead.message?);
         let state = State::Dead { died_at: dead.died_at, record: dead.record };
-        Ok(Some(Peeked { message, state, next_at: None, attempts, owner }))
+        Ok(Some(Peeked { message, state, next_at: None, attempts, owner, history: Vec::new() }))
     }
 }
 

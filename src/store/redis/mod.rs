@@ -11,6 +11,7 @@ mod control;
 mod dead;
 mod expiring;
 mod failure;
+mod forecast;
 mod history;
 mod info;
 mod keys;
@@ -52,8 +53,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, Wakes,
+    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Forecast, Glance,
+    Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store,
+    StoreClock, Wakes,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -253,6 +255,10 @@ impl Store for Redis {
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
     }
 
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.shared.forecast(pairs, spans).await
+    }
+
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.shared.dead(pair, after, limit).await
     }
@@ -263,6 +269,10 @@ impl Store for Redis {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.shared.drop_dead(pair, bounds).await
     }
 
     async fn beat(

@@ -1,6 +1,7 @@
 //! Pushes with a policy about ids that are there.
 
 use super::control::with_groups;
+use super::expiring::Expiring;
 use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
@@ -44,7 +45,7 @@ impl Shared {
             })
         };
         let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
-        self.until_answered(descriptor, partition, make, until, read).await
+        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord};
+use dwell::codec::{DeadReason, DeadRecord, Failure};
 use dwell::error::{Kind, Result};
 use dwell::limits::CANCELLED_KEPT;
 use dwell::message::{Message, MessageId};
@@ -31,7 +31,7 @@ async fn two_groups(world: &World) -> Result<(TestTopic, Box<dyn Owner>)> {
 
 fn bury(id: &str) -> Result<Settlement> {
     let record = DeadRecord::new(DeadReason::Buried, 1, None);
-    Ok(Settlement { buried: vec![Buried { id: MessageId::new(id)?, record }], ..Settlement::default() })
+    Ok(Settlement { buried: vec![Buried { id: MessageId::new(id)?, record, failure: None }], ..Settlement::default() })
 }
 
 pub(super) async fn what_waits_is_cancelled_in_every_group(world: World) -> Result<()> {
@@ -59,7 +59,12 @@ pub(super) async fn what_is_in_flight_is_not_cancelled(world: World) -> Result<(
     assert_eq!(orders.stats().await?.ready, 0);
     assert_eq!(orders.cancel("a").await?, [Done, InFlight], "and again");
     // It waits again: now it can be cancelled there too.
-    let retried = Retried { id: MessageId::new("a")?, next_at: world.now().plus(Duration::from_secs(1)), attempts: 1 };
+    let retried = Retried {
+        id: MessageId::new("a")?,
+        next_at: world.now().plus(Duration::from_secs(1)),
+        attempts: 1,
+        failure: None,
+    };
     audit.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(orders.cancel("a").await?, [Done, Done]);
     world.pass(2_000);
@@ -193,10 +198,12 @@ pub(super) async fn a_reschedule_keeps_attempts_and_what_was_pushed(world: World
     message.envelope.payload = vec![7; 20_000].into();
     orders.push_all(std::slice::from_ref(&message)).await?;
     let taken = owner.reserve(up_to(1)).await?;
-    let retried = Retried { id: message.id.clone(), next_at: world.now().plus(Duration::from_secs(9)), attempts: 3 };
+    let (failure, next_at) = (Failure::new(world.now(), 3, Some("no paper")), world.now().plus(Duration::from_secs(9)));
+    let retried = Retried { id: message.id.clone(), next_at, attempts: 3, failure: Some(failure.clone()) };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(orders.reschedule("a", 100).await?, [Done]);
     world.pass(100);
+    assert_eq!(orders.peek("a").await?.map(|peeked| (peeked.attempts, peeked.history)), Some((3, vec![failure])));
     let (found, now) = (owner.reserve(up_to(1)).await?, world.now());
     let expected = Message { due_at: now, ..message };
     assert_eq!((found.messages[0].attempts, found.messages[0].ready_at), (3, now));
@@ -236,7 +243,7 @@ pub(super) async fn a_reschedule_may_expect_what_it_finds(world: World) -> Resul
     assert_eq!(orders.reschedule_if("a", second, expected(message.due_at, 0)).await?, changed);
     world.pass(1_000);
     let taken = owner.reserve(up_to(1)).await?;
-    let retried = Retried { id: message.id, next_at: world.now(), attempts: 1 };
+    let retried = Retried { id: message.id, next_at: world.now(), attempts: 1, failure: None };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(orders.reschedule_if("a", second, expected(first, 0)).await?, changed, "it was tried meanwhile");
     Ok(())
@@ -247,7 +254,7 @@ pub(super) async fn a_reschedule_that_finds_one_group_changed_changes_none(world
     let message = orders.message("a", 0)?;
     orders.push_all(std::slice::from_ref(&message)).await?;
     let taken = audit.reserve(up_to(1)).await?;
-    let retried = Retried { id: message.id.clone(), next_at: world.now(), attempts: 1 };
+    let retried = Retried { id: message.id.clone(), next_at: world.now(), attempts: 1, failure: None };
     audit.settle(&retries(taken.reservation, retried, &[])?).await?;
     let expected = Expected { due_at: Some(message.due_at), attempts: Some(0) };
     let rescheduled = orders.reschedule_if("a", world.now().plus(Duration::from_secs(9)), expected).await?;

@@ -53,8 +53,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         an_id_that_was_pushed_again_after_its_ack_stays_where_it_is;
     dead: a_dead_message_keeps_its_body_and_its_reason, dead_messages_are_listed_by_death_and_id,
         pages_hold_still_while_the_list_changes, a_redriven_message_begins_anew,
-        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short;
-    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock,
+        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short,
+        a_history_tells_how_attempts_failed, a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
+        what_is_past_the_bounds_is_dropped_oldest_first, dropping_comes_in_pages;
+    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock, a_forecast_counts_what_becomes_due,
         what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,

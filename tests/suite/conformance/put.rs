@@ -60,7 +60,12 @@ pub(super) async fn a_replaced_message_is_another_one(world: World) -> Result<()
     let mut owner = orders.owner().await?;
     orders.push("a", 0).await?;
     let taken = owner.reserve(up_to(1)).await?;
-    let retried = Retried { id: MessageId::new("a")?, next_at: world.now().plus(Duration::from_secs(9)), attempts: 3 };
+    let retried = Retried {
+        id: MessageId::new("a")?,
+        next_at: world.now().plus(Duration::from_secs(9)),
+        attempts: 3,
+        failure: None,
+    };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     let new = other(&orders, "a", 50)?;
     assert_eq!(put(&orders, Conflict::Replace, &new).await?, REPLACED);

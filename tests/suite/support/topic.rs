@@ -169,7 +169,7 @@ pub(crate) fn acks(texts: &[&str]) -> Result<Settlement> {
 /// A settlement that buries.
 pub(crate) fn buries(reservation: Reservation, texts: &[&str], remaining: &[&str]) -> Result<Settlement> {
     let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
-    let bury = |id| Buried { id, record: record.clone() };
+    let bury = |id| Buried { id, record: record.clone(), failure: None };
     let buried = ids(texts)?.into_iter().map(bury).collect();
     Ok(Settlement { buried, remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })
 }

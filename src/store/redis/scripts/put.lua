@@ -53,7 +53,7 @@ local function refusal(due, body, found, in_flight, dead)
     if policy == 'debounce' then
       local is_moved = due_of(old) == tonumber(due) or (replayed and due_of(old) > tonumber(due))
       if is_moved then return 'duplicate' end
-    elseif old == body or (replayed and pushed_at(old) >= pushed_at(body)) then
+    elseif old == body or (replayed and pushed_at(old) > pushed_at(body)) then
       return old == body and policy == 'reject' and 'stored' or 'duplicate'
     end
   end
@@ -89,8 +89,8 @@ local function put(due, id, body)
       redis.call('HDEL', a, id)
     else
       redis.call('HSET', h, id, due_at(old, tonumber(due)))
-      local attempts = string.match(redis.call('HGET', a, id) or '', '^%d+')
-      if attempts then redis.call('HSET', a, id, attempts .. ' ' .. due) end
+      local charge = redis.call('HGET', a, id)
+      if charge then redis.call('HSET', a, id, charged_due(charge, due)) end
     end
   end
   return policy == 'replace' and 'replaced' or 'debounced'

@@ -25,7 +25,8 @@ for g = 1, groups do
   local score = body and redis.call('ZSCORE', z, id)
   if score then
     verdicts[g], was = 'done', was or due_of(body)
-    local attempts = string.match(redis.call('HGET', a, id) or '', '^%d+')
+    local charge = redis.call('HGET', a, id)
+    local attempts = string.match(charge or '', '^%d+')
     local as_expected = (ARGV[5] == '' or due_of(body) == tonumber(ARGV[5]))
       and (ARGV[6] == '' or tonumber(attempts or 0) == tonumber(ARGV[6]))
     if not as_expected and not (tonumber(score) == due and due_of(body) == due) then
@@ -33,7 +34,7 @@ for g = 1, groups do
     elseif expires_at(body) <= due then
       verdicts[g], changed = 'expires', true
     end
-    waiting[g] = {body, attempts, tonumber(score)}
+    waiting[g] = {body, charge}
   elseif body then
     verdicts[g] = 'in_flight'
   elseif redis.call('HEXISTS', dh, id) == 1 then
@@ -52,7 +53,7 @@ for g, found in pairs(waiting) do
   if due < tonumber(head[2]) then earlier = true end
   redis.call('ZADD', z, ARGV[4], id)
   redis.call('HSET', h, id, due_at(found[1], due))
-  if found[2] then redis.call('HSET', a, id, found[2] .. ' ' .. ARGV[4]) end
+  if found[2] then redis.call('HSET', a, id, charged_due(found[2], ARGV[4])) end
 end
 if earlier then redis.call('SPUBLISH', KEYS[2], ARGV[4]) end
 return {'OK', answer, was, unpack(verdicts)}
