@@ -5,6 +5,7 @@
 
 mod audit;
 mod copying;
+mod control;
 mod dead;
 mod dead_scan;
 mod forecast;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub use audit::Audit;
+pub use control::RescheduleOutcome;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use options::Options;

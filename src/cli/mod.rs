@@ -13,6 +13,7 @@ mod failure;
 mod forecast;
 mod group;
 mod logging;
+mod message;
 mod output;
 mod parse;
 mod percentiles;
@@ -59,6 +60,7 @@ enum Command {
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
+    Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
     Audit(audit::AuditArgs),
@@ -112,6 +114,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
+        Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,

@@ -11,15 +11,16 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock,
-    Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// An application over a store that never answers.
@@ -109,6 +110,18 @@ impl Store for Away {
     }
 
     async fn push(&self, _: &Descriptor, _: Partition, _: PushKind, _: &[Message]) -> Result<Vec<Pushed>> {
+        away()
+    }
+
+    async fn put(&self, _: &Descriptor, _: Partition, _: PushKind, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
+        away()
+    }
+
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId, _: Option<Timestamp>) -> Result<Cancelled> {
+        away()
+    }
+
+    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Reschedule) -> Result<Rescheduled> {
         away()
     }
 

@@ -6,6 +6,7 @@
 
 mod audit;
 mod clock;
+mod control;
 pub mod embedded;
 mod epoch;
 mod loss;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
+pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
@@ -31,8 +33,9 @@ pub use outcome::{
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// What anyone may do to a topic.
@@ -133,6 +136,47 @@ pub trait Store: Send + Sync + 'static {
         kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>>;
+
+    /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
+    /// that equal ids meet each other. At most [`crate::limits::PUT_IDS_MAX`] messages.
+    ///
+    /// A replay replaces only what was pushed before it, and moves a due time only to a later one.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>>;
+
+    /// Takes a message out of every group in which it waits, scheduled or ready. Only what was pushed up to `replayed` is
+    /// taken, if a log says again that it was cancelled then. A message that is cancelled is remembered for
+    /// [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same, and a replay does not bring it back.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled>;
+
+    /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled>;
 
     /// Looks at one message of a pair.
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;

@@ -33,6 +33,10 @@ pub(super) enum Kind {
     SeenByScore = b's',
     /// id -> remembered until.
     SeenById = b'S',
+    /// cancelled at, id -> nothing.
+    CancelledByScore = b'x',
+    /// id -> cancelled at, and the groups of which it was not taken.
+    CancelledById = b'X',
     /// due time, id -> nothing.
     ByScore = b'z',
     /// id -> due time.
