@@ -29,17 +29,19 @@ NOTES = {
     "beanstalkd-memory": "beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its "
     "lateness and burst contain that.",
     "rsmq": "A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.",
-    "celery": "Celery's workers take a message with an eta at once and keep it in memory until it is due, so what waits "
-    "is bounded by their memory; when they end, Redis still has it, and gives it out again after the visibility timeout, "
-    "which also has to be longer than any delay. Its lateness and burst leave out what taking it costs, if there was "
+    "celery": "Celery's workers take a message with an eta at once and keep it in memory until it is due, so their memory "
+    "bounds what waits. Redis still has it when one of them dies, and it is given out again after the visibility "
+    "timeout, which has to be longer than any delay. Its lateness and burst leave out what taking costs, if there was "
     "time for that before. Its drain begins when the workers have connected.",
-    "rabbitmq-transient": "RabbitMQ has no delays without a plugin. With a time to live only the head of a queue expires: a "
-    "message with a longer delay holds back the ones behind it. That does not show here, as messages are pushed in due "
-    "order, and would with mixed delays.",
+    "rabbitmq-transient": "RabbitMQ has no delays without a plugin. With a time to live only the head of a queue "
+    "expires: a message with a longer delay holds back the ones behind it. That does not show here, as messages are "
+    "pushed in due order, and would with mixed delays.",
 }
 
-MISSING = """lmstfy and HDT3213/delayqueue are not here: the Go module proxy does not offer them (403, "This module version
-  is not available"), and nothing is built from elsewhere."""
+MISSING = (
+    "lmstfy and HDT3213/delayqueue are not here: the Go module proxy does not offer them (403, \"This module version "
+    "is not available\"), and nothing is built from elsewhere."
+)
 
 
 def main():
@@ -120,7 +122,7 @@ def missing(reports):
     """Who could have been measured and was not, and who could not."""
     here = {report["peer"] for report in reports}
     absent = [NAMES[name] for name in PEERS if name not in here]
-    return (f"Not measured in this run: {'; '.join(absent)}. " if absent else "") + MISSING
+    return (f"Not measured yet: {'; '.join(absent)}. " if absent else "") + MISSING
 
 
 def values(report, name):
