@@ -109,6 +109,8 @@ pub enum DeadReason {
     Buried,
     /// Its body could not be read.
     Unreadable,
+    /// Its time to live was over before it was handed out.
+    Expired,
 }
 
 impl DeadReason {
@@ -118,6 +120,7 @@ impl DeadReason {
             DeadReason::MaxAttempts => "max_attempts",
             DeadReason::Buried => "buried",
             DeadReason::Unreadable => "unreadable",
+            DeadReason::Expired => "expired",
         }
     }
 }

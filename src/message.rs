@@ -318,6 +318,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// Gives a message without a time to live this one, from its due time on; zero is none.
+    pub fn expire_after(&mut self, ttl: Duration) {
+        if !ttl.is_zero() && self.envelope.expires_at.is_none() {
+            self.envelope.expires_at = Some(self.due_at.plus(ttl));
+        }
+    }
+
     /// What decides the partition: the key, or the id of a message without one.
     pub fn routing_key(&self) -> &str {
         self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)

@@ -16,6 +16,7 @@ impl Dispatch {
             backoff: descriptor.settings.backoff.clone(),
             max_attempts: descriptor.settings.max_attempts,
             dedup_window: descriptor.settings.dedup_window,
+            on_expiry: descriptor.settings.on_expiry,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::store::{
     Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement,
 };
 use crate::time::Timestamp;
+use crate::topic::Expiry;
 
 /// What is prefetched before it is known how fast consumers are.
 const APPETITE_FIRST: usize = 32;
@@ -50,6 +51,8 @@ pub struct Policy {
     pub max_attempts: u32,
     /// How long settled ids are remembered.
     pub dedup_window: Duration,
+    /// What becomes of a message whose time to live is over.
+    pub on_expiry: Expiry,
 }
 
 /// Where a message stands in the reservation that took it.
@@ -268,7 +271,10 @@ impl Table {
             bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
-                self.decide_fate(held.message.id, held.slot, Fate::Gone);
+                match self.policy.on_expiry {
+                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, Fate::Gone),
+                    Expiry::Bury => self.bury(held.message.id, held.slot, DeadReason::Expired, held.charged, None),
+                }
             } else {
                 deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }

@@ -28,7 +28,7 @@ pub(crate) struct DeadMessage {
     partition: Partition,
     #[schema(value_type = String, format = DateTime)]
     died_at: Timestamp,
-    /// `max_attempts`, `buried` or `unreadable`.
+    /// `max_attempts`, `buried`, `unreadable` or `expired`.
     reason: &'static str,
     /// Attempts that were made.
     attempts: u32,
