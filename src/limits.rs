@@ -89,6 +89,19 @@ pub const PARTITIONS_MAX: u16 = 1_024;
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
 
+/// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
+pub const RATE_MIN: f64 = 0.001;
+
+/// Most messages a second that a group may be limited to.
+pub const RATE_MAX: f64 = 100_000.0;
+
+/// How long a slot is open in which a message of a limited group may be handed out. Longer, and the rate that is reached
+/// stays farther below the limit; shorter, and slots are lost to calls that take long.
+pub const SLOT_OPEN: Duration = Duration::from_millis(50);
+
+/// How far ahead a slot may be given. When the book of slots is lost nobody gets one for so long and [`SLOT_OPEN`] more.
+pub const SLOT_AHEAD_MAX: Duration = Duration::from_secs(1);
+
 /// Topics that one broker keeps descriptors of.
 pub const TOPICS_MAX: usize = 10_000;
 

@@ -1,6 +1,7 @@
 //! What a topic is: its name, its groups and its settings.
 
 mod expiry;
+mod rate;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::expiry::Expiry;
+pub use self::rate::Rate;
 pub use self::subscription::{Pause, Rest, Subscription};
 use crate::error::{Error, Result};
 use crate::limits::{
@@ -136,6 +138,7 @@ impl Descriptor {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
             return Err(Error::invalid("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
         }
+        self.check_subscriptions()?;
         self.settings.check()
     }
 

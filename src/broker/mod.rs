@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use dead::DeadList;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
-pub use subscriptions::{GroupStart, PauseFor, Subscribed};
+pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
 
 use self::copying::Filling;

@@ -107,11 +107,15 @@ pub(super) struct Counts {
     pub(super) owner: Option<String>,
 }
 
-/// What a group begins with.
+/// What is asked of a group.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct NewGroup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
 }
 
 /// For how long a group is paused.
@@ -137,6 +141,10 @@ pub(super) struct Group {
     pub(super) paused_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partitions: Vec<Counts>,
 }

@@ -5,8 +5,10 @@
 
 mod delivery;
 mod following;
+mod gate;
 mod membership;
 mod owned;
+mod pacing;
 mod recent;
 mod serving;
 mod session;
@@ -27,6 +29,7 @@ pub use membership::Membership;
 pub use session::{Hand, Session};
 pub use table::{Now, Policy, Table};
 
+use self::gate::Gate;
 use self::owned::{Owned, now};
 use self::table::Decided;
 use crate::clock::Instant;
@@ -53,6 +56,7 @@ pub struct Dispatch {
     descriptor: RwLock<Arc<Descriptor>>,
     pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
     arrivals: Notify,
+    gate: Gate,
     waiting: AtomicUsize,
     /// How many messages the waiting consumers want altogether.
     wanted: AtomicUsize,
@@ -135,6 +139,7 @@ impl Dispatch {
             descriptor: RwLock::new(descriptor),
             pairs: RwLock::default(),
             arrivals: Notify::new(),
+            gate: Gate::default(),
             waiting: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
             last_asked_ms: AtomicU64::new(0),
@@ -223,7 +228,7 @@ impl Dispatch {
                 kicked = true;
             }
             tokio::select! {
-                () = arrival => {}
+                () = self.next_chance(arrival, max, until) => {}
                 () = clock.sleep_until(until) => return Vec::new(),
                 () = self.closed.cancelled() => return Vec::new(),
             }
@@ -236,6 +241,8 @@ impl Dispatch {
         if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
+        let slots = self.rate().map(|_| self.gate.claim(max, now.instant));
+        let max = slots.as_ref().map_or(max, Vec::len);
         let pairs = self.pairs();
         // Every consumer begins somewhere else, so that no partition starves behind another.
         let first = fastrand::usize(..pairs.len().max(1));
@@ -254,6 +261,9 @@ impl Dispatch {
             if hungry || expired > 0 {
                 owned.kick.notify_one();
             }
+        }
+        if let Some(slots) = slots {
+            self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
         for delivery in &deliveries {
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };

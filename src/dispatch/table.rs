@@ -12,7 +12,7 @@ use super::recent::{Recent, said};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord};
-use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
@@ -53,6 +53,8 @@ pub struct Policy {
     pub dedup_window: Duration,
     /// What becomes of a message whose time to live is over.
     pub on_expiry: Expiry,
+    /// Deliveries that may be in flight.
+    pub in_flight: usize,
 }
 
 /// Where a message stands in the reservation that took it.
@@ -201,7 +203,7 @@ impl Table {
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.held();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= IN_FLIGHT_MAX {
+        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= self.policy.in_flight {
             return None;
         }
         Some(ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes })
@@ -261,7 +263,7 @@ impl Table {
         let mut expired = 0;
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
-        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < IN_FLIGHT_MAX {
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < self.policy.in_flight {
             let Some(held) = self.ready.pop_front() else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);

@@ -12,7 +12,7 @@ use crate::message::{GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    PushKind, Pushed, Renewal, SlotAsk, Slots, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -180,6 +180,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.store.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.store.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

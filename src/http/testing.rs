@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    PushKind, Pushed, Renewal, SlotAsk, Slots, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -136,6 +136,10 @@ impl Store for Away {
     }
 
     async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
+        away()
+    }
+
+    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
         away()
     }
 

@@ -26,6 +26,7 @@ mod shape;
 mod idle;
 mod sessions;
 mod subscriptions;
+mod pacing;
 mod webhooks;
 mod groups;
 mod http;

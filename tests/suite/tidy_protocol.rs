@@ -95,6 +95,10 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
         ("groups of a topic", with_commas(limits::GROUPS_MAX)),
+        (
+            "rate of a group",
+            format!("{} to {} messages a second", limits::RATE_MIN, with_commas(limits::RATE_MAX as usize)),
+        ),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
         (
             "messages of a group in a partition, dead ones not counted; in Redis",

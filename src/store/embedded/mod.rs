@@ -25,6 +25,7 @@ mod pair;
 mod push;
 mod scan;
 mod settle;
+mod slots;
 mod tail;
 mod topics;
 mod zset;
@@ -40,10 +41,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, Channel, Claim, Copied, CopyCursor, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked,
-    PushKind, Pushed, Renewal, Store, StoreClock, Wakes,
+    PushKind, Pushed, Renewal, SlotAsk, Slots, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -66,6 +68,7 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    slots: SlotBook,
     /// What the tree lies on. Every change goes through it.
     disk: Arc<Disk>,
     committer: Committer,
@@ -96,6 +99,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                slots: SlotBook::default(),
                 disk,
                 committer,
                 topics: RwLock::new(topics),
@@ -305,6 +309,10 @@ impl Store for Embedded {
             self.inner.wakes.wake(&channel);
         }
         Ok(())
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

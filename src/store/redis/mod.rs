@@ -22,6 +22,7 @@ mod reply;
 mod scripts;
 mod sentinel;
 mod slot;
+mod slots;
 mod topics;
 mod wake_listener;
 mod way;
@@ -51,7 +52,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats,
-    Peeked, PushKind, Pushed, Renewal, State, Store, StoreClock, Wakes,
+    Peeked, PushKind, Pushed, Renewal, SlotAsk, Slots, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -285,6 +286,10 @@ impl Store for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.shared.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.shared.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

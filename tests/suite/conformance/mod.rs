@@ -12,6 +12,7 @@ mod push;
 mod recovery;
 mod reserve;
 mod settle;
+mod slots;
 mod topics;
 mod wake;
 
@@ -64,6 +65,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
         a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
         a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    slots: each_slot_is_given_once_and_keeps_its_distance;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release,
         a_change_of_a_topic_is_told_and_no_head;
