@@ -83,6 +83,16 @@ pub const LADDER_STEPS_MAX: usize = 32;
 /// Longest deduplication window.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+/// The highest priority of a message.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How often in a row the message of a partition that is due first may be passed over by others of a higher priority. So one
+/// hand-over of ten is for what is due first, and nothing waits for ever.
+pub const PASSED_OVER_MAX: usize = 9;
+
+/// Oldest age that a consumer may ask for.
+pub const MIN_AGE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
 /// Partitions of one topic. Every owned partition costs a lease renewal each third of the lease ttl.
 pub const PARTITIONS_MAX: u16 = 1_024;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{
     ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::time::Timestamp;
 
@@ -184,6 +184,8 @@ pub struct NewMessage {
     pub ttl: Option<Duration>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload, passed through.
     pub content_type: Option<String>,
     /// Names and values that travel with the payload.
@@ -201,6 +203,7 @@ impl NewMessage {
             due: Due::In(Duration::ZERO),
             ttl: None,
             max_attempts: None,
+            priority: 0,
             content_type: None,
             meta: Vec::new(),
             payload: payload.into(),
@@ -230,6 +233,12 @@ impl NewMessage {
         self
     }
 
+    /// With a priority, 0 to 9.
+    pub fn priority(mut self, priority: u8) -> NewMessage {
+        self.priority = priority;
+        self
+    }
+
     /// With a key, which decides the partition.
     pub fn key(mut self, key: Key) -> NewMessage {
         self.key = Some(key);
@@ -247,6 +256,9 @@ impl NewMessage {
             && !(1..=ATTEMPTS_MAX).contains(&attempts)
         {
             return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
+        }
+        if self.priority > PRIORITY_MAX {
+            return Err(Error::invalid("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
         }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(Error::invalid("ttl", "a message that lives for 0s would never be delivered"));
@@ -267,6 +279,7 @@ impl NewMessage {
                 pushed_at: now,
                 expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
                 max_attempts: self.max_attempts,
+                priority: self.priority,
                 content_type: self.content_type,
                 meta: self.meta,
                 payload: self.payload,
@@ -342,6 +355,8 @@ pub struct Envelope {
     pub expires_at: Option<Timestamp>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload.
     pub content_type: Option<String>,
     /// Names and values that travel with it.

@@ -185,6 +185,8 @@ pub(super) struct Reserve {
     pub(super) wait: Duration,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) visibility_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) min_age: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,6 +205,8 @@ pub(super) struct Delivery {
     pub(super) payload: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
     pub(super) attempt: u32,

@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
+use super::arrivals::Arrivals;
 use crate::clock::Instant;
 use crate::limits::SLOT_OPEN;
 use crate::store::{SlotAsk, Slots};
@@ -47,7 +46,7 @@ pub(super) enum Outlook {
 /// The one consumer who sees to the next slot, for all that wait. Whatever ends that, another one is woken to go on.
 pub(super) struct Porter<'a> {
     gate: &'a Gate,
-    others: &'a Notify,
+    others: &'a Arrivals,
 }
 
 impl Drop for Porter<'_> {
@@ -84,7 +83,7 @@ impl Gate {
     }
 
     /// Becomes the porter; `None` while there is one.
-    pub(super) fn attend<'a>(&'a self, others: &'a Notify) -> Option<Porter<'a>> {
+    pub(super) fn attend<'a>(&'a self, others: &'a Arrivals) -> Option<Porter<'a>> {
         let was = std::mem::replace(&mut self.lock().attended, true);
         (!was).then_some(Porter { gate: self, others })
     }
@@ -143,11 +142,11 @@ mod tests {
 
     #[tokio::test]
     async fn there_is_one_porter_and_the_next_one_is_woken() {
-        let (gate, others) = (Gate::default(), Notify::new());
+        let (gate, others) = (Gate::default(), Arrivals::default());
         let porter = gate.attend(&others);
         assert!(porter.is_some() && gate.attend(&others).is_none());
         drop(porter);
-        others.notified().await;
+        others.notified(false).await;
         assert!(gate.attend(&others).is_some());
     }
 }

@@ -3,6 +3,7 @@
 //! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
+mod arrivals;
 mod delivery;
 mod following;
 mod gate;
@@ -21,14 +22,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
 pub use membership::Membership;
 pub use session::{Hand, Session};
-pub use table::{Now, Policy, Table};
+pub use table::{Now, Policy, Table, Want};
 
+use self::arrivals::Arrivals;
 use self::gate::Gate;
 use self::owned::{Owned, now};
 use self::table::Decided;
@@ -55,7 +56,7 @@ pub struct Dispatch {
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
     pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
-    arrivals: Notify,
+    arrivals: Arrivals,
     gate: Gate,
     waiting: AtomicUsize,
     /// How many messages the waiting consumers want altogether.
@@ -138,7 +139,7 @@ impl Dispatch {
             group,
             descriptor: RwLock::new(descriptor),
             pairs: RwLock::default(),
-            arrivals: Notify::new(),
+            arrivals: Arrivals::default(),
             gate: Gate::default(),
             waiting: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
@@ -186,11 +187,11 @@ impl Dispatch {
     ///
     /// # Errors
     /// `Full` with too many consumers waiting.
-    pub async fn reserve(&self, max: usize, wait: Duration, visibility_timeout: Duration) -> Result<Vec<Delivery>> {
+    pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;
         let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
-        let _waiting = Waiting::new(self, max);
-        Ok(self.wait_for(None, max, until, visibility_timeout).await)
+        let _waiting = Waiting::new(self, want.max);
+        Ok(self.wait_for(None, want, until).await)
     }
 
     /// Refuses one consumer more when too many wait.
@@ -203,20 +204,15 @@ impl Dispatch {
 
     /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
     /// meanwhile, and with it this future, strands nothing.
-    async fn wait_for(
-        &self,
-        hand: Option<&Arc<Hand>>,
-        max: usize,
-        until: Instant,
-        visibility_timeout: Duration,
-    ) -> Vec<Delivery> {
+    async fn wait_for(&self, hand: Option<&Arc<Hand>>, want: Want, until: Instant) -> Vec<Delivery> {
         let clock = self.store.clock().local();
+        let demanding = !want.min_age.is_zero();
         let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
-            let mut arrival = std::pin::pin!(self.arrivals.notified());
+            let mut arrival = std::pin::pin!(self.arrivals.notified(demanding));
             arrival.as_mut().enable();
-            let deliveries = self.take(hand, max, visibility_timeout);
+            let deliveries = self.take(hand, want);
             if !deliveries.is_empty() {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
@@ -228,21 +224,22 @@ impl Dispatch {
                 kicked = true;
             }
             tokio::select! {
-                () = self.next_chance(arrival, max, until) => {}
+                () = self.next_chance(arrival, want, until) => {}
+                () = clock.sleep_until(self.ripe_at(want)) => {}
                 () = clock.sleep_until(until) => return Vec::new(),
                 () = self.closed.cancelled() => return Vec::new(),
             }
         }
     }
 
-    fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
+    fn take(&self, hand: Option<&Arc<Hand>>, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         let now = now(self.store.clock());
         if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
-        let slots = self.rate().map(|_| self.gate.claim(max, now.instant));
-        let max = slots.as_ref().map_or(max, Vec::len);
+        let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
+        let max = slots.as_ref().map_or(want.max, Vec::len);
         let pairs = self.pairs();
         // Every consumer begins somewhere else, so that no partition starves behind another.
         let first = fastrand::usize(..pairs.len().max(1));
@@ -254,7 +251,7 @@ impl Dispatch {
                 continue;
             }
             let mut table = owned.table();
-            let expired = table.take(hand, max - deliveries.len(), visibility_timeout, now, &mut deliveries);
+            let expired = table.take(hand, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
             let hungry = table.room().is_some();
             drop(table);
             self.counts.expired.inc_by(expired as u64);

@@ -3,10 +3,13 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod choice;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::choice::Chooser;
 use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};
@@ -40,6 +43,17 @@ pub struct Now {
     pub instant: Instant,
     /// 0.0 to 1.0, for jitter.
     pub chance: f64,
+}
+
+/// What a consumer wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    /// Messages, at most.
+    pub max: usize,
+    /// How long each has before it is nacked.
+    pub visibility_timeout: Duration,
+    /// Only messages that were pushed at least so long ago.
+    pub min_age: Duration,
 }
 
 /// What the topic says about failures.
@@ -143,6 +157,7 @@ pub struct Table {
     drafted: u64,
     recent: Recent,
     appetite: usize,
+    chooser: Chooser,
 }
 
 impl Table {
@@ -166,6 +181,7 @@ impl Table {
             drafted: 0,
             recent: Recent::default(),
             appetite: APPETITE_FIRST,
+            chooser: Chooser::default(),
         }
     }
 
@@ -237,6 +253,7 @@ impl Table {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
             return self.bury(id, slot, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
+        self.note_priority(message.envelope.priority);
         self.held_bytes += bytes;
         let held = Held { slot, ready_at, charged: attempts, charged_before: attempts, bytes, message };
         if attempts == 0 {
@@ -250,21 +267,15 @@ impl Table {
         message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
     }
 
-    /// Hands out up to `max` messages, into a hand if they are for a session; expired ones are settled instead and
+    /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and
     /// counted.
-    pub fn take(
-        &mut self,
-        hand: Option<&Arc<Hand>>,
-        max: usize,
-        visibility_timeout: Duration,
-        now: Now,
-        deliveries: &mut Vec<Delivery>,
-    ) -> usize {
+    pub fn take(&mut self, hand: Option<&Arc<Hand>>, want: Want, now: Now, deliveries: &mut Vec<Delivery>) -> usize {
+        let Want { max, visibility_timeout, min_age } = want;
         let mut expired = 0;
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
         while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < self.policy.in_flight {
-            let Some(held) = self.ready.pop_front() else {
+            let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;

@@ -404,14 +404,19 @@ async fn an_expired_message_dies_if_the_topic_says_so(world: World) -> Result<()
 }
 
 async fn a_retry_that_comes_too_late_is_over(world: World) -> Result<()> {
-    let shop = Shop::open(&world, Settings { ttl: Duration::from_secs(5), ..Settings::default() }).await?;
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ttl: Duration::from_secs(5), ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
     shop.push("once", 0).await?;
     let first = shop.one().await?;
     assert_eq!(shop.settle(&first, nack(6_000, "busy")).await?, Verdict::Nacked);
     shop.push("other", 5_500).await?;
     world.pass(6_000);
     assert_eq!(shop.one().await?.message.id.as_str(), "other");
-    world.until("it is gone", async || Ok(shop.state("once").await?.is_none())).await
+    let gone = world.until("it is gone", async || {
+        assert!(shop.look().await?.is_empty());
+        Ok(shop.state("once").await?.is_none())
+    });
+    world.as_time_passes(gone).await
 }
 
 async fn a_consumer_that_waits_in_vain_gets_nothing(world: World) -> Result<()> {

@@ -27,6 +27,7 @@ mod idle;
 mod sessions;
 mod subscriptions;
 mod pacing;
+mod priority;
 mod webhooks;
 mod groups;
 mod http;

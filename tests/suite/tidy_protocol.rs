@@ -91,6 +91,11 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("visibility timeout", visibility),
         ("attempts", with_commas(usize::try_from(limits::ATTEMPTS_MAX).unwrap_or(0))),
         ("steps of a backoff ladder", with_commas(limits::LADDER_STEPS_MAX)),
+        ("priority", limits::PRIORITY_MAX.to_string()),
+        (
+            "messages in a row that are handed out before the one that was due first",
+            limits::PASSED_OVER_MAX.to_string(),
+        ),
         ("dedup window", days(limits::DEDUP_WINDOW_MAX)),
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
