@@ -1,19 +1,24 @@
 //! Bytes that outlive a process: versioned, checksummed. The only user of bincode.
 //!
 //! A body is `due_at (8 bytes, big endian) | version (1) | crc32 of the rest (4) | header (bincode) | payload`.
-//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest.
+//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest. The
+//! header begins with the time of the push, which scripts of the store read.
 //! A new version gets a new number and a new decoder; the old decoders stay.
 
+mod dead;
 mod record;
 
 use bincode::{Decode, Encode};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX, REASON_BYTES_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
 
+pub use self::dead::{
+    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
+};
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
 const VERSION: u8 = 1;
@@ -112,74 +117,11 @@ pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
 }
 
-/// Why a message is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum DeadReason {
-    /// It failed as often as it may.
-    MaxAttempts,
-    /// A consumer said that it can never succeed.
-    Buried,
-    /// Its body could not be read.
-    Unreadable,
-    /// Its time to live was over before it was handed out.
-    Expired,
-}
-
-impl DeadReason {
-    /// The stable name, as in the API and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeadReason::MaxAttempts => "max_attempts",
-            DeadReason::Buried => "buried",
-            DeadReason::Unreadable => "unreadable",
-            DeadReason::Expired => "expired",
-        }
+/// Changes the due time in front of a body.
+pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp) {
+    if let Some(front) = body.first_chunk_mut() {
+        *front = due_at.as_ms().to_be_bytes();
     }
-}
-
-/// What is kept beside the body of a dead message.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct DeadRecord {
-    /// Why it is dead.
-    pub reason: DeadReason,
-    /// Attempts that were made.
-    pub attempts: u32,
-    /// What the last nack said, or why there was none; at most 1,024 bytes.
-    pub last_error: Option<String>,
-}
-
-impl DeadRecord {
-    /// A record whose last error is cut to its limit.
-    pub fn new(reason: DeadReason, attempts: u32, last_error: Option<String>) -> DeadRecord {
-        let last_error = last_error.map(|mut text| {
-            let mut end = text.len().min(REASON_BYTES_MAX);
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            text
-        });
-        DeadRecord { reason, attempts, last_error }
-    }
-}
-
-/// The bytes of a dead record: `version (1) | bincode`.
-pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
-    let mut bytes = vec![VERSION];
-    bincode::encode_into_std_write(record, &mut bytes, CONFIG)
-        .map_err(|error| Error::bug(format!("a dead record did not encode: {error}")))?;
-    Ok(bytes)
-}
-
-/// The dead record of its bytes. # Errors: [`crate::error::Kind::Corrupt`].
-pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
-    let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
-    if *version != VERSION {
-        return Err(Error::corrupt(format!("a dead record has version {version}, this dwell reads {VERSION}")));
-    }
-    bincode::decode_from_slice(rest, CONFIG)
-        .map(|(record, _)| record)
-        .map_err(|error| Error::corrupt(format!("a dead record is unreadable ({error})")))
 }
 
 #[cfg(test)]
@@ -227,9 +169,6 @@ mod tests {
         let message = sample()?;
         let body = Bytes::from(encode_body(&message)?);
         assert_eq!(decode_body(message.id.clone(), body)?, message);
-        let record = DeadRecord::new(DeadReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
-        assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
-        assert!(record.last_error.is_some_and(|text| text.len() <= REASON_BYTES_MAX));
         Ok(())
     }
 

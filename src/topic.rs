@@ -15,8 +15,8 @@ pub use self::rate::Rate;
 pub use self::subscription::{Pause, Rest, Subscription};
 use crate::error::{Error, Result};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX,
-    VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
@@ -45,6 +45,11 @@ pub struct Settings {
     pub ttl: Duration,
     /// What becomes of a message whose time to live is over. Default: it is dropped.
     pub on_expiry: Expiry,
+    /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
+    #[serde(with = "span")]
+    pub dead_max_age: Duration,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
+    pub dead_max_count: u64,
 }
 
 impl Default for Settings {
@@ -57,6 +62,8 @@ impl Default for Settings {
             dedup_window: Duration::ZERO,
             ttl: Duration::ZERO,
             on_expiry: Expiry::Drop,
+            dead_max_age: Duration::ZERO,
+            dead_max_count: 0,
         }
     }
 }
@@ -78,6 +85,12 @@ impl Settings {
         }
         if self.ttl > DELAY_MAX {
             return Err(Error::invalid("ttl", format!("is at most {}", show_span(DELAY_MAX))));
+        }
+        if self.dead_max_age > DEAD_MAX_AGE_MAX {
+            return Err(Error::invalid("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
+        }
+        if self.dead_max_count > DEAD_MAX_COUNT_MAX {
+            return Err(Error::invalid("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
         self.backoff.check()
     }
@@ -193,5 +206,9 @@ mod tests {
         assert!(with(|s| s.ttl = DELAY_MAX).is_ok());
         assert!(with(|s| s.ttl = DELAY_MAX * 2).is_err());
         assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX).is_ok());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX).is_ok());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX + 1).is_err());
     }
 }

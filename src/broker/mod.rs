@@ -3,8 +3,12 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
+mod audit;
 mod copying;
+mod control;
 mod dead;
+mod dead_scan;
+mod forecast;
 mod groups;
 mod lanes;
 mod options;
@@ -18,7 +22,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use dead::DeadList;
+pub use audit::Audit;
+pub use control::RescheduleOutcome;
+pub use dead::{DeadList, DeadSweep, DeadSwept};
+pub use dead_scan::DeadFilter;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
 pub use subscriptions::{GroupWish, PauseFor, Subscribed};

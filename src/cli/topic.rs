@@ -12,6 +12,7 @@ use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
 use crate::topic::Expiry;
+use crate::topic::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,6 +81,12 @@ struct CreateArgs {
     /// What becomes of a message whose time is over: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
     on_expiry: Option<Expiry>,
+    /// How long dead messages are kept; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all
+    #[arg(long, value_name = "N")]
+    dead_max_count: Option<u64>,
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -94,6 +101,8 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 dedup_window: args.dedup_window,
                 ttl: args.ttl,
                 on_expiry: args.on_expiry,
+                dead_max_age: args.dead_max_age,
+                dead_max_count: args.dead_max_count,
             };
             let (created, topic) = client.declare(&args.topic, &declaration).await?;
             let what = if created { "made" } else { "was there; its settings are now as follows" };
@@ -129,8 +138,18 @@ fn settings(topic: &Topic) -> String {
         ("  dedup window", show_span(settings.dedup_window)),
         ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
         ("  on expiry", settings.on_expiry.name().to_owned()),
+        ("  dead kept", kept_dead(settings)),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
+}
+
+/// How long and how many dead messages are kept.
+fn kept_dead(settings: &Settings) -> String {
+    let age = (!settings.dead_max_age.is_zero()).then(|| show_span(settings.dead_max_age));
+    let count =
+        (settings.dead_max_count > 0).then(|| format!("the newest {} of each partition", settings.dead_max_count));
+    let bounds: Vec<String> = age.into_iter().chain(count).collect();
+    if bounds.is_empty() { "for ever".to_owned() } else { bounds.join(", ") }
 }
 
 /// Settings, and a table with a line for every partition and group and one for all of a group.
@@ -182,6 +201,7 @@ orders
   dedup window        0s
   ttl                 for ever
   on expiry           drop
+  dead kept           for ever
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a

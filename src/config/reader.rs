@@ -8,8 +8,8 @@ use super::errors::{ConfigError, ConfigErrors};
 use super::sources::{Layers, Raw};
 use super::{Origin, redis_url};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX,
-    VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
@@ -135,6 +135,8 @@ impl<'a> Reader<'a> {
             dedup_window: self.span("topic.dedup_window", Duration::ZERO..=DEDUP_WINDOW_MAX, default.dedup_window),
             ttl: self.span("topic.ttl", Duration::ZERO..=DELAY_MAX, default.ttl),
             on_expiry: self.word("topic.on_expiry", Expiry::ALL, default.on_expiry, Expiry::name),
+            dead_max_age: self.span("topic.dead_max_age", Duration::ZERO..=DEAD_MAX_AGE_MAX, default.dead_max_age),
+            dead_max_count: self.number("topic.dead_max_count", 0..=DEAD_MAX_COUNT_MAX, default.dead_max_count),
         }
     }
 

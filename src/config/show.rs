@@ -81,6 +81,8 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "topic.dedup_window" => span(topic.dedup_window),
         "topic.ttl" => span(topic.ttl),
         "topic.on_expiry" => quoted(topic.on_expiry.name()),
+        "topic.dead_max_age" => span(topic.dead_max_age),
+        "topic.dead_max_count" => topic.dead_max_count.to_string(),
         "topic.auto_create" => config.auto_create.to_string(),
         "log.level" => quoted(config.log.level.name()),
         "log.format" => quoted(config.log.format.name()),

@@ -4,6 +4,7 @@
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
 mod arrivals;
+mod dead;
 mod delivery;
 mod following;
 mod gate;

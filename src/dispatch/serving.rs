@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::dead::DeadKeeper;
 use super::owned::now;
 use super::{Dispatch, Owned};
 use crate::clock::Instant;
@@ -40,6 +41,7 @@ pub(super) struct Serving {
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
+    dead: DeadKeeper,
     /// The last call settled.
     settled_last: bool,
     draining: bool,
@@ -53,7 +55,17 @@ impl Serving {
         woken: Arc<Notify>,
     ) -> Serving {
         let glances = owned.lease.glances();
-        Serving { dispatch, owner, owned, woken, glances, head: Head::Unknown, settled_last: false, draining: false }
+        Serving {
+            dispatch,
+            owner,
+            owned,
+            woken,
+            glances,
+            head: Head::Unknown,
+            dead: DeadKeeper::default(),
+            settled_last: false,
+            draining: false,
+        }
     }
 
     pub(super) fn owned(&self) -> Arc<Owned> {
@@ -128,9 +140,15 @@ impl Serving {
 
     /// Makes one call to the store, or says until when there is nothing to do.
     async fn step(&mut self) -> Result<Option<Instant>> {
+        if !self.draining {
+            self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await;
+        }
         match self.plan() {
             Plan::Settle(settlement, ticket) => {
                 self.owner.settle(&settlement).await?;
+                if !settlement.buried.is_empty() {
+                    self.dead.look_again();
+                }
                 self.settled_last = true;
                 self.owned.progress.send_modify(|progress| progress.settled = ticket);
                 // What went back to the zset may be the new head.
@@ -188,6 +206,9 @@ impl Serving {
             return Plan::Settle(settlement, ticket);
         }
         let mut until = table.next_deadline().unwrap_or(Instant::FAR).min(rests_until.unwrap_or(Instant::FAR));
+        if !self.draining {
+            until = until.min(self.dead.next());
+        }
         if limit.is_some() {
             until = until.min(due_at);
         }
@@ -232,6 +253,7 @@ impl Serving {
         // Another pair's loop may have loaded it before.
         let partition = self.owned.lease.claim().pair.partition;
         self.owned.table().set_policy(self.dispatch.policy(partition));
+        self.dead.set_generation(self.dispatch.descriptor().generation);
         Ok(())
     }
 

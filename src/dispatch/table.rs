@@ -14,7 +14,7 @@ use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
-use crate::codec::{DeadReason, DeadRecord};
+use crate::codec::{DeadReason, DeadRecord, Failure};
 use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
@@ -364,17 +364,18 @@ impl Table {
                 false
             }
             Decision::Bury { reason } => {
-                self.bury(out.id, out.slot, DeadReason::Buried, out.attempt, reason);
+                self.bury_out(out, DeadReason::Buried, reason, now);
                 true
             }
             Decision::Nack { reason, .. } if out.attempt >= out.max_attempts => {
-                self.bury(out.id, out.slot, DeadReason::MaxAttempts, out.attempt, reason);
+                self.bury_out(out, DeadReason::MaxAttempts, reason, now);
                 true
             }
-            Decision::Nack { delay, .. } => {
+            Decision::Nack { delay, reason } => {
+                let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
                 let next_at = now.store.plus(delay);
-                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt };
+                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
                 self.decide_fate(out.id, out.slot, Fate::Again(retried));
                 false
             }
@@ -424,7 +425,7 @@ impl Table {
                 Fate::Back(Returned { id: id.clone(), ready_at })
             } else {
                 // Charged to be handed out, and then not handed out: the charge is taken back.
-                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before })
+                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
             };
             self.decide_fate(id, slot, fate);
         }
@@ -478,7 +479,14 @@ impl Table {
 
     fn bury(&mut self, id: MessageId, slot: Slot, reason: DeadReason, attempts: u32, last_error: Option<String>) {
         let record = DeadRecord::new(reason, attempts, last_error);
-        self.decide_fate(id.clone(), slot, Fate::Dead(Buried { id, record }));
+        self.decide_fate(id.clone(), slot, Fate::Dead(Buried { id, record, failure: None }));
+    }
+
+    /// A delivery that its message dies of.
+    fn bury_out(&mut self, out: Out, reason: DeadReason, error: Option<String>, now: Now) {
+        let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
+        let record = DeadRecord::new(reason, out.attempt, error);
+        self.decide_fate(out.id.clone(), out.slot, Fate::Dead(Buried { id: out.id, record, failure }));
     }
 
     fn decide_fate(&mut self, id: MessageId, slot: Slot, fate: Fate) {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
+use crate::codec::Failure;
 use crate::limits::META_COUNT_MAX;
 use crate::message::{Due, Envelope};
 use crate::time::Timestamp;
@@ -62,6 +63,25 @@ impl From<Envelope> for Contents {
             payload,
             payload_base64,
         }
+    }
+}
+
+/// An attempt that failed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailedAttempt {
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Which attempt, from 1 on.
+    attempt: u32,
+    /// What the nack said, or why there was none; cut at 200 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl From<Failure> for FailedAttempt {
+    fn from(failure: Failure) -> FailedAttempt {
+        FailedAttempt { at: failure.at, attempt: failure.attempt, reason: failure.reason }
     }
 }
 

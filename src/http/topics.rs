@@ -54,6 +54,14 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     on_expiry: Option<Expiry>,
+    /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "14d")]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 10_000_000)]
+    dead_max_count: Option<u64>,
 }
 
 impl TopicSettings {
@@ -67,6 +75,8 @@ impl TopicSettings {
             dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
             ttl: self.ttl.unwrap_or(base.ttl),
             on_expiry: self.on_expiry.unwrap_or(base.on_expiry),
+            dead_max_age: self.dead_max_age.unwrap_or(base.dead_max_age),
+            dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
         }
     }
 }

@@ -16,6 +16,7 @@ mod coalescing;
 mod outage;
 mod ownership_model;
 mod simulation;
+mod dead_letters;
 mod delivery;
 mod redis_keys;
 mod redis_groups;

@@ -214,6 +214,7 @@ mod tests {
             died_at: Timestamp::ZERO,
             reason: "max_attempts".to_owned(),
             attempts: 3,
+            history: Vec::new(),
             last_error: Some("unreadable".to_owned()),
             key: None,
             due_at: None,

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// id -> charged attempts, 4 bytes.
+    /// id -> charged attempts, 4 bytes, and the lines of its history.
     Attempts = b'a',
     /// died at, id -> nothing.
     DeadByScore = b'd',
@@ -33,6 +33,10 @@ pub(super) enum Kind {
     SeenByScore = b's',
     /// id -> remembered until.
     SeenById = b'S',
+    /// cancelled at, id -> nothing.
+    CancelledByScore = b'x',
+    /// id -> cancelled at, and the groups of which it was not taken.
+    CancelledById = b'X',
     /// due time, id -> nothing.
     ByScore = b'z',
     /// id -> due time.

@@ -97,7 +97,7 @@ impl Handle {
         let (topic, place) = topics.pair(&self.pair).ok_or_else(stale)?;
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let PartitionState { pairs, seen } = &mut *state;
+        let PartitionState { pairs, seen, .. } = &mut *state;
         let pair = pairs.get_mut(&place.group).ok_or_else(stale)?;
         if !pair.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
             return Err(stale());
@@ -138,7 +138,7 @@ impl Owner for Handle {
             let mut batch = Batch::default();
             for charge in charges {
                 if stored.hash().has(&charge.id)? {
-                    stored.charge(&mut batch, &charge.id, charge.attempts);
+                    stored.charge(&mut batch, &charge.id, charge.attempts, None)?;
                 }
             }
             self.inner.apply(batch)
@@ -236,7 +236,7 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
             // An id in the zset was acked and then pushed again: it stays where it is.
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
                 if stored.attempts(id)?.is_none() {
-                    stored.charge(&mut batch, id, 1);
+                    stored.charge(&mut batch, id, 1, None)?;
                 }
                 stored.zset().add(&mut batch, id, now);
                 counts.scheduled(now);

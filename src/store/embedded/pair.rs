@@ -7,9 +7,13 @@ use super::keys::{Kind, Place};
 use super::lease::Lease;
 use super::open::broken;
 use super::zset::Zset;
+use crate::codec::{Failure, extend_history};
 use crate::error::{Error, Result};
 use crate::message::MessageId;
 use crate::time::Timestamp;
+
+/// Bytes of the count in front of a history.
+const CHARGE_BYTES: usize = 4;
 
 /// What memory holds of a pair.
 #[derive(Debug, Default)]
@@ -63,17 +67,40 @@ impl<'a> Stored<'a> {
         Zset::seen(self.tree, self.place)
     }
 
-    /// The attempts charged to a message, if any were.
-    pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
-        let key = self.place.named(Kind::Attempts, id.as_str().as_bytes());
-        let read = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes);
-        let wrong = |_| Error::corrupt("the store holds a count of attempts of a wrong length");
-        self.tree.get(key).map_err(broken)?.map(|bytes| read(&bytes).map_err(wrong)).transpose()
+    /// The attempts charged to messages.
+    pub(super) fn charges(&self) -> Hash<'a> {
+        Hash::charges(self.tree, self.place)
     }
 
-    /// Sets the attempts charged to a message.
-    pub(super) fn charge(&self, batch: &mut Batch, id: &MessageId, attempts: u32) {
-        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), &attempts.to_be_bytes());
+    /// The attempts charged to a message, if any were.
+    pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
+        let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");
+        let read = |entry: sled::IVec| entry.first_chunk().copied().map(u32::from_be_bytes).ok_or_else(wrong);
+        self.charged(id)?.map(read).transpose()
+    }
+
+    /// The lines of the failed attempts of a message, with one more if there is one.
+    pub(super) fn history(&self, id: &MessageId, failure: Option<&Failure>) -> Result<Vec<u8>> {
+        let entry = self.charged(id)?.unwrap_or_default();
+        let lines = entry.get(CHARGE_BYTES..).unwrap_or_default();
+        Ok(failure.map_or(lines.to_vec(), |failure| extend_history(lines, failure)))
+    }
+
+    /// Sets the attempts charged to a message, and adds to its history.
+    pub(super) fn charge(
+        &self,
+        batch: &mut Batch,
+        id: &MessageId,
+        attempts: u32,
+        failure: Option<&Failure>,
+    ) -> Result<()> {
+        let entry = [&attempts.to_be_bytes()[..], &self.history(id, failure)?].concat();
+        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+        Ok(())
+    }
+
+    fn charged(&self, id: &MessageId) -> Result<Option<sled::IVec>> {
+        self.tree.get(self.place.named(Kind::Attempts, id.as_str().as_bytes())).map_err(broken)
     }
 
     /// Forgets the attempts charged to a message.

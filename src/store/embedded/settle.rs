@@ -44,7 +44,7 @@ impl Inner {
         for retried in &settlement.retried {
             if done.insert(&retried.id) && stored.hash().has(&retried.id)? {
                 schedule(stored, &mut batch, &mut counts, &retried.id, retried.next_at)?;
-                stored.charge(&mut batch, &retried.id, retried.attempts);
+                stored.charge(&mut batch, &retried.id, retried.attempts, retried.failure.as_ref())?;
             }
         }
         for returned in &settlement.returned {
@@ -56,7 +56,7 @@ impl Inner {
             let body = if done.insert(&buried.id) { stored.hash().get(&buried.id)? } else { None };
             if let Some(body) = body {
                 unschedule(stored, &mut batch, &mut counts, &buried.id)?;
-                bury(stored, &mut batch, &buried.id, &body, &buried.record, now)?;
+                bury(stored, &mut batch, buried, &body, now)?;
                 counts.hash = counts.hash.saturating_sub(1);
                 counts.dead += 1;
             }

@@ -11,7 +11,7 @@ use super::keys::{PairKeys, PartitionKeys};
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::clock::{Clock, Instant};
-use crate::codec::{decode_body, encode_dead};
+use crate::codec::{Failure, decode_body, decode_history, encode_dead, encode_failure};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -264,13 +264,15 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Re
     for returned in &settlement.returned {
         call = call.arg(returned.ready_at.as_ms()).arg(returned.id.as_str());
     }
-    call = block(call, 2 * settlement.retried.len());
+    let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
+    call = block(call, 3 * settlement.retried.len());
     for retried in &settlement.retried {
-        call = call.arg(retried.id.as_str()).arg(write_charge(retried.attempts, retried.next_at));
+        let charge = write_charge(retried.attempts, retried.next_at);
+        call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure));
     }
-    call = block(call, 2 * settlement.buried.len());
+    call = block(call, 3 * settlement.buried.len());
     for buried in &settlement.buried {
-        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?);
+        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?).arg(line(&buried.failure));
     }
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
     call = block(call, 2 * kept.len());
@@ -285,12 +287,17 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Re
     Ok(call)
 }
 
-/// A charge in `a`: the attempts, and when the message is due again.
+/// A charge in `a`: the attempts, and when the message is due again. Behind them the scripts keep its history.
 fn write_charge(attempts: u32, next_at: Timestamp) -> String {
     format!("{attempts} {}", next_at.as_ms())
 }
 
 pub(super) fn read_charge(text: &str) -> (u32, Option<Timestamp>) {
-    let (attempts, next_at) = text.split_once(' ').unwrap_or((text, ""));
+    let mut parts = text.splitn(3, ' ');
+    let (attempts, next_at) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     (attempts.parse().unwrap_or(1), next_at.parse().ok().map(Timestamp::from_ms))
+}
+
+pub(super) fn read_history(charge: &str) -> Result<Vec<Failure>> {
+    charge.splitn(3, ' ').nth(2).map_or(Ok(Vec::new()), |lines| decode_history(lines.as_bytes()))
 }

@@ -46,7 +46,8 @@ async fn a_settlement_counts_once() -> Result<()> {
         behind.push(&["acked", "buried", "left", "retried"]).await?;
         let mut owner = behind.orders.owner().await?;
         let reservation = owner.reserve(up_to(9)).await?.reservation;
-        let retried = Retried { id: MessageId::new("retried")?, next_at: behind.world.now(), attempts: 1 };
+        let retried =
+            Retried { id: MessageId::new("retried")?, next_at: behind.world.now(), attempts: 1, failure: None };
         let settlement = Settlement {
             acked: ids(&["acked"])?,
             retried: vec![retried],

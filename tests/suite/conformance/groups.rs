@@ -110,7 +110,8 @@ pub(super) async fn a_copy_has_what_its_source_holds(world: World) -> Result<()>
     let began = world.now();
     let mut owner = orders.owner().await?;
     let reserved = owner.reserve(up_to(4)).await?;
-    let retried = Retried { id: MessageId::new("retried")?, next_at: world.now().plus(LEASE), attempts: 1 };
+    let retried =
+        Retried { id: MessageId::new("retried")?, next_at: world.now().plus(LEASE), attempts: 1, failure: None };
     owner.settle(&retries(reserved.reservation, retried, &["acked", "dead", "out"])?).await?;
     owner.settle(&buries(reserved.reservation, &["dead"], &["acked", "out"])?).await?;
     owner.settle(&acks(&["acked"])?).await?;

@@ -134,7 +134,24 @@ async fn what_fails_comes_again_and_dies_in_the_end() -> Outcome {
     let dead = dwell.ask(&format!("GET {group}/dead?limit=10")).await?.body;
     assert_eq!((&dead["dead"][0]["id"], &dead["dead"][0]["reason"]), (&json!("m1"), &json!("max_attempts")));
     assert_eq!((&dead["dead"][0]["last_error"], &dead["dead"][0]["payload"]), (&json!("smtp: 550"), &json!("hello")));
+    let attempts =
+        |n: usize| (dead["dead"][0]["history"][n]["attempt"].clone(), dead["dead"][0]["history"][n]["reason"].clone());
+    assert_eq!((attempts(0), attempts(1)), ((json!(1), json!("smtp: 451")), (json!(2), json!("smtp: 550"))));
     assert_eq!(dead.get("next_cursor"), None);
+    for (query, found) in
+        [("reason=max_attempts&text=hell&older_than=0s", 1), ("reason=buried", 0), ("text=smtp%3A%20551", 0)]
+    {
+        let dead = dwell.ask(&format!("GET {group}/dead?{query}")).await?.body;
+        assert_eq!(dead["dead"].as_array().map(Vec::len), Some(found), "{query}");
+    }
+    assert_eq!(dwell.ask(&format!("GET {group}/dead?reason=boredom")).await?.status, 422);
+    let redrive = format!("POST {group}/dead/redrive");
+    for wrong in [json!({"ids": ["m1"], "text": "x"}), json!({"rate": 0}), json!({"limit": 0}), json!({"reason": "x"})]
+    {
+        let refused = dwell.send(dwell.request(&redrive)?.json(&wrong)).await?;
+        assert_eq!((refused.status, refused.body["type"].as_str()), (422, Some("urn:dwell:error:invalid")), "{wrong}");
+    }
+    assert_eq!(dwell.tell(&redrive, json!({"text": "boredom"})).await?, json!({"redriven": 0}));
     assert_eq!(dwell.ask("GET /v1/topics/mails/messages/m1").await?.body["state"], "dead");
 
     assert_eq!(dwell.ask(&format!("POST {group}/dead/redrive")).await?.body, json!({"redriven": 1}));

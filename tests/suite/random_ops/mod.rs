@@ -231,12 +231,12 @@ impl Game {
                 0..3 => settlement.acked.push(id.clone()),
                 3 => {
                     let next_at = now.plus(Duration::from_millis(self.random.u64(0..50)));
-                    settlement.retried.push(Retried { id: id.clone(), next_at, attempts: attempts + 1 });
+                    settlement.retried.push(Retried { id: id.clone(), next_at, attempts: attempts + 1, failure: None });
                 }
                 4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
                 5 => {
                     let record = DeadRecord::new(DeadReason::MaxAttempts, attempts + 1, None);
-                    settlement.buried.push(Buried { id: id.clone(), record });
+                    settlement.buried.push(Buried { id: id.clone(), record, failure: None });
                 }
                 _ => continue,
             }

@@ -17,9 +17,9 @@ local function move(id)
   if redis.call('HEXISTS', KEYS[3], id) == 0 then
     redis.call('HDEL', KEYS[4], id)
   elseif redis.call('ZADD', KEYS[2], 'NX', now, id) == 1 then
-    local charged = redis.call('HGET', KEYS[4], id)
-    charged = math.max(1, tonumber(charged and string.match(charged, '^%d+') or 1))
-    redis.call('HSET', KEYS[4], id, charged .. ' ' .. now)
+    local charged, history = string.match(redis.call('HGET', KEYS[4], id) or '', '^(%d+) ?%S*(.*)$')
+    charged = math.max(1, tonumber(charged or 1))
+    redis.call('HSET', KEYS[4], id, charged .. ' ' .. now .. (history or ''))
     moved = moved + 1
   end
 end
