@@ -14,7 +14,7 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, Spans, Store, StoreClock, Wakes,
+    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -234,6 +234,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.store.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.store.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

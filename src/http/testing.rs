@@ -17,7 +17,7 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, Spans, Store, StoreClock, Wakes,
+    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -162,6 +162,10 @@ impl Store for Away {
     }
 
     async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
+        away()
+    }
+
+    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
         away()
     }
 

@@ -27,6 +27,8 @@ mod shape;
 mod idle;
 mod sessions;
 mod subscriptions;
+mod pacing;
+mod priority;
 mod webhooks;
 mod groups;
 mod http;

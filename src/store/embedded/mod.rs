@@ -30,6 +30,7 @@ mod push;
 mod put;
 mod scan;
 mod settle;
+mod slots;
 mod tail;
 mod topics;
 mod zset;
@@ -45,11 +46,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, Spans, Store, StoreClock, Wakes,
+    Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -72,6 +74,7 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    slots: SlotBook,
     /// What the tree lies on. Every change goes through it.
     disk: Arc<Disk>,
     committer: Committer,
@@ -102,6 +105,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                slots: SlotBook::default(),
                 disk,
                 committer,
                 topics: RwLock::new(topics),
@@ -356,6 +360,10 @@ impl Store for Embedded {
             self.inner.wakes.wake(&channel);
         }
         Ok(())
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

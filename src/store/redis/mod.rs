@@ -28,6 +28,7 @@ mod reply;
 mod scripts;
 mod sentinel;
 mod slot;
+mod slots;
 mod topics;
 mod wake_listener;
 mod way;
@@ -57,7 +58,7 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Epoch, Forecast, Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, Spans, Store, StoreClock, Wakes,
+    Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -307,6 +308,10 @@ impl Store for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.shared.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.shared.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
