@@ -5,11 +5,13 @@
 
 mod dead;
 mod dead_scan;
+mod firing;
 mod forecast;
 mod groups;
 mod lanes;
 mod options;
 mod push;
+mod schedules;
 mod settle;
 mod spread;
 mod topics;
@@ -22,6 +24,7 @@ pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
+pub use schedules::ScheduleList;
 pub use topics::Declared;
 
 use self::groups::Groups;
@@ -97,9 +100,10 @@ impl Broker {
         Broker { store, metrics, keeper, topics, lanes, spread: Arc::default(), groups, options }
     }
 
-    /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
+    /// Keeps leases, fires schedules and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.keeper.run(stop.clone()), self.store.run(stop));
+        let schedules = firing::Schedules::new(self.clone());
+        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), self.store.run(stop));
     }
 
     /// The metrics of this process.

@@ -16,6 +16,7 @@ mod parse;
 mod percentiles;
 mod problem;
 mod push;
+mod schedule;
 mod scratch;
 mod serve;
 mod signals;
@@ -56,6 +57,7 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Schedule(schedule::ScheduleArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
     Config(config::ConfigCommandArgs),
@@ -107,6 +109,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Schedule(args) => schedule::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Config(args) => config::run(&args),

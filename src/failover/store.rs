@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failover;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats,
-    Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss,
+    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
+    Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -160,6 +161,31 @@ impl<S: Store> Store for Failover<S> {
 
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
         self.store.drop_dead(pair, bounds).await
+    }
+
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.store.schedule_places().await
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.store.schedules(topic, partition).await
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.store.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.store.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.store.fire(descriptor, partition, firing).await
     }
 
     async fn beat(

@@ -17,6 +17,7 @@ mod operations;
 mod params;
 mod problem;
 mod push;
+mod schedules;
 mod shape;
 mod stream;
 mod strict;
@@ -117,7 +118,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -127,6 +128,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::put, schedules::show, schedules::remove))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look))

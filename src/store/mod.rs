@@ -9,6 +9,7 @@ pub mod embedded;
 mod epoch;
 mod loss;
 mod outcome;
+mod schedule;
 mod wake;
 pub mod redis;
 
@@ -26,10 +27,11 @@ pub use outcome::{
     PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit,
     Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
 };
+pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::topic::{Descriptor, Pair};
 
@@ -131,6 +133,34 @@ pub trait Store: Send + Sync + 'static {
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
+
+    /// Where there are schedules: partitions of topics, sorted. Some may have none any more, or be of a topic that is gone.
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>>;
+
+    /// The schedules of a partition, sorted by name; none of a topic that is gone.
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>>;
+
+    /// Makes a schedule, or changes it if it is still what the author of the change saw; false when it is not. What is
+    /// done up to then never goes back. [`Channel::Schedules`] is woken.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor; `Full` past [`crate::limits::SCHEDULES_MAX`].
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool>;
+
+    /// Removes a schedule, and answers whether it was there. [`Channel::Schedules`] is woken.
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool>;
+
+    /// Fires occurrences of a schedule: pushes their messages and marks them as done in one step, once for all callers
+    /// and all repeats, whatever became of the messages since. Saying it again is safe.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor; `Full`.
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -23,6 +23,8 @@ pub enum Channel {
     Release(TopicName, Partition),
     /// A member that joined or left a group.
     Members(TopicName, GroupName),
+    /// A schedule that was made, changed or removed.
+    Schedules,
 }
 
 type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
@@ -43,7 +45,7 @@ impl Channel {
         match self {
             Channel::Head(topic, partition) => Some(Channel::Release(topic.clone(), *partition)),
             Channel::Release(topic, partition) => Some(Channel::Head(topic.clone(), *partition)),
-            Channel::Members(..) => None,
+            Channel::Members(..) | Channel::Schedules => None,
         }
     }
 }

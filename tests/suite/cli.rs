@@ -168,6 +168,26 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
 }
 
 #[tokio::test]
+async fn a_schedule_is_made_listed_paused_and_removed() -> Result<()> {
+    let shell = Shell::start().await?;
+    let put = ["schedule", "put", "orders", "pulse", "--every", "1s", "beat", "--meta", "a=b"];
+    assert!(shell.dwell(&put)?.out.starts_with("pulse made; next at 20"));
+    assert!(shell.dwell(&put)?.out.starts_with("pulse was there; next at 20"));
+    let consumed = shell.dwell(&["consume", "orders", "--count", "2"])?;
+    assert_eq!(consumed.code, Some(0), "{consumed:?}");
+    assert_eq!(shell.dwell(&["schedule", "pause", "orders", "pulse"])?.out, "pulse paused\n");
+    let listed = shell.dwell(&["schedule", "list", "orders"])?.out;
+    assert_eq!(listed, "pulse  every 1s  paused  beat\n");
+    assert!(shell.dwell(&["schedule", "resume", "orders", "pulse"])?.out.starts_with("pulse next at 20"));
+    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.out, "pulse removed\n");
+    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.code, Some(1));
+    let wrong = ["schedule", "put", "orders", "x", "--cron", "0 25 * * *", "beat"];
+    assert_eq!(shell.dwell(&wrong)?.code, Some(1));
+    assert_eq!(shell.dwell(&["schedule", "put", "orders", "x", "beat"])?.code, Some(64));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_forecast_is_printed() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["0s", "90m", "90m", "3h"] {

@@ -24,6 +24,7 @@ mod redis_sentinel;
 mod redis_cluster;
 mod shape;
 mod idle;
+mod schedules;
 mod sessions;
 mod webhooks;
 mod groups;

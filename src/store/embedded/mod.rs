@@ -24,6 +24,7 @@ mod owner;
 mod pair;
 mod push;
 mod scan;
+mod schedules;
 mod settle;
 mod tail;
 mod topics;
@@ -42,13 +43,14 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId,
-    PairStats, Peeked, PushKind, Pushed, Renewal, Spans, Store, StoreClock, Wakes,
+    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing, Forecast,
+    Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, Store,
+    StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -278,6 +280,31 @@ impl Store for Embedded {
 
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
         self.inner.drop_dead(pair, bounds).await
+    }
+
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.inner.schedule_places()
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.inner.schedules(topic, partition)
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.inner.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.inner.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.inner.fire(descriptor, partition, firing).await
     }
 
     async fn beat(

@@ -38,6 +38,11 @@ impl Keys {
         format!("{}:id", self.prefix)
     }
 
+    /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
+    pub(super) fn schedules(&self) -> String {
+        format!("{}:schedules", self.prefix)
+    }
+
     /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
         let members = format!("{}:members:{topic}:{group}", self.prefix);
@@ -52,6 +57,7 @@ impl Keys {
             generation: format!("{tag}:gen"),
             seen: format!("{tag}:seen"),
             cancelled: format!("{tag}:x"),
+            schedules: format!("{tag}:s"),
             wake: format!("{tag}:wake"),
         }
     }
@@ -103,6 +109,8 @@ pub(super) struct PartitionKeys {
     pub(super) seen: String,
     /// Zset: cancelled message id -> when, ms.
     pub(super) cancelled: String,
+    /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
+    pub(super) schedules: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
 }

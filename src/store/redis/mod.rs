@@ -19,6 +19,7 @@ mod owner;
 mod place;
 mod push;
 mod reply;
+mod schedules;
 mod scripts;
 mod sentinel;
 mod slot;
@@ -46,12 +47,13 @@ use self::way::Way;
 use crate::clock::{Clock, Instant};
 use crate::codec::decode_body;
 use crate::error::{Error, Kind, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Forecast, Glance, Loss,
-    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, Spans, State, Store, StoreClock, Wakes,
+    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast,
+    Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, State,
+    Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -267,6 +269,31 @@ impl Store for Redis {
 
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
         self.shared.drop_dead(pair, bounds).await
+    }
+
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.shared.schedule_places().await
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.shared.schedules(topic, partition).await
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.shared.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.shared.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.shared.fire(descriptor, partition, firing).await
     }
 
     async fn beat(

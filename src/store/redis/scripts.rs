@@ -66,6 +66,9 @@ scripts! {
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
     drop_dead: "#!lua flags=allow-oom";
+    schedules: "#!lua flags=allow-oom,no-writes";
+    put_schedule: "#!lua";
+    fire: "#!lua", "_time";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";

@@ -184,6 +184,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
                 shared.keys.partition(topic, *partition).wake
             }
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
+            Channel::Schedules => shared.keys.schedules(),
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))
     };

@@ -10,6 +10,7 @@ mod members;
 mod push;
 mod recovery;
 mod reserve;
+mod schedules;
 mod settle;
 mod topics;
 mod wake;
@@ -62,6 +63,9 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_topic_made_again_is_another_one,
         a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
+    schedules: a_schedule_is_changed_by_who_saw_it, an_occurrence_is_fired_once_even_when_it_was_consumed,
+        nothing_is_fired_early_or_under_another_version, occurrences_are_fired_together_or_passed_over,
+        schedules_are_found_and_go_with_their_topic, a_partition_has_a_hundred_schedules_and_not_one_more;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release;
 } }
