@@ -147,11 +147,13 @@ mod tests {
 
     /// 02:30 is not there on 29 March 2026 in Berlin, and is there twice on 25 October.
     #[test]
-    fn a_night_with_a_change_of_the_clocks_has_one_occurrence_at_most() -> Result<()> {
+    fn a_time_that_is_not_there_is_left_out_and_one_that_is_there_twice_occurs_twice() -> Result<()> {
         let night = cron("30 2 * * *", "Europe/Berlin");
+        let spring_expected = ["2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"].map(str::to_owned).to_vec();
+        let autumn_expected = ["2026-10-25T00:30:00.000Z", "2026-10-25T01:30:00.000Z"].map(str::to_owned).to_vec();
         let spring = times(&night, "2026-03-28T12:00:00Z", 2)?;
         let autumn = times(&night, "2026-10-24T12:00:00Z", 2)?;
-        assert_eq!((spring, autumn), (vec![String::new()], vec![String::new()]));
+        assert_eq!((spring, autumn), (spring_expected, autumn_expected));
         Ok(())
     }
 

@@ -67,7 +67,7 @@ scripts! {
     purge: "#!lua flags=allow-oom";
     drop_dead: "#!lua flags=allow-oom";
     schedules: "#!lua flags=allow-oom,no-writes";
-    put_schedule: "#!lua";
+    put_schedule: "#!lua flags=allow-oom";
     fire: "#!lua", "_time";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";

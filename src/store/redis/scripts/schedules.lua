@@ -1,7 +1,7 @@
 -- schedules: the schedules of a partition.
 --   KEYS[1] T:s
--- Returns {'OK', n times (name, '<revision> <last ms> <definition>')}, at most as many as put_schedule lets in. Changes
--- nothing.
+-- Returns {'OK', n times (name, '<revision> <last ms> <definition>')}, at most as many as put_schedule lets in.
+-- Changes nothing.
 local answer, cursor = {'OK'}, '0'
 repeat
   local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', 100)
