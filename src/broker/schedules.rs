@@ -38,7 +38,7 @@ impl Broker {
         let descriptor = self.topics.get_or_create(topic).await?;
         let name = wanted.name.clone();
         let mut made = false;
-        let record = self.change(&descriptor, &name, |before| {
+        let record = self.change_schedule(&descriptor, &name, |before| {
             made = before.is_none();
             let mut schedule = wanted.clone();
             let Some(before) = before else { return Ok((schedule, Some(now))) };
@@ -57,7 +57,7 @@ impl Broker {
     pub async fn pause_schedule(&self, topic: &TopicName, name: &ScheduleName, paused: bool) -> Result<ScheduleRecord> {
         let descriptor = self.topics.get(topic).await?;
         let now = self.store.clock().now();
-        self.change(&descriptor, name, |before| {
+        self.change_schedule(&descriptor, name, |before| {
             let before = before.ok_or_else(|| missing(topic, name))?;
             let resumes = before.schedule.paused && !paused;
             Ok((Schedule { paused, ..before.schedule.clone() }, resumes.then_some(now)))
@@ -112,7 +112,7 @@ impl Broker {
 
     /// Changes what is there into something else, which is told with up to when occurrences are done with, if that
     /// changes. Made anew when somebody else has changed it in between.
-    async fn change(
+    async fn change_schedule(
         &self,
         descriptor: &Arc<Descriptor>,
         name: &ScheduleName,

@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Nack, Nacks, NewSchedule,
-    PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Group, Groups, Nack, Nacks, NewGroup,
+    NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage, Swept, Topic, Topics,
+    Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -89,6 +90,37 @@ impl Client {
     /// Deletes a topic.
     pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
         self.send(self.request(Method::DELETE, &format!("/{topic}"))).await.map(|_| ())
+    }
+
+    /// Makes a group, and says whether it was not there.
+    pub(super) async fn make_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
+        let request = self.request(Method::PUT, &group.place()).json(new);
+        self.call(request).await.map(|(status, group)| (status == StatusCode::CREATED, group))
+    }
+
+    /// The groups of a topic.
+    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Group>> {
+        self.call::<Groups>(self.request(Method::GET, &format!("/{topic}/groups"))).await.map(|(_, all)| all.groups)
+    }
+
+    /// Describes a group.
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::GET, &group.place())).await.map(|(_, group)| group)
+    }
+
+    /// Deletes a group.
+    pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &group.place())).await.map(|_| ())
+    }
+
+    /// Pauses a group.
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("pause")).json(pause)).await.map(|(_, group)| group)
+    }
+
+    /// Resumes a group.
+    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("resume"))).await.map(|(_, group)| group)
     }
 
     /// Pushes one message.
@@ -329,8 +361,12 @@ pub(super) struct GroupOf {
 }
 
 impl GroupOf {
+    fn place(&self) -> String {
+        format!("/{}/groups/{}", self.topic, self.group)
+    }
+
     fn path(&self, verb: &str) -> String {
-        format!("/{}/groups/{}/{verb}", self.topic, self.group)
+        format!("{}/{verb}", self.place())
     }
 }
 

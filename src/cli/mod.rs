@@ -10,6 +10,7 @@ mod dead;
 mod demo;
 mod failure;
 mod forecast;
+mod group;
 mod logging;
 mod output;
 mod parse;
@@ -57,6 +58,7 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Group(group::GroupArgs),
     Schedule(schedule::ScheduleArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
@@ -109,6 +111,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Group(args) => group::run(&args).await,
         Command::Schedule(args) => schedule::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,

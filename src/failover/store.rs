@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss,
-    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    Wakes,
+    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
+    Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans,
+    Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -117,6 +117,20 @@ impl<S: Store> Store for Failover<S> {
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.change(wanted).await
+    }
+
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.proclaim(descriptor).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.store.copy(descriptor, partition, group, from).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {

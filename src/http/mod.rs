@@ -8,6 +8,7 @@ mod consume;
 mod dead;
 mod forecast;
 mod forwarded;
+mod groups;
 mod guard;
 mod listen;
 mod listener;
@@ -118,7 +119,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -128,6 +129,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(groups::make, groups::describe, groups::delete))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::pause))
+        .routes(routes!(groups::resume))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::put, schedules::show, schedules::remove))
         .routes(routes!(schedules::pause))

@@ -15,9 +15,9 @@ use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss,
-    MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    Wakes,
+    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
+    Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans,
+    Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -87,6 +87,20 @@ impl Store for Away {
     }
 
     async fn update(&self, _: &Descriptor) -> Result<Descriptor> {
+        away()
+    }
+
+    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
+        away()
+    }
+
+    async fn copy(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _group: &GroupName,
+        _from: Option<CopyCursor>,
+    ) -> Result<Copied> {
         away()
     }
 

@@ -203,6 +203,26 @@ async fn a_forecast_is_printed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "first", "--id", "a"])?;
+    let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
+    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit made; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit was there; active\n");
+    assert_eq!(said(&["group", "pause", "orders", "audit"])?, "audit is paused\n");
+    assert!(said(&["group", "pause", "orders", "audit", "--for", "1h"])?.starts_with("audit is paused until 2"));
+    assert!(said(&["group", "list", "orders"])?.starts_with("default  active\naudit    paused until 2"));
+    assert_eq!(said(&["group", "resume", "orders", "audit"])?, "audit is active\n");
+    assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
+    let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
+    assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
+    assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
+    let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
+    assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_command_that_takes_longer_than_its_deadline_is_not_delivered_again() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "slow"])?;

@@ -94,6 +94,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("dedup window", days(limits::DEDUP_WINDOW_MAX)),
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
+        ("groups of a topic", with_commas(limits::GROUPS_MAX)),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
         (
             "messages of a group in a partition, dead ones not counted; in Redis",

@@ -12,6 +12,7 @@
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
 mod commit;
+mod copy;
 mod dead;
 mod forecast;
 mod hash;
@@ -43,9 +44,9 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing, Forecast,
-    Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, Store,
-    StoreClock, Wakes,
+    Acquired, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired,
+    Firing, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
+    Spans, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -223,16 +224,32 @@ impl Store for Embedded {
         let now = self.inner.now();
         let (updated, gone) = self.inner.topics_mut().update(&self.inner, wanted, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(wanted.topic.clone()));
         for place in gone {
             self.inner.remove_all(&place.prefix()).await?;
         }
         Ok(updated)
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().proclaim(descriptor)
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.inner.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let now = self.inner.now();
         let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
         if let Some(number) = number {
             self.inner.remove_all(&keys::topic_data(number)).await?;
         }

@@ -7,6 +7,7 @@ mod address;
 mod bare;
 mod cluster;
 mod connection;
+mod copy;
 mod dead;
 mod failure;
 mod forecast;
@@ -51,9 +52,9 @@ use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast,
-    Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans, State,
-    Store, StoreClock, Wakes,
+    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Fired,
+    Firing, Forecast, Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
+    ScheduleRecord, Spans, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -188,6 +189,20 @@ impl Store for Redis {
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         self.shared.update(wanted).await
+    }
+
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.roll_all(descriptor, None).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.shared.copy(descriptor, partition, group, from).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {

@@ -4,6 +4,7 @@
 //! Redis they lapse in real time, so stories about lapsed leases move the clock *and* ask until the store agrees.
 
 mod dead;
+mod groups;
 mod leases;
 mod look;
 mod members;
@@ -66,6 +67,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     schedules: a_schedule_is_changed_by_who_saw_it, an_occurrence_is_fired_once_even_when_it_was_consumed,
         nothing_is_fired_early_or_under_another_version, occurrences_are_fired_together_or_passed_over,
         schedules_are_found_and_go_with_their_topic, a_partition_has_a_hundred_schedules_and_not_one_more;
+    groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
+        a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
+        a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
-    wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release;
+    wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release,
+        a_change_of_a_topic_is_told_and_no_head;
 } }
