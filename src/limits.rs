@@ -143,6 +143,9 @@ pub const REDRIVE_RATE_MAX: u32 = 100_000;
 /// How long one request works on dead messages before it answers where to go on.
 pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
 
+/// How long one request moves messages to another topic before it answers how far it came.
+pub const MOVE_REQUEST_MAX: Duration = Duration::from_secs(5);
+
 /// Dead messages that one request looks through for those that are meant, before it answers where to go on.
 pub const DEAD_LOOKED_AT_MAX: usize = 100_000;
 

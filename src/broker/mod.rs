@@ -10,6 +10,7 @@ mod firing;
 mod forecast;
 mod groups;
 mod lanes;
+mod moving;
 mod options;
 mod push;
 mod schedules;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
+pub use moving::TopicMoved;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
 pub use schedules::ScheduleList;

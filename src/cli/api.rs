@@ -276,6 +276,24 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// Where messages are moved to.
+#[derive(Debug, Serialize)]
+pub(super) struct MoveTo<'a> {
+    pub(super) to: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+}
+
+/// How far a move came.
+#[derive(Debug, Deserialize)]
+pub(super) struct Moved {
+    pub(super) moved: u64,
+    pub(super) dead: u64,
+    pub(super) duplicates: u64,
+    pub(super) in_flight: u64,
+    pub(super) done: bool,
+}
+
 /// A schedule to be made.
 #[derive(Debug, Serialize)]
 pub(super) struct NewSchedule<'a> {

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Group, Groups, Nack, Nacks, NewGroup,
-    NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage, Swept, Topic, Topics,
-    Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Group, Groups, MoveTo, Moved, Nack,
+    Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage, Swept,
+    Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -204,6 +204,11 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Moves what a topic holds into another one, for a few seconds.
+    pub(super) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
+        self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
     }
 
     /// Makes a schedule, or changes one; answers whether it was made.

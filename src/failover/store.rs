@@ -12,8 +12,8 @@ use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
-    Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans,
-    Store, StoreClock, Wakes,
+    Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
+    Spans, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
 
@@ -200,6 +200,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.store.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.store.move_page(from, pair, to).await
     }
 
     async fn beat(

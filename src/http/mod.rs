@@ -12,6 +12,7 @@ mod groups;
 mod guard;
 mod listen;
 mod listener;
+mod moving;
 mod look;
 mod observe;
 mod operations;
@@ -128,6 +129,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
+        .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))

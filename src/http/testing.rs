@@ -16,8 +16,8 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
-    Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord, Spans,
-    Store, StoreClock, Wakes,
+    Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
+    Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -162,6 +162,10 @@ impl Store for Away {
     }
 
     async fn fire(&self, _descriptor: &Descriptor, _partition: Partition, _firing: &Firing) -> Result<Fired> {
+        away()
+    }
+
+    async fn move_page(&self, _: &Descriptor, _: &Pair, _: &Descriptor) -> Result<MovedPage> {
         away()
     }
 

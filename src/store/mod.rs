@@ -24,8 +24,8 @@ pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Forecast, Glance, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
-    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
+    Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -184,6 +184,14 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor; `Full`.
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired>;
+
+    /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same group of
+    /// another topic, each message where its key belongs there. A message is in one of the two all the while; saying it
+    /// again after a failure goes on with it, and doubles nothing, also when what arrived was consumed since.
+    ///
+    /// # Errors
+    /// `Stale` when the other topic has changed or either is gone; `Full`.
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -188,6 +188,24 @@ async fn a_schedule_is_made_listed_paused_and_removed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_topic_is_moved_into_one_with_more_partitions() -> Result<()> {
+    let shell = Shell::start().await?;
+    for id in ["a", "b", "c"] {
+        shell.dwell(&["push", "orders", "close", "--id", id, "--delay", "1h"])?;
+    }
+    let refused = shell.dwell(&["topic", "create", "orders", "--partitions", "32"])?;
+    assert!(refused.err.contains("dwell topic move orders NEW --partitions 32"), "{refused:?}");
+    let moved = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "32"])?;
+    assert_eq!(moved.out, "3 moved, 0 dead ones, 0 of them duplicates; orders is empty\n", "{moved:?}");
+    assert!(shell.dwell(&["topic", "show", "orders-2"])?.out.contains("partitions          32"));
+    let other = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "16"])?;
+    assert!(other.code == Some(1) && other.err.contains("32 partitions, not 16"), "{other:?}");
+    assert_eq!(shell.dwell(&["topic", "move", "orders", "orders"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["topic", "move", "nothing", "orders"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_forecast_is_printed() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["0s", "90m", "90m", "3h"] {

@@ -19,6 +19,7 @@ mod simulation;
 mod dead_letters;
 mod delivery;
 mod redis_keys;
+mod redis_moving;
 mod redis_groups;
 mod redis_faults;
 mod redis_sentinel;

@@ -127,6 +127,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("text that dead messages are looked through for", bytes(limits::DEAD_TEXT_BYTES_MAX)),
         ("dead messages that a request looks at", with_commas(limits::DEAD_LOOKED_AT_MAX)),
         ("time that a request works on dead messages", seconds(limits::DEAD_REQUEST_MAX)),
+        ("time that a request moves messages to another topic", seconds(limits::MOVE_REQUEST_MAX)),
         (
             "dead messages redriven or purged a second, when a rate is given",
             with_commas(usize::try_from(limits::REDRIVE_RATE_MAX).unwrap_or(0)),

@@ -20,6 +20,7 @@ mod keys;
 mod lease;
 mod look;
 mod members;
+mod moving;
 mod open;
 mod owner;
 mod pair;
@@ -45,8 +46,8 @@ use self::members::Members;
 use self::topics::Topics;
 use super::{
     Acquired, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired,
-    Firing, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
-    Spans, Store, StoreClock, Wakes,
+    Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
+    ScheduleRecord, Spans, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -322,6 +323,10 @@ impl Store for Embedded {
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.inner.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, _: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.inner.move_page(pair, to).await
     }
 
     async fn beat(

@@ -58,6 +58,7 @@ impl Keys {
             seen: format!("{tag}:seen"),
             cancelled: format!("{tag}:x"),
             schedules: format!("{tag}:s"),
+            moved: format!("{tag}:moved"),
             wake: format!("{tag}:wake"),
         }
     }
@@ -77,6 +78,7 @@ impl Keys {
             attempts: format!("{tag}:{group}:a"),
             dead_zset: format!("{tag}:{group}:dz"),
             dead_hash: format!("{tag}:{group}:dh"),
+            moving: format!("{tag}:{group}:m"),
             lease: format!("{tag}:{group}:lease"),
         }
     }
@@ -111,6 +113,8 @@ pub(super) struct PartitionKeys {
     pub(super) cancelled: String,
     /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
     pub(super) schedules: String,
+    /// Hash: where messages were taken to be moved here -> the last page of them that was placed.
+    pub(super) moved: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
 }
@@ -130,14 +134,25 @@ pub(super) struct PairKeys {
     pub(super) dead_zset: String,
     /// Hash: dead message id -> dead record and body.
     pub(super) dead_hash: String,
+    /// Hash: ' ' -> the last page that was taken; message id -> what was taken to be moved to another topic.
+    pub(super) moving: String,
     /// String with expiry: the member that owns the pair.
     pub(super) lease: String,
 }
 
 impl PairKeys {
     /// All of them, for deletion.
-    pub(super) fn all(&self) -> [&str; 7] {
-        [&self.zset, &self.hash, &self.reservations, &self.attempts, &self.dead_zset, &self.dead_hash, &self.lease]
+    pub(super) fn all(&self) -> [&str; 8] {
+        [
+            &self.zset,
+            &self.hash,
+            &self.reservations,
+            &self.attempts,
+            &self.dead_zset,
+            &self.dead_hash,
+            &self.moving,
+            &self.lease,
+        ]
     }
 }
 

@@ -15,6 +15,7 @@ mod history;
 mod info;
 mod keys;
 mod members;
+mod moving;
 mod options;
 mod owner;
 mod place;
@@ -53,7 +54,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Fired,
-    Firing, Forecast, Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
+    Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
     ScheduleRecord, Spans, State, Store, StoreClock, Wakes,
 };
 use crate::topic::{Descriptor, Pair};
@@ -309,6 +310,10 @@ impl Store for Redis {
 
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.shared.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.shared.move_page(from, pair, to).await
     }
 
     async fn beat(
