@@ -1,7 +1,8 @@
 //! Bytes that outlive a process: versioned, checksummed. The only user of bincode.
 //!
 //! A body is `due_at (8 bytes, big endian) | version (1) | crc32 of the rest (4) | header (bincode) | payload`.
-//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest.
+//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest. The
+//! header begins with the time of the push, which scripts of the store read.
 //! A new version gets a new number and a new decoder; the old decoders stay.
 
 mod dead;
@@ -102,6 +103,13 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
 pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     let bytes: [u8; 8] = body.get(..8)?.try_into().ok()?;
     Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
+}
+
+/// Changes the due time in front of a body.
+pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp) {
+    if let Some(front) = body.first_chunk_mut() {
+        *front = due_at.as_ms().to_be_bytes();
+    }
 }
 
 #[cfg(test)]

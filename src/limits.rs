@@ -62,6 +62,10 @@ pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Message ids that one call of recovery moves: recovery runs beside live traffic.
 pub const RECOVER_IDS_MAX: usize = 250;
 
+/// Messages with a policy of conflict in one call to the store: each is looked up and written for itself, and a call must
+/// stay short.
+pub const PUT_IDS_MAX: usize = 250;
+
 /// Longest delay from now to the due time.
 pub const DELAY_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 
@@ -82,6 +86,13 @@ pub const LADDER_STEPS_MAX: usize = 32;
 
 /// Longest deduplication window.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// How long a cancelled id is remembered: as long as a log may still bring the message back.
+pub const CANCELLED_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Cancelled ids that a partition remembers; past it the oldest are forgotten, which only a replay of them would notice.
+/// A group in which a message was not cancelled counts as one more.
+pub const CANCELLED_IDS_MAX: usize = 100_000;
 
 /// Partitions of one topic. Every owned partition costs a lease renewal each third of the lease ttl.
 pub const PARTITIONS_MAX: u16 = 1_024;
@@ -133,6 +144,8 @@ pub const SCHEDULES_MAX: usize = 100;
 
 /// Partitions of all topics that have schedules.
 pub const SCHEDULE_PLACES_MAX: usize = 10_000;
+/// Findings after which an audit answers; it goes on when it is asked again.
+pub const AUDIT_FINDINGS_MAX: usize = 1_000;
 
 /// Spans ahead that a forecast counts.
 pub const FORECAST_SPANS_MAX: usize = 500;

@@ -176,11 +176,54 @@ impl Due {
     }
 }
 
+/// What a push does whose id is there already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Conflict {
+    /// Nothing: it is a duplicate.
+    #[default]
+    Keep,
+    /// Nothing, and it is refused.
+    Reject,
+    /// It takes the place of the one that waits; what is in flight or dead is left alone, and it is refused.
+    Replace,
+    /// The one that waits gets its due time and stays as it is otherwise; what is in flight or dead is left alone, and it is
+    /// refused.
+    Debounce,
+}
+
+impl Conflict {
+    /// Every one.
+    pub const ALL: [Conflict; 4] = [Conflict::Keep, Conflict::Reject, Conflict::Replace, Conflict::Debounce];
+
+    /// The stable name, as in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Conflict::Keep => "keep",
+            Conflict::Reject => "reject",
+            Conflict::Replace => "replace",
+            Conflict::Debounce => "debounce",
+        }
+    }
+}
+
+impl std::str::FromStr for Conflict {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Conflict> {
+        let known = Conflict::ALL.into_iter().find(|conflict| conflict.name() == text);
+        known.ok_or_else(|| {
+            Error::invalid("conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
+        })
+    }
+}
+
 /// A message as a producer offers it.
 #[derive(Debug, Clone)]
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
+    /// What happens if its id is there already.
+    pub conflict: Conflict,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
     /// When it is due.
@@ -202,6 +245,7 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
+            conflict: Conflict::Keep,
             key: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
@@ -232,6 +276,12 @@ impl NewMessage {
     /// With an id, so that pushing again is a duplicate.
     pub fn id(mut self, id: MessageId) -> NewMessage {
         self.id = Some(id);
+        self
+    }
+
+    /// With this to be done if its id is there already.
+    pub fn on_conflict(mut self, conflict: Conflict) -> NewMessage {
+        self.conflict = conflict;
         self
     }
 

@@ -161,6 +161,8 @@ impl Metrics {
         TopicMetrics {
             stored: outcome("stored"),
             duplicate: outcome("duplicate"),
+            replaced: outcome("replaced"),
+            debounced: outcome("debounced"),
             journaled: outcome("journaled"),
             buffered: outcome("buffered"),
             failed: outcome("failed"),
@@ -291,6 +293,8 @@ pub struct TopicMetrics {
     pub stored: IntCounter,
     pub journaled: IntCounter,
     pub duplicate: IntCounter,
+    pub replaced: IntCounter,
+    pub debounced: IntCounter,
     pub buffered: IntCounter,
     pub failed: IntCounter,
 }

@@ -3,7 +3,9 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
+mod audit;
 mod copying;
+mod control;
 mod dead;
 mod dead_scan;
 mod firing;
@@ -23,6 +25,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub use audit::Audit;
+pub use control::RescheduleOutcome;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use moving::TopicMoved;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use super::control::outcome;
 use super::spread::Turn;
 use super::{Broker, check_count};
 use crate::error::{Error, Result};
-use crate::limits::CALL_BYTES_MAX;
-use crate::message::{Message, MessageId, NewMessage, TopicName};
+use crate::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
+use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::partition::Partition;
 use crate::store::{PushKind, Pushed};
@@ -51,6 +52,7 @@ struct OnTheWay {
     index: usize,
     /// The id was made here, so that a duplicate can only be our own repeat.
     fresh: bool,
+    conflict: Conflict,
     message: Message,
 }
 
@@ -112,11 +114,12 @@ impl Broker {
         let single = offers.len() == 1;
         let mut accepted = Vec::with_capacity(offers.len());
         for (index, Offer { id, fresh, message }) in offers.into_iter().enumerate() {
+            let conflict = message.conflict;
             let at = |error: Error| match single {
                 true => error,
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),
             };
-            accepted.push(OnTheWay { index, fresh, message: message.id(id).accept(now).map_err(at)? });
+            accepted.push(OnTheWay { index, fresh, conflict, message: message.id(id).accept(now).map_err(at)? });
         }
         let descriptor = self.topics.get_or_create(topic).await?;
         let metrics = self.topic_metrics(topic);
@@ -146,6 +149,11 @@ impl Broker {
     ) -> Vec<(usize, Result<PushOutcome>)> {
         let mut outcomes = Vec::with_capacity(messages.len());
         for call in calls(messages) {
+            let conflict = call.first().map_or(Conflict::Keep, |on_the_way| on_the_way.conflict);
+            if conflict != Conflict::Keep {
+                outcomes.extend(self.put_call(&descriptor, partition, conflict, call).await);
+                continue;
+            }
             let (places, messages): (Vec<_>, Vec<_>) =
                 call.into_iter().map(|on_the_way| ((on_the_way.index, on_the_way.fresh), on_the_way.message)).unzip();
             let fresh = places.iter().all(|(_, fresh)| *fresh);
@@ -161,16 +169,36 @@ impl Broker {
         }
         outcomes
     }
+
+    /// One call of messages with a policy.
+    async fn put_call(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        conflict: Conflict,
+        call: Vec<OnTheWay>,
+    ) -> Vec<(usize, Result<PushOutcome>)> {
+        let (indexes, messages): (Vec<usize>, Vec<Message>) =
+            call.into_iter().map(|on_the_way| (on_the_way.index, on_the_way.message)).unzip();
+        let puts = self.put(descriptor, partition, conflict, &messages).await;
+        let missing = || Error::bug("a push without an answer");
+        let answered = indexes.into_iter().zip(&messages).enumerate().map(|(n, (index, message))| {
+            let put = puts.as_ref().map_err(Clone::clone).and_then(|puts| puts.get(n).copied().ok_or_else(missing));
+            (index, put.and_then(|put| outcome(partition, message, conflict, put)))
+        });
+        answered.collect()
+    }
 }
 
-/// Cuts messages into calls by count and bytes. The batch limit of a request is that of a call, so only bytes count.
+/// Cuts messages into calls by bytes, by count, and where their policy changes. The batch limit of a request is that of a
+/// call, so messages without a policy need not be counted.
 fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     let mut calls: Vec<Vec<OnTheWay>> = Vec::new();
     let mut bytes = usize::MAX;
     for on_the_way in messages {
         let size = on_the_way.message.envelope.payload.len();
         match calls.last_mut() {
-            Some(call) if bytes.saturating_add(size) <= CALL_BYTES_MAX => {
+            Some(call) if bytes.saturating_add(size) <= CALL_BYTES_MAX && fits(call, &on_the_way) => {
                 bytes += size;
                 call.push(on_the_way);
             }
@@ -183,12 +211,19 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     calls
 }
 
+fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
+    let same = call.first().is_some_and(|first| first.conflict == next.conflict);
+    same && (next.conflict == Conflict::Keep || call.len() < PUT_IDS_MAX)
+}
+
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     match outcome.as_ref().map(|outcome| outcome.pushed) {
         Ok(Pushed::Stored) => metrics.stored.inc(),
         Ok(Pushed::Journaled) => metrics.journaled.inc(),
         Ok(Pushed::Buffered) => metrics.buffered.inc(),
         Ok(Pushed::Duplicate) => metrics.duplicate.inc(),
+        Ok(Pushed::Replaced) => metrics.replaced.inc(),
+        Ok(Pushed::Debounced) => metrics.debounced.inc(),
         Err(_) => metrics.failed.inc(),
     }
 }

@@ -151,7 +151,7 @@ pub(super) struct Pushed {
     pub(super) partition: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due_at: Option<Timestamp>,
-    /// `stored`, `journaled`, `buffered`, `duplicate` or `error`.
+    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
     #[serde(default, skip_serializing)]
     pub(super) error: Option<Box<Problem>>,
@@ -167,6 +167,66 @@ impl Pushed {
 #[derive(Debug, Deserialize)]
 pub(super) struct PushResults {
     pub(super) results: Vec<Pushed>,
+}
+
+/// A new due time.
+#[derive(Debug, Serialize)]
+pub(super) struct NewDue {
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+}
+
+/// What became of a message that was cancelled or rescheduled.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Control {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupFate>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupFate {
+    pub(super) group: String,
+    pub(super) status: String,
+}
+
+/// A message, looked at.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Looked {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) state: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) etag: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) died_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default)]
+    pub(super) meta: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
 }
 
 /// What a consumer asks for.
@@ -344,6 +404,23 @@ pub(super) struct Schedule {
     pub(super) next_at: Option<Timestamp>,
     #[serde(flatten)]
     pub(super) payload: Payload,
+}
+
+/// What an audit found.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct Findings {
+    pub(super) seen: u64,
+    pub(super) findings: Vec<Found>,
+    #[serde(skip_serializing)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// Keys that disagree.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Found {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) defect: String,
 }
 
 /// How many messages become due.

@@ -9,16 +9,16 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Group, Groups, MoveTo, Moved, Nack,
-    Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage, Swept,
-    Topic, Topics, Verdict, Verdicts, Which,
+    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
+    Looked, MoveTo, Moved, Nack, Nacks, NewDue, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve,
+    Schedule, SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, NewMessage, ScheduleName, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -244,6 +244,53 @@ impl Client {
         self.send(self.request(Method::DELETE, &format!("/{topic}/schedules/{name}"))).await.map(drop)
     }
 
+    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
+    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+        let method = if repair { Method::POST } else { Method::GET };
+        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.call(request).await.map(|(_, findings)| findings)
+    }
+
+    /// Looks at a message.
+    pub(super) async fn look_at(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        group: &GroupName,
+    ) -> CallResult<Looked> {
+        let request = self.message(Method::GET, topic, id, key).query(&[("group", group.as_str())]);
+        self.call(request).await.map(|(_, looked)| looked)
+    }
+
+    /// Cancels a message.
+    pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
+        self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
+    }
+
+    /// Gives a message another due time, if it still has that etag.
+    pub(super) async fn reschedule(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        due: &NewDue,
+        if_match: Option<&str>,
+    ) -> CallResult<Control> {
+        let mut request = self.message(Method::PATCH, topic, id, key).json(due);
+        if let Some(etag) = if_match {
+            request = request.header("if-match", etag);
+        }
+        self.call(request).await.map(|(_, control)| control)
+    }
+
+    fn message(&self, method: Method, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> RequestBuilder {
+        // An id may have any visible character, also those that end a path.
+        let encoded: String = id.as_str().bytes().map(percent_encoded).collect();
+        let key: Vec<_> = key.iter().map(|key| ("key", key.as_str())).collect();
+        self.request(method, &format!("/{topic}/messages/{encoded}")).query(&key)
+    }
+
     /// How many messages become due in spans ahead.
     pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
         let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
@@ -352,6 +399,11 @@ impl DeliveryStream {
         let read = |line| serde_json::from_slice(line).map_err(|error| self.client.garbled(&error.to_string()));
         lines.map(read).collect()
     }
+}
+
+fn percent_encoded(byte: u8) -> String {
+    let is_plain = byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
+    if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
 /// Parameters of a push.

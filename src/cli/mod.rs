@@ -2,6 +2,7 @@
 
 mod address;
 mod api;
+mod audit;
 mod bench;
 mod client;
 mod config;
@@ -12,6 +13,7 @@ mod failure;
 mod forecast;
 mod group;
 mod logging;
+mod message;
 mod output;
 mod parse;
 mod percentiles;
@@ -60,8 +62,10 @@ enum Command {
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
     Schedule(schedule::ScheduleArgs),
+    Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
+    Audit(audit::AuditArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -113,8 +117,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
         Command::Schedule(args) => schedule::run(&args).await,
+        Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
+        Command::Audit(args) => audit::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

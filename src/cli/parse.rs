@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::message::{GroupName, Key, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
 
@@ -30,6 +30,10 @@ pub(super) fn id(text: &str) -> Result<MessageId, String> {
 
 pub(super) fn key(text: &str) -> Result<Key, String> {
     detail(Key::new(text))
+}
+
+pub(super) fn conflict(text: &str) -> Result<Conflict, String> {
+    detail(text.parse())
 }
 
 pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {

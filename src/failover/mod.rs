@@ -4,8 +4,10 @@
 //! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
 //! due: that was fixed before it came.
 
+mod again;
 mod breaker;
 mod buffer;
+mod control;
 mod journal;
 mod known;
 mod offer;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use self::breaker::Breaker;
 use self::journal::Journal;
@@ -65,6 +67,12 @@ pub struct Failover<S> {
     known: Known,
     /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
     identified: AtomicBool,
+    /// Held while a page of the WAL is offered to the store.
+    offering: Mutex<()>,
+    /// Whether the first page of the WAL was sent to the store, which did not answer.
+    page_sent: AtomicBool,
+    /// Whether the journal is being offered to a store that may have lost what it had.
+    restoring: AtomicBool,
     /// Something was buffered although the store is there.
     buffered: Notify,
     /// What may be said again and again.
@@ -120,6 +128,9 @@ impl<S: Store> Failover<S> {
             journal,
             known,
             identified,
+            offering: Mutex::default(),
+            page_sent: AtomicBool::new(false),
+            restoring: AtomicBool::new(false),
             buffered,
             unsaid: Unsaid::default(),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::offer::outage;
+use super::offer::{Offered, outage};
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
@@ -63,6 +63,8 @@ impl<S: Store> Failover<S> {
             self.breaker.open(&error);
             return Step::Stuck;
         }
+        // Who cancels what is buffered waits until it is known what became of a page.
+        let _offering = self.offering.lock().await;
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => return self.stuck(&error),
@@ -94,7 +96,7 @@ impl<S: Store> Failover<S> {
         let offered = self.offer(page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
-            return Step::Stuck;
+            return self.keep_page(&offered).await;
         }
         // It answers, whatever it says of these.
         self.breaker.close();
@@ -106,7 +108,7 @@ impl<S: Store> Failover<S> {
         }
         if done == 0 && is_all {
             // Nothing waits behind them: they may stay where they are.
-            return Step::Stuck;
+            return self.keep_page(&offered).await;
         }
         if done > 0 && !self.journaled(records, losses).await {
             return Step::Moved(Clock::System.instant().since(began));
@@ -119,9 +121,19 @@ impl<S: Store> Failover<S> {
         if let Err(error) = self.wal.trim(last).await {
             return self.stuck(&error);
         }
+        self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
         if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
+    }
+
+    /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
+    async fn keep_page(&self, offered: &Offered) -> Step {
+        let sent = self.page_sent.fetch_or(offered.sent, Ordering::Relaxed) || offered.sent;
+        if !sent && let Err(error) = self.wal.take_back().await {
+            return self.stuck(&error);
+        }
+        Step::Stuck
     }
 
     /// Keeps in the journal what is about to leave the WAL: what the store took and lost again must be somewhere. Not

@@ -7,14 +7,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Failover;
-use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::error::{Error, Kind, Result};
+use crate::limits::PUT_IDS_MAX;
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
-    Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
-    Spans, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, Wakes,
 };
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 #[async_trait]
@@ -146,7 +148,46 @@ impl<S: Store> Store for Failover<S> {
         kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.accept(descriptor, partition, kind, messages).await
+        let puts = self.accept(descriptor, partition, kind, Conflict::Keep, messages).await?;
+        let pushed = |put| match put {
+            Put::Pushed(pushed) => Ok(pushed),
+            Put::InFlight | Put::Dead | Put::Expires => Err(Error::bug("a push was answered as one with a policy")),
+        };
+        puts.into_iter().map(pushed).collect()
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        if messages.len() > PUT_IDS_MAX {
+            let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        self.accept(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.withdraw(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.postpone(descriptor, partition, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -155,6 +196,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.store.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
-use super::offer::outage;
+use super::offer::{as_sent, outage};
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::store::Store;
@@ -25,6 +25,7 @@ impl<S: Store> Failover<S> {
             if suspected != Some(count) {
                 // Another Redis may answer there now.
                 self.identified.store(false, Ordering::Relaxed);
+                self.restoring.store(self.journal.is_some(), Ordering::Relaxed);
                 self.buffered.notify_one();
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -77,6 +78,7 @@ impl<S: Store> Failover<S> {
             }
         }
         journal.broken();
+        self.restoring.store(false, Ordering::Relaxed);
         if given_back > 0 {
             tracing::warn!(messages = given_back, "the store had lost these; the journal gave them back");
         }
@@ -107,7 +109,7 @@ impl<S: Store> Failover<S> {
         let stored = offered.stored;
         // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
-            self.wal.append(offered.left).await.ok()?;
+            self.wal.append(offered.left.into_iter().map(as_sent).collect()).await.ok()?;
             self.buffered.notify_one();
         }
         Some((Some(last), stored))

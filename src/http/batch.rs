@@ -17,7 +17,7 @@ use super::shape::{Meta, due_of, payload_of};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
-use crate::message::{Key, MessageId, NewMessage};
+use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
 use crate::time::{Timestamp, span};
 
@@ -37,6 +37,10 @@ pub(crate) struct BatchMessage {
     /// Makes the push repeatable. Default: a new ULID.
     #[serde(default, deserialize_with = "present")]
     id: Option<String>,
+    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    conflict: Option<String>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "30m")]
@@ -80,6 +84,7 @@ impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
         let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
+            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
@@ -103,7 +108,7 @@ impl BatchMessage {
     responses(
         (status = 201, description = "All are stored", body = BatchResults),
         (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
-        (status = 200, description = "All are stored or duplicates", body = BatchResults),
+        (status = 200, description = "All are stored, or were there: duplicates, replaced or debounced", body = BatchResults),
         (status = 207, description = "At least one is an error", body = BatchResults),
         Problem,
     )
@@ -140,7 +145,8 @@ pub(crate) async fn push_batch(
 /// One answer for all: see docs/protocol.md.
 fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
     let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
-    let accepted = match (is(Pushed::Buffered.name()), is(Pushed::Duplicate.name())) {
+    let was_there = [Pushed::Duplicate, Pushed::Replaced, Pushed::Debounced].iter().any(|pushed| is(pushed.name()));
+    let accepted = match (is(Pushed::Buffered.name()), was_there) {
         (true, _) => StatusCode::ACCEPTED,
         (false, true) => StatusCode::OK,
         (false, false) => StatusCode::CREATED,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
 use super::shape::{Contents, FailedAttempt};
@@ -39,6 +40,11 @@ pub(crate) struct Message {
     /// Overrides the topic's number of attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
+    /// Who has it while it is in flight: the owner of its partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// Names its due time and its attempts, for `If-Match`.
+    etag: String,
     #[serde(flatten)]
     contents: Contents,
     /// When it died.
@@ -58,7 +64,7 @@ pub(crate) struct Message {
 
 impl Message {
     fn new(partition: Partition, peeked: Peeked) -> Message {
-        let state = peeked.state.name();
+        let (state, etag) = (peeked.state.name(), etag(&peeked));
         let mut history = peeked.history;
         let (died_at, record) = match peeked.state {
             MessageState::Dead { died_at, mut record } => {
@@ -67,6 +73,7 @@ impl Message {
             }
             MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
         };
+        let owner = peeked.owner.filter(|_| state == "in_flight").map(|owner| owner.as_str().to_owned());
         let envelope = peeked.message.envelope;
         Message {
             id: peeked.message.id.into(),
@@ -77,6 +84,8 @@ impl Message {
             due_at: peeked.message.due_at,
             expires_at: envelope.expires_at,
             max_attempts: envelope.max_attempts,
+            owner,
+            etag,
             contents: Contents::from(envelope),
             died_at,
             reason: record.as_ref().map(|record| record.reason.name()),

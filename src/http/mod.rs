@@ -2,9 +2,11 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod audit;
 mod batch;
 mod body;
 mod consume;
+mod control;
 mod dead;
 mod forecast;
 mod forwarded;
@@ -131,6 +133,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::list))
         .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(audit::audit, audit::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))
         .routes(routes!(groups::pause))
@@ -141,7 +144,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::resume))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
-        .routes(routes!(look::look))
+        .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(stream::stream))
         .routes(routes!(consume::ack))
@@ -184,7 +187,8 @@ fn forbid_null(part: &mut serde_json::Value) {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
-    let router = router.route("/v1/topics/{topic}/messages/batch", get(look::look_at_batch));
+    let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
+    let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router, app)
 }
 

@@ -11,15 +11,16 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired, Firing,
-    Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange, ScheduleRecord,
-    Spans, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// An application over a store that never answers.
@@ -112,11 +113,27 @@ impl Store for Away {
         away()
     }
 
+    async fn put(&self, _: &Descriptor, _: Partition, _: PushKind, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
+        away()
+    }
+
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId, _: Option<Timestamp>) -> Result<Cancelled> {
+        away()
+    }
+
+    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Reschedule) -> Result<Rescheduled> {
+        away()
+    }
+
     async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
         away()
     }
 
     async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+        away()
+    }
+
+    async fn audit(&self, _: &Pair, _: Option<&AuditCursor>, _: bool) -> Result<AuditPage> {
         away()
     }
 

@@ -4,7 +4,9 @@
 //! Two stores fulfil it: Redis and the embedded sled store. The conformance suite is its definition. Nothing above
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
+mod audit;
 mod clock;
+mod control;
 pub mod embedded;
 mod epoch;
 mod loss;
@@ -19,7 +21,9 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
+pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
@@ -31,8 +35,9 @@ pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// What anyone may do to a topic.
@@ -134,6 +139,47 @@ pub trait Store: Send + Sync + 'static {
         messages: &[Message],
     ) -> Result<Vec<Pushed>>;
 
+    /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
+    /// that equal ids meet each other. At most [`crate::limits::PUT_IDS_MAX`] messages.
+    ///
+    /// A replay replaces only what was pushed before it, and moves a due time only to a later one.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>>;
+
+    /// Takes a message out of every group in which it waits, scheduled or ready. Only what was pushed up to `replayed` is
+    /// taken, if a log says again that it was cancelled then. A message that is cancelled is remembered for
+    /// [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same, and a replay does not bring it back.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled>;
+
+    /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled>;
+
     /// Looks at one message of a pair.
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;
 
@@ -192,6 +238,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// `Stale` when the other topic has changed or either is gone; `Full`.
     async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage>;
+
+    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
+    /// asked to.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from here.
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -33,6 +33,17 @@ pub enum PushKind {
     Replay,
 }
 
+impl PushKind {
+    /// The name by which scripts know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PushKind::Fresh => "fresh",
+            PushKind::Live => "live",
+            PushKind::Replay => "replay",
+        }
+    }
+}
+
 /// What became of one pushed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
@@ -44,6 +55,10 @@ pub enum Pushed {
     Buffered,
     /// Its id was there already; nothing changed.
     Duplicate,
+    /// It took the place of the message that waited under its id.
+    Replaced,
+    /// The message that waited under its id has its due time now.
+    Debounced,
 }
 
 impl Pushed {
@@ -54,6 +69,8 @@ impl Pushed {
             Pushed::Journaled => "journaled",
             Pushed::Buffered => "buffered",
             Pushed::Duplicate => "duplicate",
+            Pushed::Replaced => "replaced",
+            Pushed::Debounced => "debounced",
         }
     }
 }
@@ -99,6 +116,8 @@ pub struct Peeked {
     pub next_at: Option<Timestamp>,
     /// Attempts that were charged.
     pub attempts: u32,
+    /// Whose lease the pair is: who has it while it is in flight.
+    pub owner: Option<MemberId>,
     /// How the last attempts failed, oldest first; a dead message has them in its record.
     pub history: Vec<Failure>,
 }

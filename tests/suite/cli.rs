@@ -206,6 +206,49 @@ async fn a_topic_is_moved_into_one_with_more_partitions() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_audit_says_that_all_is_sound() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
+    for args in [&["audit", "orders"][..], &["audit", "orders", "--repair"]] {
+        let said = shell.dwell(args)?;
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all sound\n"));
+    }
+    assert_eq!(shell.dwell(&["audit", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--id", "a/1", "--key", "customer-7", "--delay", "1h"])?;
+    let message = |verb: &str, more: &[&str]| {
+        shell.dwell(&[&["message", verb, "orders", "a/1", "--key", "customer-7"], more].concat())
+    };
+    let looked = message("get", &[])?.out;
+    assert!(looked.starts_with("a/1 scheduled in partition 6, due ") && looked.ends_with(", tried 0 times  close\n"));
+    let etag = message("get", &["--json"])?.out;
+    let etag: serde_json::Value = serde_json::from_str(&etag).unwrap_or_default();
+    let etag = etag["etag"].as_str().unwrap_or_default();
+    assert!(message("reschedule", &["--delay", "2h", "--if-match", etag])?.out.starts_with("a/1 rescheduled, due "));
+    let stale = message("reschedule", &["--delay", "3h", "--if-match", etag])?;
+    assert!(stale.code == Some(1) && stale.err.contains("(precondition-failed)"), "{stale:?}");
+    assert!(message("run", &["--json"])?.out.contains(r#""status":"rescheduled""#));
+    assert!(message("get", &[])?.out.starts_with("a/1 ready "));
+    for _ in 0..2 {
+        assert_eq!(message("cancel", &[])?.out, "a/1 cancelled\n");
+    }
+    let gone = message("run", &[])?;
+    assert!(gone.code == Some(1) && gone.err.contains("(not-found)"), "{gone:?}");
+    let push = |policy| shell.dwell(&["push", "orders", "x", "--id", "b", "--delay", "1h", "--conflict", policy]);
+    assert!(push("reject")?.out.starts_with("stored b "));
+    assert!(push("replace")?.out.starts_with("replaced b "));
+    assert!(push("debounce")?.out.starts_with("debounced b "));
+    assert!(push("reject")?.err.contains("(conflict)"));
+    assert_eq!(push("other")?.code, Some(64));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_forecast_is_printed() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["0s", "90m", "90m", "3h"] {

@@ -92,6 +92,8 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("attempts", with_commas(usize::try_from(limits::ATTEMPTS_MAX).unwrap_or(0))),
         ("steps of a backoff ladder", with_commas(limits::LADDER_STEPS_MAX)),
         ("dedup window", days(limits::DEDUP_WINDOW_MAX)),
+        ("cancelled messages remembered, in a partition", with_commas(limits::CANCELLED_IDS_MAX)),
+        ("for which they are remembered", format!("{} h", limits::CANCELLED_KEPT.as_secs() / 3_600)),
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
         ("groups of a topic", with_commas(limits::GROUPS_MAX)),

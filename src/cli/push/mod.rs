@@ -17,7 +17,7 @@ use super::problem::CallError;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX};
-use crate::message::{Due, Key, MessageId, NewMessage, TopicName};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage, TopicName};
 use crate::time::{Timestamp, ms_up, parse_span, parse_timestamp};
 
 const EXAMPLES: &str = "\
@@ -27,8 +27,8 @@ Examples:
   dwell push orders --file orders.ndjson
   generate | dwell push orders --file -
 
-A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, delay, due_at, ttl,
-max_attempts, content_type, meta. A line that is wrong is reported with its number and the others are pushed.
+A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, conflict, delay,
+due_at, ttl, max_attempts, content_type, meta. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -46,6 +46,9 @@ pub(super) struct PushArgs {
     /// The message id, to make the push repeatable
     #[arg(long, value_parser = parse::id)]
     id: Option<MessageId>,
+    /// If the id is there already: keep what is there, reject, replace it, or debounce: move its due time
+    #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
+    conflict: Option<Conflict>,
     /// Due so long from now, as in 30s, 1h30m, 2d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at")]
     delay: Option<Duration>,
@@ -66,7 +69,7 @@ pub(super) struct PushArgs {
     meta: Vec<(String, String)>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "delay", "at", "ttl", "max_attempts", "content_type", "meta"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "content_type", "meta"])]
     file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -131,6 +134,7 @@ impl PushArgs {
     fn message(&self) -> Result<NewMessage, Failure> {
         Ok(NewMessage {
             id: self.id.clone(),
+            conflict: self.conflict.unwrap_or_default(),
             key: self.key.clone(),
             due: match (self.delay, self.at) {
                 (_, Some(at)) => Due::At(at),
@@ -151,6 +155,7 @@ impl PushArgs {
         let span = |span: Duration| ms_up(span).to_string();
         let given = [
             ("id", Some(id.to_string())),
+            ("conflict", self.conflict.map(|conflict| conflict.name().to_owned())),
             ("key", self.key.as_ref().map(Key::to_string)),
             ("delay", self.delay.map(span)),
             ("due_at", self.at.map(|at| at.to_string())),

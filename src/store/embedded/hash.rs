@@ -55,6 +55,11 @@ impl<'a> Hash<'a> {
         })
     }
 
+    /// The attempts charged to a pair's messages.
+    pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::Attempts }
+    }
+
     /// Whether an id is there.
     pub(super) fn has(&self, id: &MessageId) -> Result<bool> {
         self.tree.contains_key(self.place.named(self.kind, id.as_str().as_bytes())).map_err(broken)

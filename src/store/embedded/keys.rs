@@ -35,6 +35,10 @@ pub(super) enum Kind {
     SeenById = b'S',
     /// name of a schedule -> its revision, mark and definition.
     Schedule = b't',
+    /// cancelled at, id -> nothing.
+    CancelledByScore = b'x',
+    /// id -> cancelled at, and the groups of which it was not taken.
+    CancelledById = b'X',
     /// due time, id -> nothing.
     ByScore = b'z',
     /// id -> due time.

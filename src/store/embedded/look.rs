@@ -15,7 +15,9 @@ impl Inner {
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok(None) };
         let state = topic.partition(place.partition);
-        let _state = locked(&state);
+        let state = locked(&state);
+        let lease = state.pairs.get(&place.group).and_then(|pair| pair.lease.as_ref());
+        let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
         let stored = Stored::new(&self.tree, place);
         if let Some(body) = stored.hash().get(id)? {
             let next_at = stored.zset().score(id)?;
@@ -26,7 +28,14 @@ impl Inner {
             };
             let attempts = stored.attempts(id)?.unwrap_or(0);
             let history = decode_history(&stored.history(id, None)?)?;
-            return Ok(Some(Peeked { message: decode_body(id.clone(), body)?, state, next_at, attempts, history }));
+            return Ok(Some(Peeked {
+                message: decode_body(id.clone(), body)?,
+                state,
+                next_at,
+                attempts,
+                owner,
+                history,
+            }));
         }
         let (Some(died_at), Some(value)) = (stored.dead_zset().score(id)?, stored.dead_hash().get(id)?) else {
             return Ok(None);
@@ -38,6 +47,7 @@ impl Inner {
             state: State::Dead { died_at, record },
             next_at: None,
             attempts,
+            owner,
             history: Vec::new(),
         }))
     }

@@ -11,7 +11,10 @@
 //!
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
+mod audit;
+mod cancelled;
 mod commit;
+mod control;
 mod copy;
 mod dead;
 mod forecast;
@@ -25,6 +28,7 @@ mod open;
 mod owner;
 mod pair;
 mod push;
+mod put;
 mod scan;
 mod schedules;
 mod settle;
@@ -45,14 +49,15 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Fired,
-    Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
-    ScheduleRecord, Spans, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
+    Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -261,11 +266,40 @@ impl Store for Embedded {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        // Nothing is cancelled in this store, so a replay has nothing to stay away from.
-        _kind: PushKind,
+        kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.inner.push(descriptor, partition, messages).await
+        self.inner.push(descriptor, partition, kind, messages).await
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        self.inner.put(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.inner.cancel(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.inner.reschedule(descriptor, partition, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -274,6 +308,10 @@ impl Store for Embedded {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.inner.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

@@ -97,7 +97,7 @@ impl Handle {
         let (topic, place) = topics.pair(&self.pair).ok_or_else(stale)?;
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        let PartitionState { pairs, seen } = &mut *state;
+        let PartitionState { pairs, seen, .. } = &mut *state;
         let pair = pairs.get_mut(&place.group).ok_or_else(stale)?;
         if !pair.lease.as_ref().is_some_and(|lease| lease.has_epoch(&self.epoch)) {
             return Err(stale());

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use sled::Batch;
 
 use super::Inner;
+use super::cancelled::CancelledIds;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::encode_body;
@@ -13,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
-use crate::store::{Channel, Pushed};
+use crate::store::{Channel, PushKind, Pushed};
 use crate::topic::Descriptor;
 
 impl Inner {
@@ -21,6 +22,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         if messages.len() > CALL_IDS_MAX {
@@ -33,7 +35,7 @@ impl Inner {
         self.committer.check()?;
         check_room(&self.dir, DISK_RESERVE_BYTES)?;
         let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
-        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
+        let (answers, wake) = self.insert(descriptor, partition, kind, messages, &values)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -47,10 +49,11 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        kind: PushKind,
         messages: &[Message],
         values: &[Parts],
     ) -> Result<(Vec<Pushed>, bool)> {
-        let inserted = self.insert_with(descriptor, partition, messages, values, |_, _| Ok(true))?;
+        let inserted = self.insert_with((descriptor, partition), kind, messages, values, |_, _| Ok(true))?;
         Ok(inserted.unwrap_or_default())
     }
 
@@ -58,8 +61,8 @@ impl Inner {
     /// is to happen.
     pub(super) fn insert_with(
         &self,
-        descriptor: &Descriptor,
-        partition: Partition,
+        (descriptor, partition): (&Descriptor, Partition),
+        kind: PushKind,
         messages: &[Message],
         values: &[Parts],
         also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
@@ -78,9 +81,16 @@ impl Inner {
         }
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let answers = self.judge(topic, partition, &state, messages)?;
-        let new = || messages.iter().zip(values).zip(&answers).filter(|(_, answer)| **answer == Pushed::Stored);
+        let mut answers = self.judge(topic, partition, &state, messages)?;
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let mut forgotten = 0;
+        if state.cancelled > 0
+            && let Some(place) = topic.places(partition).next()
+        {
+            let ids = CancelledIds::new(&self.tree, place);
+            forgotten = uncancel(ids, kind, messages, &mut answers, &mut batch)?;
+        }
+        let new = || messages.iter().zip(values).zip(&answers).filter(|(_, answer)| **answer == Pushed::Stored);
         if !also(&mut batch, topic)? {
             return Ok(None);
         }
@@ -101,6 +111,7 @@ impl Inner {
             changed.push((place.group, counts));
         }
         self.apply(batch)?;
+        state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
@@ -139,4 +150,29 @@ impl Inner {
         }
         Ok(answers)
     }
+}
+
+/// A replay of what was cancelled later is a duplicate; who pushes such an id now makes it a message again, and it is not
+/// cancelled any more. Answers how many ids are forgotten.
+fn uncancel(
+    ids: CancelledIds<'_>,
+    kind: PushKind,
+    messages: &[Message],
+    answers: &mut [Pushed],
+    batch: &mut Batch,
+) -> Result<u64> {
+    let mut forgotten = 0;
+    for (message, answer) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
+        match ids.get(&message.id)? {
+            Some(memory) if kind == PushKind::Replay && message.envelope.pushed_at < memory.at => {
+                *answer = Pushed::Duplicate;
+            }
+            Some(memory) => {
+                ids.forget(batch, &message.id, memory.at);
+                forgotten += 1;
+            }
+            None => {}
+        }
+    }
+    Ok(forgotten)
 }

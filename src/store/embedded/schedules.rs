@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{DISK_RESERVE_BYTES, SCHEDULES_MAX};
 use crate::message::{ScheduleName, TopicName};
 use crate::partition::Partition;
-use crate::store::{Channel, Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
+use crate::store::{Channel, Fired, Firing, PushKind, Pushed, ScheduleChange, ScheduleRecord};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -132,7 +132,9 @@ impl Inner {
             hash.add(batch, name, &written(&ScheduleRecord { last: firing.done, ..there })?);
             Ok(true)
         };
-        let Some((answers, wake)) = self.insert_with(descriptor, partition, messages, &values, mark)? else {
+        let Some((answers, wake)) =
+            self.insert_with((descriptor, partition), PushKind::Live, messages, &values, mark)?
+        else {
             return Ok(fired);
         };
         if wake {

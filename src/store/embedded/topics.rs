@@ -68,6 +68,8 @@ pub(super) struct PartitionState {
     pub(super) pairs: HashMap<u16, PairState>,
     /// Settled ids that are remembered.
     pub(super) seen: u64,
+    /// Cancelled ids that are remembered.
+    pub(super) cancelled: u64,
 }
 
 /// A topic that was not deleted.

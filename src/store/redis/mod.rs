@@ -4,22 +4,27 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod audit;
 mod bare;
 mod cluster;
 mod connection;
 mod copy;
+mod control;
 mod dead;
+mod expiring;
 mod failure;
 mod forecast;
 mod history;
 mod info;
 mod keys;
+mod look;
 mod members;
 mod moving;
 mod options;
 mod owner;
 mod place;
 mod push;
+mod put;
 mod reply;
 mod schedules;
 mod scripts;
@@ -42,21 +47,22 @@ use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
-use self::owner::{RedisOwner, read_charge, read_history};
+use self::owner::RedisOwner;
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
 use crate::clock::{Clock, Instant};
-use crate::codec::decode_body;
 use crate::error::{Error, Kind, Result};
-use crate::message::{GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Fired,
-    Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed, Renewal, ScheduleChange,
-    ScheduleRecord, Spans, State, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
+    Wakes,
 };
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
@@ -220,37 +226,38 @@ impl Store for Redis {
         self.shared.push(descriptor, partition, kind, messages).await
     }
 
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        self.shared.put_all(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.shared.cancel(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.shared.reschedule(descriptor, partition, reschedule).await
+    }
+
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
-        let keys = self.shared.keys.pair(pair);
-        let call =
-            Call::new(&SCRIPTS.peek, &[&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash])
-                .arg(id.as_str())
-                .arg(self.shared.time_override());
-        let sent_now = self.shared.ask(&call).await?;
-        let (status, mut reply) = sent_now;
-        match status.as_str() {
-            "LIVE" => {
-                let message = decode_body(id.clone(), reply.bytes()?)?;
-                let next_at = reply.time()?;
-                let charge = reply.maybe_text()?.unwrap_or_default();
-                let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
-                let history = read_history(&charge)?;
-                let now = self.shared.clock.now();
-                let state = match next_at {
-                    Some(at) if at > now => State::Scheduled,
-                    Some(_) => State::Ready,
-                    None => State::InFlight,
-                };
-                Ok(Some(Peeked { message, state, next_at, attempts, history }))
-            }
-            "DEAD" => {
-                let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
-                let (attempts, message) = (dead.record.attempts, dead.message?);
-                let state = State::Dead { died_at: dead.died_at, record: dead.record };
-                Ok(Some(Peeked { message, state, next_at: None, attempts, history: Vec::new() }))
-            }
-            _ => Ok(None),
-        }
+        self.shared.peek(pair, id).await
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
@@ -265,6 +272,10 @@ impl Store for Redis {
         let sent = self.shared.clock.local().instant();
         let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.shared.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

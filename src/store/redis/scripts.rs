@@ -47,7 +47,10 @@ macro_rules! scripts {
 // Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
 // Everything else must go on when memory is full, so that dwell can be drained and leased.
 scripts! {
-    push: "#!lua", "_time";
+    push: "#!lua", "_time", "_body";
+    put: "#!lua", "_time", "_body", "_charge";
+    cancel: "#!lua flags=allow-oom", "_time", "_body";
+    reschedule: "#!lua flags=allow-oom", "_time", "_body", "_charge";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
     beat: "#!lua flags=allow-oom", "_time";
@@ -61,6 +64,7 @@ scripts! {
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
+    audit: "#!lua flags=allow-oom", "_time";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";

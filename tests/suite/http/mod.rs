@@ -2,6 +2,7 @@
 
 mod clients;
 mod groups;
+mod control;
 mod refusals;
 mod served;
 mod session;

@@ -7,6 +7,8 @@
 --   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- 'fresh' is for ids that were made for this call, which is made once: it does not look for them. What may be a repeat
 -- is 'live'.
+-- T:x has cancelled ids: a replay of what was pushed before that is a duplicate; who pushes such an id now makes it a message
+-- again, and it is not cancelled any more.
 -- A crash before or after leaves all or nothing. A repeat finds its ids and answers that they are duplicates. A call
 -- that was stuck on the way longer than its caller waited is LATE, so it cannot store what was buffered elsewhere.
 local now_us = time_us(ARGV[6])
@@ -47,8 +49,19 @@ end
 if looks and redis.call('EXISTS', KEYS[2]) == 1 then
   mark(redis.call('ZMSCORE', KEYS[2], unpack(ids)), function(till) return tonumber(till) > now end)
 end
-if ARGV[3] == 'replay' and redis.call('EXISTS', KEYS[3]) == 1 then
-  mark(redis.call('ZMSCORE', KEYS[3], unpack(ids)), there)
+local forgotten = {}
+if looks and redis.call('EXISTS', KEYS[3]) == 1 then
+  local cancelled = redis.call('ZMSCORE', KEYS[3], unpack(ids))
+  for i = 1, n do
+    if cancelled[i] and not duplicate[i] then
+      if ARGV[3] == 'replay' and pushed_at(ARGV[bodies + 2 * i]) < tonumber(cancelled[i]) then
+        duplicate[i] = true
+        duplicates[#duplicates + 1] = i - 1
+      else
+        forgotten[#forgotten + 1] = ids[i]
+      end
+    end
+  end
 end
 if #duplicates == n then return {'OK', answer, duplicates} end
 
@@ -71,5 +84,6 @@ for g = 5, #KEYS, 3 do
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end
+if #forgotten > 0 then redis.call('ZREM', KEYS[3], unpack(forgotten)) end
 if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[5]) end
 return {'OK', answer, duplicates}
