@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Looked, Nack, Nacks, NewDue,
-    PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Looked, MessagePage, Nack,
+    Nacks, NewDue, PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -186,6 +186,12 @@ impl Client {
         self.call(request).await.map(|(_, looked)| looked)
     }
 
+    /// A page of messages.
+    pub(super) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
+        let request = self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0);
+        self.call(request).await.map(|(_, page)| page)
+    }
+
     /// Cancels a message.
     pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
         self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
@@ -329,7 +335,7 @@ fn percent_encoded(byte: u8) -> String {
     if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
-/// Parameters of a push.
+/// Parameters of a push, or of a list.
 #[derive(Debug, Default)]
 pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
 

@@ -10,6 +10,7 @@ mod dead;
 mod forecast;
 mod forwarded;
 mod guard;
+mod list;
 mod listen;
 mod listener;
 mod look;
@@ -128,7 +129,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
-        .routes(routes!(push::push))
+        .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))

@@ -15,8 +15,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss, MemberId,
-    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, Wakes,
+    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, InFlightCursor,
+    Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store,
+    StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -111,6 +112,14 @@ impl Store for Away {
     }
 
     async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
+        away()
+    }
+
+    async fn waiting(&self, _: &Pair, _: Window, _: Option<&WaitingCursor>, _: usize) -> Result<Page<WaitingCursor>> {
+        away()
+    }
+
+    async fn in_flight(&self, _: &Pair, _: Option<&InFlightCursor>, _: usize) -> Result<Page<InFlightCursor>> {
         away()
     }
 

@@ -45,9 +45,9 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Cancelled, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Loss,
-    MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock,
-    Wakes,
+    Acquired, Cancelled, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast,
+    InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -283,6 +283,25 @@ impl Store for Embedded {
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
         self.inner.peek(pair, id)
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        self.inner.waiting(pair, window, after, limit)
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        self.inner.in_flight(pair, after, limit)
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
