@@ -124,6 +124,9 @@ pub const HISTORY_REASON_BYTES_MAX: usize = 200;
 /// Bytes of a text that dead messages are looked through for.
 pub const DEAD_TEXT_BYTES_MAX: usize = 256;
 
+/// Findings after which an audit answers; it goes on when it is asked again.
+pub const AUDIT_FINDINGS_MAX: usize = 1_000;
+
 /// Spans ahead that a forecast counts.
 pub const FORECAST_SPANS_MAX: usize = 500;
 

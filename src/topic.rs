@@ -1,10 +1,14 @@
 //! What a topic is: its name, its groups and its settings.
 
+mod subscription;
+
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::subscription::{Pause, Rest, Subscription};
 use crate::error::{Error, Result};
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX,
@@ -99,6 +103,12 @@ pub struct Descriptor {
     pub deleted: bool,
     /// Its groups, each of which gets every message.
     pub groups: Vec<GroupName>,
+    /// What is known of its groups besides their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub subscriptions: BTreeMap<GroupName, Subscription>,
+    /// Groups that were deleted and whose data may still be there. Only the store sets it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<GroupName>,
     /// Its settings.
     pub settings: Settings,
 }
@@ -107,7 +117,8 @@ impl Descriptor {
     /// A topic about to be made, with the group that every topic is born with. The store sets the generation.
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];
-        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, settings }
+        let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
+        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, subscriptions, leaving, settings }
     }
 
     /// The partition of a routing key.

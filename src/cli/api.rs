@@ -107,6 +107,40 @@ pub(super) struct Counts {
     pub(super) owner: Option<String>,
 }
 
+/// What a group begins with.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct NewGroup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) copy_of: Option<String>,
+}
+
+/// For how long a group is paused.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PauseOf {
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) span: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Groups {
+    pub(super) groups: Vec<Group>,
+}
+
+/// A group; counts only where it is described.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Group {
+    pub(super) group: String,
+    pub(super) state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) paused_until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) copy_of: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) partitions: Vec<Counts>,
+}
+
 /// What became of one pushed message.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Pushed {
@@ -308,6 +342,23 @@ pub(super) struct Verdicts {
 pub(super) struct Verdict {
     pub(super) receipt: String,
     pub(super) status: String,
+}
+
+/// What an audit found.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct Findings {
+    pub(super) seen: u64,
+    pub(super) findings: Vec<Found>,
+    #[serde(skip_serializing)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// Keys that disagree.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Found {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) defect: String,
 }
 
 /// How many messages become due.

@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Forecast, Looked, MessagePage, Nack,
-    Nacks, NewDue, PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
+    Looked, MessagePage, Nack, Nacks, NewDue, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve, Swept, Topic,
+    Topics, Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -89,6 +90,37 @@ impl Client {
     /// Deletes a topic.
     pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
         self.send(self.request(Method::DELETE, &format!("/{topic}"))).await.map(|_| ())
+    }
+
+    /// Makes a group, and says whether it was not there.
+    pub(super) async fn make_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
+        let request = self.request(Method::PUT, &group.place()).json(new);
+        self.call(request).await.map(|(status, group)| (status == StatusCode::CREATED, group))
+    }
+
+    /// The groups of a topic.
+    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Group>> {
+        self.call::<Groups>(self.request(Method::GET, &format!("/{topic}/groups"))).await.map(|(_, all)| all.groups)
+    }
+
+    /// Describes a group.
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::GET, &group.place())).await.map(|(_, group)| group)
+    }
+
+    /// Deletes a group.
+    pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &group.place())).await.map(|_| ())
+    }
+
+    /// Pauses a group.
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("pause")).json(pause)).await.map(|(_, group)| group)
+    }
+
+    /// Resumes a group.
+    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("resume"))).await.map(|(_, group)| group)
     }
 
     /// Pushes one message.
@@ -172,6 +204,13 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
+    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+        let method = if repair { Method::POST } else { Method::GET };
+        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.call(request).await.map(|(_, findings)| findings)
     }
 
     /// Looks at a message.
@@ -347,8 +386,12 @@ pub(super) struct GroupOf {
 }
 
 impl GroupOf {
+    fn place(&self) -> String {
+        format!("/{}/groups/{}", self.topic, self.group)
+    }
+
     fn path(&self, verb: &str) -> String {
-        format!("/{}/groups/{}/{verb}", self.topic, self.group)
+        format!("{}/{verb}", self.place())
     }
 }
 

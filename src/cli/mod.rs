@@ -2,6 +2,7 @@
 
 mod address;
 mod api;
+mod audit;
 mod bench;
 mod client;
 mod config;
@@ -10,6 +11,7 @@ mod dead;
 mod demo;
 mod failure;
 mod forecast;
+mod group;
 mod logging;
 mod message;
 mod output;
@@ -57,9 +59,11 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Group(group::GroupArgs),
     Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
+    Audit(audit::AuditArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -109,9 +113,11 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Group(args) => group::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
+        Command::Audit(args) => audit::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

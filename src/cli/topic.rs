@@ -143,8 +143,14 @@ fn kept_dead(settings: &Settings) -> String {
 
 /// Settings, and a table with a line for every partition and group and one for all of a group.
 fn described(topic: &Topic) -> String {
+    let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
+    format!("{}\n{}\n\n{}", topic.topic, settings(topic), table(&counts))
+}
+
+/// A line for each of the counts.
+pub(super) fn table(counts: &[&Counts]) -> String {
     let header = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
-    let row = |counts: &Counts| {
+    let row = |counts: &&Counts| {
         vec![
             counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
             counts.group.clone(),
@@ -158,8 +164,8 @@ fn described(topic: &Topic) -> String {
         ]
     };
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(topic.partitions.iter().chain(&topic.totals).map(row));
-    format!("{}\n{}\n\n{}", topic.topic, settings(topic), output::columns(&rows, &[0, 2, 3, 4, 5]))
+    rows.extend(counts.iter().map(row));
+    output::columns(&rows, &[0, 2, 3, 4, 5])
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod dead;
 mod delivery;
+mod following;
 mod membership;
 mod owned;
 mod recent;
@@ -150,8 +151,9 @@ impl Dispatch {
         self.descriptor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_descriptor(&self, descriptor: Arc<Descriptor>) {
-        *self.descriptor.write().unwrap_or_else(PoisonError::into_inner) = descriptor;
+    /// The group.
+    pub fn group(&self) -> &GroupName {
+        &self.group
     }
 
     /// Hands nothing more out, and tells the waiting consumers so.
@@ -231,10 +233,10 @@ impl Dispatch {
 
     fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
-        if self.closed.is_cancelled() {
+        let now = now(self.store.clock());
+        if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
-        let now = now(self.store.clock());
         let pairs = self.pairs();
         // Every consumer begins somewhere else, so that no partition starves behind another.
         let first = fastrand::usize(..pairs.len().max(1));

@@ -175,7 +175,8 @@ impl Serving {
         let timed_out = table.time_out(now);
         self.dispatch.counts.timed_out.inc_by(timed_out as u64);
 
-        let attended_until = self.attended_until();
+        let rests_until = self.dispatch.rests_until(now.store);
+        let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
         let attended = now.instant < attended_until;
         if !attended && table.held() > 0 {
             table.give_back();
@@ -204,7 +205,7 @@ impl Serving {
         if let Some((settlement, ticket)) = table.draft() {
             return Plan::Settle(settlement, ticket);
         }
-        let mut until = table.next_deadline().unwrap_or(Instant::FAR);
+        let mut until = table.next_deadline().unwrap_or(Instant::FAR).min(rests_until.unwrap_or(Instant::FAR));
         if !self.draining {
             until = until.min(self.dead.next());
         }
@@ -247,12 +248,7 @@ impl Serving {
         let Some(glance) = *self.glances.borrow_and_update() else { return Ok(()) };
         self.head = earlier(self.head, glance.head);
         if glance.generation > self.dispatch.descriptor().generation {
-            // Failing to load now only delays it to the next renewal.
-            match self.dispatch.reload().await {
-                Ok(true) => {}
-                Ok(false) => self.dispatch.abandon(),
-                Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
-            }
+            self.dispatch.look_again().await;
         }
         // Another pair's loop may have loaded it before.
         self.owned.table().set_policy(self.dispatch.policy());

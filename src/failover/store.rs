@@ -12,9 +12,9 @@ use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, InFlightCursor,
-    Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store,
-    StoreClock, WaitingCursor, Wakes, Window,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put,
+    Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -121,6 +121,20 @@ impl<S: Store> Store for Failover<S> {
         self.change(wanted).await
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.proclaim(descriptor).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.store.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.store.delete(descriptor).await?;
         self.known.forget(&descriptor.topic);
@@ -201,6 +215,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.store.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod audit;
 mod batch;
 mod body;
 mod consume;
@@ -9,6 +10,7 @@ mod control;
 mod dead;
 mod forecast;
 mod forwarded;
+mod groups;
 mod guard;
 mod list;
 mod listen;
@@ -119,7 +121,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -129,6 +131,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(audit::audit, audit::repair))
+        .routes(routes!(groups::make, groups::describe, groups::delete))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::pause))
+        .routes(routes!(groups::resume))
         .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))

@@ -15,9 +15,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, InFlightCursor,
-    Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store,
-    StoreClock, WaitingCursor, Wakes, Window,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put,
+    Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -91,6 +91,20 @@ impl Store for Away {
         away()
     }
 
+    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
+        away()
+    }
+
+    async fn copy(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _group: &GroupName,
+        _from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        away()
+    }
+
     async fn delete(&self, _: &Descriptor) -> Result<()> {
         away()
     }
@@ -124,6 +138,10 @@ impl Store for Away {
     }
 
     async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+        away()
+    }
+
+    async fn audit(&self, _: &Pair, _: Option<&AuditCursor>, _: bool) -> Result<AuditPage> {
         away()
     }
 

@@ -158,12 +158,24 @@ impl From<&PairStats> for Counts {
 }
 
 impl Counts {
-    fn add(&mut self, stats: &PairStats) {
+    pub(super) fn add(&mut self, stats: &PairStats) {
         self.scheduled += stats.scheduled;
         self.ready += stats.ready;
         self.in_flight += stats.in_flight;
         self.dead += stats.dead;
         self.oldest_ready_age = self.oldest_ready_age.max(stats.oldest_ready_age);
+    }
+}
+
+impl From<(Pair, PairStats)> for PartitionState {
+    fn from((pair, stats): (Pair, PairStats)) -> PartitionState {
+        PartitionState {
+            partition: pair.partition,
+            group: pair.group.to_string(),
+            counts: Counts::from(&stats),
+            next_due_at: stats.head,
+            owner: stats.owner.map(|owner| owner.to_string()),
+        }
     }
 }
 
@@ -175,14 +187,7 @@ impl TopicDescription {
             stats.iter().filter(|(pair, _)| pair.group == *group).for_each(|(_, stats)| counts.add(stats));
             totals.push(GroupTotals { group: group.to_string(), counts });
         }
-        let state = |(pair, stats): (Pair, PairStats)| PartitionState {
-            partition: pair.partition,
-            group: pair.group.to_string(),
-            counts: Counts::from(&stats),
-            next_due_at: stats.head,
-            owner: stats.owner.map(|owner| owner.to_string()),
-        };
-        let partitions = stats.into_iter().map(state).collect();
+        let partitions = stats.into_iter().map(PartitionState::from).collect();
         TopicDescription { topic: Topic::from(descriptor), totals, partitions }
     }
 }

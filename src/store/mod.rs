@@ -4,6 +4,7 @@
 //! Two stores fulfil it: Redis and the embedded sled store. The conformance suite is its definition. Nothing above
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
+mod audit;
 mod clock;
 mod control;
 pub mod embedded;
@@ -20,15 +21,16 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use loss::Loss;
 pub use outcome::{
-    Acquired, Buried, Charge, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast, Glance,
-    PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit,
-    Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
+    Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
+    Forecast, Glance, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
 };
 pub use wake::{Channel, Wake, Wakes};
 
@@ -90,11 +92,34 @@ pub trait Store: Send + Sync + 'static {
     /// `Full` past [`crate::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor>;
 
-    /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation.
+    /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation. Once it has
+    /// answered no partition takes a push under an older one, so a group that is new gets all that is pushed from then on,
+    /// and of groups that `wanted` does not name everything is gone.
     ///
     /// # Errors
     /// `Stale` when the topic has another generation now, `NotFound` when it is gone.
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor>;
+
+    /// Makes sure that no partition takes a push under an older descriptor than this one, which is in place: the update
+    /// that made it may have been cut short.
+    ///
+    /// # Errors
+    /// `Stale` when a partition has seen a newer one, or the topic is gone.
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()>;
+
+    /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
+    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is left
+    /// alone, so that beginning again copies nothing twice.
+    ///
+    /// # Errors
+    /// `Stale` when the partition does not know that the group is being copied, or knows that it no longer is.
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied>;
 
     /// Deletes a topic with all its messages. Deleting one that is gone does nothing.
     async fn delete(&self, descriptor: &Descriptor) -> Result<()>;
@@ -196,6 +221,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
+
+    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
+    /// asked to.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from here.
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
 
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(

@@ -223,6 +223,19 @@ pub struct DeadDropped {
     pub oldest: Option<Timestamp>,
 }
 
+/// Where a copy goes on. Meaningful to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyCursor(pub String);
+
+/// The outcome of one page of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// Messages that were copied.
+    pub messages: usize,
+    /// Where the next page begins, if there is more.
+    pub next: Option<CopyCursor>,
+}
+
 /// The outcome of an acquisition.
 pub enum Acquired {
     /// The lease is taken, under a new epoch.

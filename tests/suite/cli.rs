@@ -168,6 +168,18 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
 }
 
 #[tokio::test]
+async fn an_audit_says_that_all_is_sound() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
+    for args in [&["audit", "orders"][..], &["audit", "orders", "--repair"]] {
+        let said = shell.dwell(args)?;
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all sound\n"));
+    }
+    assert_eq!(shell.dwell(&["audit", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--id", "a/1", "--key", "customer-7", "--delay", "1h"])?;
@@ -212,6 +224,26 @@ async fn a_forecast_is_printed() -> Result<()> {
     assert_eq!(counts, ["1", "0", "2", "1"], "{said:?}");
     assert_eq!(shell.dwell(&["forecast", "orders", "--spans", "501"])?.code, Some(64));
     assert_eq!(shell.dwell(&["forecast", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "first", "--id", "a"])?;
+    let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
+    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit made; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit was there; active\n");
+    assert_eq!(said(&["group", "pause", "orders", "audit"])?, "audit is paused\n");
+    assert!(said(&["group", "pause", "orders", "audit", "--for", "1h"])?.starts_with("audit is paused until 2"));
+    assert!(said(&["group", "list", "orders"])?.starts_with("default  active\naudit    paused until 2"));
+    assert_eq!(said(&["group", "resume", "orders", "audit"])?, "audit is active\n");
+    assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
+    let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
+    assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
+    assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
+    let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
+    assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");
     Ok(())
 }
 

@@ -96,6 +96,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("for which they are remembered", format!("{} h", limits::CANCELLED_KEPT.as_secs() / 3_600)),
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
+        ("groups of a topic", with_commas(limits::GROUPS_MAX)),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
         (
             "messages of a group in a partition, dead ones not counted; in Redis",

@@ -11,9 +11,11 @@
 //!
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
+mod audit;
 mod cancelled;
 mod commit;
 mod control;
+mod copy;
 mod dead;
 mod forecast;
 mod hash;
@@ -45,9 +47,9 @@ use self::commit::Committer;
 use self::members::Members;
 use self::topics::Topics;
 use super::{
-    Acquired, Cancelled, Channel, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Forecast,
-    InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind,
+    Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -225,16 +227,32 @@ impl Store for Embedded {
         let now = self.inner.now();
         let (updated, gone) = self.inner.topics_mut().update(&self.inner, wanted, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(wanted.topic.clone()));
         for place in gone {
             self.inner.remove_all(&place.prefix()).await?;
         }
         Ok(updated)
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().proclaim(descriptor)
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.inner.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let now = self.inner.now();
         let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
         if let Some(number) = number {
             self.inner.remove_all(&keys::topic_data(number)).await?;
         }
@@ -306,6 +324,10 @@ impl Store for Embedded {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.inner.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

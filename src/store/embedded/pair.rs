@@ -67,6 +67,11 @@ impl<'a> Stored<'a> {
         Zset::seen(self.tree, self.place)
     }
 
+    /// The attempts charged to messages.
+    pub(super) fn charges(&self) -> Hash<'a> {
+        Hash::charges(self.tree, self.place)
+    }
+
     /// The attempts charged to a message, if any were.
     pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
         let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");

@@ -211,12 +211,22 @@ impl Topics {
         if old.settings.partitions != wanted.settings.partitions {
             return Err(Error::invalid("partitions", "is fixed when a topic is made"));
         }
-        let descriptor = Descriptor { generation, incarnation: old.incarnation, deleted: false, ..wanted.clone() };
+        // What a group leaves behind has a number that no other gets, and is looked for at every start.
+        let descriptor = Descriptor { leaving: Vec::new(), ..old.followed_by(wanted, generation) };
         let mut record = Record { descriptor, changed_at: now, ..topic.record.clone() };
         record.number_groups()?;
         inner.apply(record.write()?)?;
         let old = std::mem::replace(&mut topic.record, record);
         Ok((topic.descriptor().clone(), topic.forget_groups(&old)))
+    }
+
+    /// There is nothing to proclaim: no call sees an older descriptor than the one in place.
+    pub(super) fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
+        match there == Some(descriptor.generation) {
+            true => Ok(()),
+            false => Err(Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic))),
+        }
     }
 
     /// Replaces a topic by its tombstone, and returns its number, unless it is gone already.

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use sled::{Batch, Tree};
 
-use super::keys::{Kind, Place, read_time, score_of, scored_of};
+use super::keys::{Kind, Place, name_of, read_id, read_time, score_of, scored_of};
 use super::open::broken;
 use crate::error::Result;
 use crate::message::MessageId;
@@ -76,6 +76,16 @@ impl<'a> Zset<'a> {
         id: &MessageId,
     ) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
         self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
+    }
+
+    /// The ids that follow one, by name, whether or not that one is still there; all without one.
+    pub(super) fn ids_after(&self, id: Option<&MessageId>) -> impl Iterator<Item = Result<MessageId>> + use<> {
+        let from = match id {
+            None => Bound::Included(self.place.of(self.by_id)),
+            Some(id) => Bound::Excluded(self.place.named(self.by_id, id.as_str().as_bytes())),
+        };
+        let range = (from, Bound::Excluded(self.place.behind(self.by_id)));
+        self.tree.range(range).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
     }
 
     /// How many have a score above `low` and not above `high`. Reads them all.

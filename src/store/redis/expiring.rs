@@ -98,7 +98,8 @@ impl Shared {
     /// Shows the descriptor to a partition. # Errors: `Stale` when it has seen a newer one.
     pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
         let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.roll, &[&keys.generation]).arg(topics::write(descriptor)?).arg("");
+        let call = Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]);
+        let call = call.arg(topics::write(descriptor)?).arg("").arg(0);
         topics::rolled(self.connection.eval(&call).await?)
     }
 }

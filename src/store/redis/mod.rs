@@ -4,9 +4,11 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod audit;
 mod bare;
 mod cluster;
 mod connection;
+mod copy;
 mod control;
 mod dead;
 mod expiring;
@@ -53,9 +55,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Cancelled, Claim, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description, Epoch, Forecast, Glance,
-    InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Epoch, Forecast, Glance, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind,
+    Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -193,6 +195,20 @@ impl Store for Redis {
         self.shared.update(wanted).await
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.roll_all(descriptor, None).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.shared.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.delete(descriptor).await
     }
@@ -272,6 +288,10 @@ impl Store for Redis {
         let sent = self.shared.clock.local().instant();
         let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.shared.audit(pair, from, repair).await
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

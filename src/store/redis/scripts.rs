@@ -44,8 +44,8 @@ macro_rules! scripts {
     };
 }
 
-// Without a flag a full Redis refuses the script before its first line: a push is refused whole. Everything else must go
-// on when memory is full, so that dwell can be drained and leased.
+// Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
+// Everything else must go on when memory is full, so that dwell can be drained and leased.
 scripts! {
     push: "#!lua", "_time", "_body";
     put: "#!lua", "_time", "_body", "_charge";
@@ -66,6 +66,7 @@ scripts! {
     waiting: "#!lua flags=allow-oom,no-writes";
     in_flight: "#!lua flags=allow-oom,no-writes";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
+    audit: "#!lua flags=allow-oom", "_time";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";
@@ -74,6 +75,8 @@ scripts! {
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";
+    unsubscribe: "#!lua flags=allow-oom";
+    copy: "#!lua";
     permits: "#!lua flags=allow-oom,no-writes";
 }
 

@@ -3,8 +3,10 @@
 //! A story gets a world of its own: a fresh store, and a clock that only the story moves. Leases are the exception: in
 //! Redis they lapse in real time, so stories about lapsed leases move the clock *and* ask until the store agrees.
 
+mod audit;
 mod control;
 mod dead;
+mod groups;
 mod leases;
 mod list;
 mod look;
@@ -16,6 +18,8 @@ mod reserve;
 mod settle;
 mod topics;
 mod wake;
+
+pub(crate) use audit::audited;
 
 /// Makes a test of every story for every store: each is a way to make a world.
 macro_rules! contract {
@@ -65,6 +69,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_topic_made_again_is_another_one,
         a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
+    groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
+        a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
+        a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,
         what_is_dead_or_gone_is_not_cancelled, a_cancel_is_answered_the_same_when_it_is_said_again,
@@ -81,5 +89,6 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     list: what_waits_is_listed_in_the_order_in_which_it_is_tried, a_window_has_its_beginning_and_not_its_end,
         a_list_holds_still_while_messages_come_and_go, what_is_in_flight_is_listed_in_pages,
         a_page_of_large_messages_is_short, a_list_of_nothing_is_empty;
-    wake: an_earlier_head_wakes, a_message_that_is_rescheduled_to_the_front_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release;
+    wake: an_earlier_head_wakes, a_message_that_is_rescheduled_to_the_front_wakes, a_redriven_message_wakes,
+        a_release_is_no_head_and_a_head_no_release, a_change_of_a_topic_is_told_and_no_head;
 } }

@@ -100,3 +100,22 @@ pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> 
     assert!(released.notified().now_or_never().is_none());
     Ok(())
 }
+
+pub(super) async fn a_change_of_a_topic_is_told_and_no_head(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (changed, _changes) = sleeper_at(&orders, Channel::Changed(orders.descriptor.topic.clone()));
+    let (earlier, _heads) = sleeper(&orders);
+    if world.store.describe().kind == "redis" {
+        changed.notified().await;
+        earlier.notified().await;
+    }
+    orders.push("a", 2).await?;
+    earlier.notified().await;
+    assert!(changed.notified().now_or_never().is_none());
+    let orders = world.existing(world.store.update(&orders.descriptor).await?);
+    changed.notified().await;
+    assert!(earlier.notified().now_or_never().is_none());
+    world.store.delete(&orders.descriptor).await?;
+    changed.notified().await;
+    Ok(())
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::error::{Error, Result};
-use dwell::message::{Conflict, MessageId};
+use dwell::message::{Conflict, GroupName, MessageId};
 use dwell::partition::Partition;
 use dwell::store::{
     Buried, Charge, Expected, Owner, PairStats, PushKind, Pushed, Put, Rescheduled, Reservation, Retried, Returned,
@@ -85,7 +85,8 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
             73..75 if can_reopen => game = game.reopen().await?,
             75..85 => game.one_millisecond_before_due(group).await?,
             85..92 => game.pass(),
-            92..97 => game.take_dead(group, true).await?,
+            92..95 => game.take_dead(group, true).await?,
+            95..97 => game.make_again().await?,
             _ => game.take_dead(group, false).await?,
         }
         game.compare().await?;
@@ -134,6 +135,48 @@ impl Game {
             Some(old) => *old = player,
             None => self.players.push(player),
         }
+        Ok(())
+    }
+
+    /// Deletes the second group and makes it again, empty or with a copy of the first one, which is cut short and begun
+    /// again while the first one goes on.
+    async fn make_again(&mut self) -> Result<()> {
+        let audit = GroupName::new(GROUPS[1])?;
+        let mut wanted = self.topic.descriptor.clone();
+        wanted.groups.retain(|group| *group != audit);
+        wanted = self.world.store.update(&wanted).await?;
+        wanted.groups.push(audit.clone());
+        let copy = self.random.bool();
+        wanted.subscription_mut(&audit).copy_of = copy.then(GroupName::standard);
+        self.topic.descriptor = self.world.store.update(&wanted).await?;
+        self.model.groups[1] = Default::default();
+        if copy {
+            self.copy(1).await?;
+            self.push().await?;
+            self.settle(0).await?;
+            self.copy(usize::MAX).await?;
+            let mut wanted = self.topic.descriptor.clone();
+            wanted.subscription_mut(&audit).copy_of = None;
+            self.topic.descriptor = self.world.store.update(&wanted).await?;
+        }
+        self.acquire(1).await
+    }
+
+    /// Copies so many pages from the beginning; the model copies what came.
+    async fn copy(&mut self, pages: usize) -> Result<()> {
+        let (descriptor, audit) = (&self.topic.descriptor, GroupName::new(GROUPS[1])?);
+        let (mut from, mut copied) = (None, 0);
+        for _ in 0..pages {
+            let page = self.world.store.copy(descriptor, Partition(0), &audit, from).await?;
+            copied += page.messages;
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        // The few messages of this story fit into a page of any store.
+        assert!(from.is_none());
+        assert_eq!(copied, self.model.copy());
         Ok(())
     }
 

@@ -130,6 +130,23 @@ impl Model {
         Put::Pushed(if conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced })
     }
 
+    /// Gives the second group what the first one has and it has not; answers how many messages that is.
+    pub(super) fn copy(&mut self) -> usize {
+        let [source, copy] = &mut self.groups;
+        let mut copied = 0;
+        for (id, known) in &source.messages {
+            if matches!(known.place, Place::Dead(..)) {
+                continue;
+            }
+            copy.messages.entry(id.clone()).or_insert_with(|| {
+                copied += 1;
+                let message = known.message.clone();
+                Known { place: Place::Waiting(message.due_at), message, attempts: None }
+            });
+        }
+        copied
+    }
+
     pub(super) fn settle(&mut self, group: usize, epoch: u64, settlement: &Settlement, now: Timestamp) {
         let messages = &mut self.groups[group].messages;
         for id in &settlement.acked {
