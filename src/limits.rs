@@ -147,6 +147,26 @@ pub const HISTORY_REASON_BYTES_MAX: usize = 200;
 /// Bytes of a text that dead messages are looked through for.
 pub const DEAD_TEXT_BYTES_MAX: usize = 256;
 
+/// Bytes of the payload of a schedule: all schedules of a partition are read in one call.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a cron expression, and of the name of a time zone.
+pub const SCHEDULE_CRON_BYTES_MAX: usize = 256;
+
+/// Shortest span from one occurrence of a schedule to the next.
+pub const SCHEDULE_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest span from one occurrence of a schedule to the next.
+pub const SCHEDULE_EVERY_MAX: Duration = DELAY_MAX;
+
+/// Missed occurrences of a schedule that are made up for, the newest.
+pub const SCHEDULE_FIRES_MAX: usize = 100;
+
+/// Schedules in one partition of a topic.
+pub const SCHEDULES_MAX: usize = 100;
+
+/// Partitions of all topics that have schedules.
+pub const SCHEDULE_PLACES_MAX: usize = 10_000;
 /// Findings after which an audit answers; it goes on when it is asked again.
 pub const AUDIT_FINDINGS_MAX: usize = 1_000;
 
@@ -158,6 +178,9 @@ pub const REDRIVE_RATE_MAX: u32 = 100_000;
 
 /// How long one request works on dead messages before it answers where to go on.
 pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// How long one request moves messages to another topic before it answers how far it came.
+pub const MOVE_REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// Dead messages that one request looks through for those that are meant, before it answers where to go on.
 pub const DEAD_LOOKED_AT_MAX: usize = 100_000;

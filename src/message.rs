@@ -75,6 +75,11 @@ text_type! {
 }
 
 text_type! {
+    /// The name of a schedule: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    ScheduleName, "schedule", check_name
+}
+
+text_type! {
     /// A message id, unique in its partition: 1 to 128 visible ASCII characters without spaces.
     MessageId, "id", check_id
 }

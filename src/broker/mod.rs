@@ -8,11 +8,14 @@ mod copying;
 mod control;
 mod dead;
 mod dead_scan;
+mod firing;
 mod forecast;
 mod groups;
 mod lanes;
+mod moving;
 mod options;
 mod push;
+mod schedules;
 mod settle;
 mod spread;
 mod subscriptions;
@@ -26,8 +29,10 @@ pub use audit::Audit;
 pub use control::RescheduleOutcome;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
+pub use moving::TopicMoved;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
+pub use schedules::ScheduleList;
 pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
 
@@ -108,9 +113,10 @@ impl Broker {
         Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, tasks, options }
     }
 
-    /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
+    /// Keeps leases, fires schedules and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.keeper.run(stop.clone()), self.store.run(stop));
+        let schedules = firing::Schedules::new(self.clone());
+        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), self.store.run(stop));
     }
 
     /// The metrics of this process.

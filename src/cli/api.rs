@@ -352,6 +352,76 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// Where messages are moved to.
+#[derive(Debug, Serialize)]
+pub(super) struct MoveTo<'a> {
+    pub(super) to: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+}
+
+/// How far a move came.
+#[derive(Debug, Deserialize)]
+pub(super) struct Moved {
+    pub(super) moved: u64,
+    pub(super) dead: u64,
+    pub(super) duplicates: u64,
+    pub(super) in_flight: u64,
+    pub(super) done: bool,
+}
+
+/// A schedule to be made.
+#[derive(Debug, Serialize)]
+pub(super) struct NewSchedule<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cron: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) time_zone: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) missed: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) meta: BTreeMap<String, String>,
+    pub(super) payload: &'a str,
+}
+
+/// A page of schedules.
+#[derive(Debug, Deserialize)]
+pub(super) struct SchedulePage {
+    pub(super) schedules: Vec<Schedule>,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A recurring message.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Schedule {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cron: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) every: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Timestamp>,
+    pub(super) missed: String,
+    pub(super) paused: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+}
+
 /// What an audit found.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Findings {

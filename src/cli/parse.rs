@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::message::{Conflict, GroupName, Key, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
 use crate::topic::Expiry;
@@ -19,6 +19,10 @@ pub(super) fn topic(text: &str) -> Result<TopicName, String> {
 
 pub(super) fn group(text: &str) -> Result<GroupName, String> {
     detail(GroupName::new(text))
+}
+
+pub(super) fn schedule(text: &str) -> Result<ScheduleName, String> {
+    detail(ScheduleName::new(text))
 }
 
 pub(super) fn id(text: &str) -> Result<MessageId, String> {

@@ -11,13 +11,14 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
+    DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
+    Wakes,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -154,6 +155,35 @@ impl Store for Away {
     }
 
     async fn drop_dead(&self, _: &Pair, _: DeadBounds) -> Result<DeadDropped> {
+        away()
+    }
+
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        away()
+    }
+
+    async fn schedules(&self, _topic: &TopicName, _partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        away()
+    }
+
+    async fn put_schedule(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _change: &ScheduleChange,
+    ) -> Result<bool> {
+        away()
+    }
+
+    async fn remove_schedule(&self, _topic: &TopicName, _partition: Partition, _name: &ScheduleName) -> Result<bool> {
+        away()
+    }
+
+    async fn fire(&self, _descriptor: &Descriptor, _partition: Partition, _firing: &Firing) -> Result<Fired> {
+        away()
+    }
+
+    async fn move_page(&self, _: &Descriptor, _: &Pair, _: &Descriptor) -> Result<MovedPage> {
         away()
     }
 

@@ -141,6 +141,19 @@ pub struct PairStats {
     pub owner: Option<MemberId>,
 }
 
+/// The outcome of one page of moving messages to another topic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MovedPage {
+    /// Scheduled or ready messages that were moved.
+    pub waiting: u64,
+    /// Dead messages that were moved.
+    pub dead: u64,
+    /// Of these, those whose id was there already: dropped. A page that is placed again counts none.
+    pub there_already: u64,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
 /// Equal spans of time ahead, to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spans {

@@ -23,12 +23,14 @@ mod keys;
 mod lease;
 mod look;
 mod members;
+mod moving;
 mod open;
 mod owner;
 mod pair;
 mod push;
 mod put;
 mod scan;
+mod schedules;
 mod settle;
 mod slots;
 mod tail;
@@ -50,13 +52,14 @@ use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -337,6 +340,35 @@ impl Store for Embedded {
 
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
         self.inner.drop_dead(pair, bounds).await
+    }
+
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.inner.schedule_places()
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.inner.schedules(topic, partition)
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.inner.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.inner.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.inner.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, _: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.inner.move_page(pair, to).await
     }
 
     async fn beat(

@@ -71,6 +71,12 @@ scripts! {
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
     drop_dead: "#!lua flags=allow-oom";
+    schedules: "#!lua flags=allow-oom,no-writes";
+    put_schedule: "#!lua flags=allow-oom";
+    fire: "#!lua", "_time";
+    take: "#!lua flags=allow-oom", "_time";
+    place: "#!lua";
+    moved: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";

@@ -231,3 +231,47 @@ async fn a_unix_socket_serves_the_same() -> Outcome {
     assert_eq!(dwell.reserve("orders").await?.len(), 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
+    let dwell = Served::start().await?;
+    let path = "/v1/topics/orders/schedules/nightly";
+    let put = async |body: Value| dwell.send(dwell.request(&format!("PUT {path}"))?.json(&body)).await;
+    let nightly = json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"});
+    let made = put(nightly.clone()).await?;
+    let expected = json!({"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
+        "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"});
+    assert_eq!((made.status, &made.body), (201, &expected));
+    assert_eq!(put(nightly).await?.status, 200);
+    assert_eq!(dwell.ask(&format!("GET {path}")).await?.body, expected);
+    assert_eq!(dwell.ask("GET /v1/topics/orders/schedules").await?.body, json!({"schedules": [expected]}));
+    let paused = dwell.ask(&format!("POST {path}/pause")).await?.body;
+    assert_eq!((&paused["paused"], paused.get("next_at")), (&json!(true), None));
+    assert_eq!(dwell.ask(&format!("POST {path}/resume")).await?.body, expected);
+    let every =
+        put(json!({"every": "15m", "from": "2026-01-01T00:05:00Z", "missed": "skip", "payload_base64": "/wA="}))
+            .await?;
+    assert_eq!(
+        (every.status, &every.body["every"], &every.body["payload_base64"]),
+        (200, &json!("15m"), &json!("/wA="))
+    );
+    assert_eq!(every.body["next_at"], "2026-01-02T03:05:00.000Z");
+    for wrong in [
+        json!({}),
+        json!({"payload": "x"}),
+        json!({"cron": "0 3 * * *", "every": "1h", "payload": "x"}),
+        json!({"cron": "0 3 * *", "payload": "x"}),
+        json!({"cron": "0 3 * * *", "time_zone": "Mars", "payload": "x"}),
+        json!({"cron": "0 3 * * *", "from": 0, "payload": "x"}),
+        json!({"every": "1h", "time_zone": "UTC", "payload": "x"}),
+        json!({"every": "999ms", "payload": "x"}),
+        json!({"every": "1h", "missed": "some", "payload": "x"}),
+        json!({"every": "1h"}),
+    ] {
+        assert_eq!(put(wrong.clone()).await?.status, 422, "{wrong}");
+    }
+    assert_eq!(put(json!({"every": "1h", "payload": "x".repeat(16_385)})).await?.status, 413);
+    assert_eq!(dwell.ask(&format!("DELETE {path}")).await?.status, 204);
+    assert_eq!(dwell.ask(&format!("DELETE {path}")).await?.status, 404);
+    Ok(())
+}
