@@ -39,7 +39,7 @@ async fn change(orders: &TestTopic, id: MessageId, chance: u8) -> Result<(Messag
             other => return Err(Error::bug(format!("nothing was expected: {other:?}"))),
         }
     }
-    if chance % 3 > 0 {
+    if !chance.is_multiple_of(3) {
         told.push(Told::Cancelled(one(orders.cancel(id.as_str()).await?)));
     }
     Ok((id, told))
