@@ -30,6 +30,33 @@ pub struct Settings {
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
     #[serde(with = "span")]
     pub dedup_window: Duration,
+    /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
+    pub ordering: Ordering,
+}
+
+/// What order the messages of a topic keep beyond their due times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    /// None: a message that is tried again does not hold up others.
+    #[default]
+    None,
+    /// The messages of a key one after the other, by due time and then as pushed: none is handed out before the one ahead
+    /// of it is gone or dead.
+    Key,
+}
+
+impl Ordering {
+    /// Every one.
+    pub const ALL: &[Ordering] = &[Ordering::None, Ordering::Key];
+
+    /// The stable name, as in the API and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ordering::None => "none",
+            Ordering::Key => "key",
+        }
+    }
 }
 
 impl Default for Settings {
@@ -40,6 +67,7 @@ impl Default for Settings {
             max_attempts: 16,
             backoff: Backoff::default(),
             dedup_window: Duration::ZERO,
+            ordering: Ordering::None,
         }
     }
 }
@@ -94,6 +122,11 @@ impl Descriptor {
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];
         Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, settings }
+    }
+
+    /// Whether the messages of a key come one after the other.
+    pub fn is_ordered(&self) -> bool {
+        self.settings.ordering == Ordering::Key
     }
 
     /// The partition of a routing key.

@@ -53,7 +53,7 @@ impl Broker {
     /// was stored.
     pub async fn push_batch(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
         check_count("messages", messages.len())?;
-        let now = self.store.clock().now();
+        let now = self.topics.accept_time(topic);
         let single = messages.len() == 1;
         let mut accepted = Vec::with_capacity(messages.len());
         for (index, message) in messages.into_iter().enumerate() {

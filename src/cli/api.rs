@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
-use crate::topic::Settings;
+use crate::topic::{Ordering, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -65,6 +65,8 @@ pub(super) struct Declaration {
     pub(super) backoff: Option<Backoff>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dedup_window: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering: Option<Ordering>,
 }
 
 #[derive(Debug, Deserialize)]

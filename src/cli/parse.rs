@@ -6,6 +6,7 @@ use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
+use crate::topic::Ordering;
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -34,6 +35,12 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
         return Ok(timeout);
     }
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
+}
+
+/// `none` or `key`.
+pub(super) fn ordering(text: &str) -> Result<Ordering, String> {
+    let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
+    found.copied().ok_or_else(|| "expected none or key".to_owned())
 }
 
 /// `name=value`, the name in lower case as it will be.

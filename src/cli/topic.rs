@@ -11,10 +11,12 @@ use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
+use crate::topic::Ordering;
 
 const EXAMPLES: &str = "\
 Examples:
   dwell topic create orders --partitions 16 --max-attempts 5 --backoff 1s,10s,1m
+  dwell topic create ledger --ordering key             the messages of a key one after the other
   dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
   dwell topic list
   dwell topic show orders
@@ -73,6 +75,9 @@ struct CreateArgs {
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dedup_window: Option<Duration>,
+    /// `key`: the messages of a key one after the other; cannot be changed later
+    #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
+    ordering: Option<Ordering>,
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -85,6 +90,7 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 max_attempts: args.max_attempts,
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
+                ordering: args.ordering,
             };
             let (created, topic) = client.declare(&args.topic, &declaration).await?;
             let what = if created { "made" } else { "was there; its settings are now as follows" };
@@ -118,6 +124,7 @@ fn settings(topic: &Topic) -> String {
         ("  max attempts", settings.max_attempts.to_string()),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
+        ("  ordering", settings.ordering.name().to_owned()),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
 }
@@ -163,6 +170,7 @@ orders
   max attempts        16
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
+  ordering            none
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 32] = [
+pub const KEYS: [&str; 33] = [
     "listen",
     "data_dir",
     "durability",
@@ -25,6 +25,7 @@ pub const KEYS: [&str; 32] = [
     "topic.visibility_timeout",
     "topic.max_attempts",
     "topic.dedup_window",
+    "topic.ordering",
     "topic.auto_create",
     "topic.backoff.kind",
     "topic.backoff.initial",

@@ -79,6 +79,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "topic.visibility_timeout" => span(topic.visibility_timeout),
         "topic.max_attempts" => topic.max_attempts.to_string(),
         "topic.dedup_window" => span(topic.dedup_window),
+        "topic.ordering" => quoted(topic.ordering.name()),
         "topic.auto_create" => config.auto_create.to_string(),
         "log.level" => quoted(config.log.level.name()),
         "log.format" => quoted(config.log.format.name()),

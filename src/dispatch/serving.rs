@@ -137,6 +137,9 @@ impl Serving {
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
                 self.head = earlier(self.head, earliest);
+                if self.owned.table().settled(now(self.dispatch.store.clock())) {
+                    self.dispatch.arrivals.notify_one();
+                }
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
@@ -159,9 +162,10 @@ impl Serving {
 
         let attended_until = self.attended_until();
         let attended = now.instant < attended_until;
-        if !attended && table.held() > 0 {
+        if !attended && table.is_holding() {
             table.give_back();
         }
+        table.resume(now);
         let due_at = match self.head {
             Head::Unknown => Instant::default(),
             Head::Nothing => Instant::FAR,
@@ -190,8 +194,11 @@ impl Serving {
         if limit.is_some() {
             until = until.min(due_at);
         }
-        if table.held() > 0 {
+        if table.is_holding() {
             until = until.min(attended_until);
+        }
+        if let Some(at) = table.next_attempt() {
+            until = until.min(store_clock.reaches(at));
         }
         Plan::Wait(until)
     }
@@ -203,7 +210,7 @@ impl Serving {
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
-        table.reserved(reserved);
+        table.reserved(reserved, now(self.dispatch.store.clock()));
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {

@@ -37,6 +37,7 @@ impl Inner {
         };
         for entry in entries {
             let (died_at, id) = entry?;
+            let died_at = died_at.at;
             if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
                 page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
                 break;

@@ -40,7 +40,11 @@ impl<'a> Hash<'a> {
 
     /// The bytes of an id.
     pub(super) fn get(&self, id: &MessageId) -> Result<Option<Bytes>> {
-        let name = id.as_str().as_bytes();
+        self.named(id.as_str().as_bytes())
+    }
+
+    /// The bytes of a name.
+    pub(super) fn named(&self, name: &[u8]) -> Result<Option<Bytes>> {
         let first = self.tree.get(self.place.named(self.kind, name)).map_err(broken)?;
         first.map(|first| self.join(name, first)).transpose()
     }

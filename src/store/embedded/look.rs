@@ -18,7 +18,7 @@ impl Inner {
         let _state = locked(&state);
         let stored = Stored::new(&self.tree, place);
         if let Some(body) = stored.hash().get(id)? {
-            let next_at = stored.zset().score(id)?;
+            let next_at = stored.zset().score(id)?.map(|score| score.at);
             let state = match next_at {
                 Some(at) if at > self.now() => State::Scheduled,
                 Some(_) => State::Ready,
@@ -32,7 +32,7 @@ impl Inner {
         };
         let (record, body) = read_dead(&value)?;
         let (message, attempts) = (decode_body(id.clone(), body)?, record.attempts);
-        Ok(Some(Peeked { message, state: State::Dead { died_at, record }, next_at: None, attempts }))
+        Ok(Some(Peeked { message, state: State::Dead { died_at: died_at.at, record }, next_at: None, attempts }))
     }
 
     pub(super) fn stats(&self, pair: &Pair) -> Result<PairStats> {

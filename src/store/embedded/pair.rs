@@ -3,7 +3,7 @@
 use sled::{Batch, Tree};
 
 use super::hash::Hash;
-use super::keys::{Kind, Place};
+use super::keys::{Kind, Place, read_time};
 use super::lease::Lease;
 use super::open::broken;
 use super::zset::Zset;
@@ -65,15 +65,28 @@ impl<'a> Stored<'a> {
 
     /// The attempts charged to a message, if any were.
     pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
+        Ok(self.charged(id)?.map(|(attempts, _)| attempts))
+    }
+
+    /// The same, with when it is tried again if that is not its score.
+    pub(super) fn charged(&self, id: &MessageId) -> Result<Option<(u32, Option<Timestamp>)>> {
         let key = self.place.named(Kind::Attempts, id.as_str().as_bytes());
-        let read = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes);
-        let wrong = |_| Error::corrupt("the store holds a count of attempts of a wrong length");
-        self.tree.get(key).map_err(broken)?.map(|bytes| read(&bytes).map_err(wrong)).transpose()
+        let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");
+        let Some(bytes) = self.tree.get(key).map_err(broken)? else { return Ok(None) };
+        let (attempts, next_at) = bytes.split_first_chunk().ok_or_else(wrong)?;
+        let next_at = if next_at.is_empty() { None } else { Some(read_time(next_at)?) };
+        Ok(Some((u32::from_be_bytes(*attempts), next_at)))
     }
 
     /// Sets the attempts charged to a message.
     pub(super) fn charge(&self, batch: &mut Batch, id: &MessageId, attempts: u32) {
         batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), &attempts.to_be_bytes());
+    }
+
+    /// The same for one that keeps its place, with when it is tried again.
+    pub(super) fn charge_until(&self, batch: &mut Batch, id: &MessageId, attempts: u32, next_at: Timestamp) {
+        let value = [&attempts.to_be_bytes()[..], &next_at.as_ms().to_be_bytes()].concat();
+        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), value);
     }
 
     /// Forgets the attempts charged to a message.

@@ -53,6 +53,7 @@ impl Keys {
             seen: format!("{tag}:seen"),
             cancelled: format!("{tag}:x"),
             wake: format!("{tag}:wake"),
+            order: format!("{tag}:o"),
         }
     }
 
@@ -105,6 +106,8 @@ pub(super) struct PartitionKeys {
     pub(super) cancelled: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
+    /// Zset: millisecond -> the place given last to what is due in it; only with ordering.
+    pub(super) order: String,
 }
 
 /// What belongs to one group in one partition.

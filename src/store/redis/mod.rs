@@ -16,6 +16,7 @@ mod members;
 mod options;
 mod owner;
 mod place;
+mod places;
 mod push;
 mod reply;
 mod scripts;

@@ -47,7 +47,8 @@ macro_rules! scripts {
 // Without a flag a full Redis refuses the script before its first line: a push is refused whole. Everything else must go
 // on when memory is full, so that dwell can be drained and leased.
 scripts! {
-    push: "#!lua", "_time";
+    push: "#!lua", "_time", "_unordered";
+    push_ordered: "#!lua", "_time", "_order", "push";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
     beat: "#!lua flags=allow-oom", "_time";
@@ -57,6 +58,7 @@ scripts! {
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";
     reserve: "#!lua flags=allow-oom", "_time", "_chain";
+    reserve_ordered: "#!lua flags=allow-oom", "_time", "_chain";
     settle: "#!lua flags=allow-oom", "_time", "_chain";
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";

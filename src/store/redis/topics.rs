@@ -125,7 +125,7 @@ impl Shared {
             let shared = self.keys.partition(&tombstone.topic, partition);
             let pairs: Vec<_> =
                 tombstone.groups.iter().map(|group| self.keys.group(&tombstone.topic, partition, group)).collect();
-            let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled];
+            let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.order];
             keys.extend(pairs.iter().flat_map(PairKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };
