@@ -20,9 +20,7 @@ use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, IN_FLIGHT_MAX, PREFETCH_
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
-use crate::store::{
-    Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement,
-};
+use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
 use crate::time::Timestamp;
 
 /// What is prefetched before it is known how fast consumers are.
