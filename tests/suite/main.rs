@@ -17,6 +17,7 @@ mod outage;
 mod ownership_model;
 mod simulation;
 mod delivery;
+mod ordered;
 mod redis_keys;
 mod redis_faults;
 mod redis_sentinel;

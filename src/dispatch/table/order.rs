@@ -174,7 +174,9 @@ impl Table {
         if let Some(line) = order.lines.get_mut(lane) {
             order.parked += 1;
             order.bytes += later.bytes;
-            Order::park(line, later);
+            // Before those of its millisecond, which came behind it.
+            let at = line.behind.partition_point(|before| before.place < later.place);
+            line.behind.insert(at, later);
         }
         if let Some(first) = first {
             self.take_turn(first, now);
