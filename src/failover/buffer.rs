@@ -1,6 +1,8 @@
 //! The way of a push: to the store, or to the WAL.
 
-use super::{Failover, is_outage};
+use std::sync::atomic::Ordering;
+
+use super::{Failover, PAGE_RECORDS, is_outage};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, TopicName};
 use crate::partition::Partition;
@@ -23,6 +25,9 @@ impl<S: Store> Failover<S> {
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was made while the store was away; the store is told before its messages come.
             None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
+            None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
+                "earlier messages of the topic, which has an ordering, are on their way to the store",
+            ),
             None => match self.pass(descriptor, partition, kind, messages).await {
                 Err(error) if is_outage(&error) => {
                     self.breaker.open(&error);
@@ -35,9 +40,41 @@ impl<S: Store> Failover<S> {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
         let records = records(descriptor, messages);
-        self.wal.append(records).await.map_err(|error| both_failed(&why, &error))?;
+        let appended = self.wal.append(records).await;
+        if descriptor.is_ordered() {
+            self.behind.appended(&descriptor.topic, self.wal.depth().end);
+        }
+        appended.map_err(|error| both_failed(&why, &error))?;
         self.buffered.notify_one();
         Ok(vec![Pushed::Buffered; messages.len()])
+    }
+
+    /// Whether a push to a topic with ordering has to go behind what is buffered. When that is little and on its way, the
+    /// push waits for it instead: under a load that never rests the log would never be empty.
+    async fn is_behind(&self, topic: &TopicName) -> bool {
+        if self.is_lossy() {
+            return true;
+        }
+        let little = self.wal.depth().records <= PAGE_RECORDS as u64;
+        self.behind.has(topic) && !(little && self.behind.passed(topic, self.timeout).await)
+    }
+
+    /// Whether the journal has yet to give back what the store may have lost, which is older than what is pushed now.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != self.losses() + 1
+    }
+
+    /// Notes what was appended of topics with ordering.
+    pub(super) fn note_behind(&self, records: &[Record]) {
+        let end = self.wal.depth().end;
+        for record in records.iter().filter(|record| self.has_order(record)) {
+            self.behind.appended(record.topic(), end);
+        }
+    }
+
+    /// Whether a record may not be overtaken. One of a topic that nobody remembers may not.
+    pub(super) fn has_order(&self, record: &Record) -> bool {
+        self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
     }
 
     /// Gives messages to the store, and to the journal beside.

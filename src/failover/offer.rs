@@ -10,7 +10,7 @@ use crate::message::{Message, TopicName};
 use crate::partition::Partition;
 use crate::store::{PushKind, Pushed, Store};
 use crate::topic::{Descriptor, Settings};
-use crate::wal::{Entry, Record};
+use crate::wal::Record;
 
 /// How often a topic is looked up again because it changed on the way.
 const RELOADS_MAX: usize = 3;
@@ -47,9 +47,9 @@ type Batches = BTreeMap<(TopicName, u64), Vec<Message>>;
 
 impl<S: Store> Failover<S> {
     /// Offers a page of records. Each is answered for itself: one that the store does not take holds up no other.
-    pub(super) async fn offer(&self, page: Vec<Entry>) -> Offered {
+    pub(super) async fn offer(&self, page: Vec<Record>) -> Offered {
         let (mut offered, mut batches) = (Offered::default(), Batches::new());
-        for Entry { record, .. } in page {
+        for record in page {
             match record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
@@ -64,6 +64,12 @@ impl<S: Store> Failover<S> {
             }
         }
         for ((topic, incarnation), messages) in batches {
+            if offered.left.iter().any(|record| *record.topic() == topic) {
+                // Nothing overtakes what was left of its topic.
+                let record = |message| Record::Push { topic: topic.clone(), incarnation, message };
+                offered.left.extend(messages.into_iter().map(record));
+                continue;
+            }
             self.offer_topic(&mut offered, &topic, incarnation, messages).await;
         }
         offered

@@ -31,6 +31,7 @@ impl<S: Store> Failover<S> {
                     () = self.offer_journal() => {}
                 }
                 suspected = Some(count);
+                self.made_up.store(count + 1, Ordering::Relaxed);
                 continue;
             }
             tokio::select! {
@@ -98,7 +99,7 @@ impl<S: Store> Failover<S> {
         if !self.identified.load(Ordering::Relaxed) {
             return None;
         }
-        let offered = self.offer(page).await;
+        let offered = self.offer(page.into_iter().map(|entry| entry.record).collect()).await;
         if outage(&offered).is_some() {
             return None;
         }
@@ -107,7 +108,8 @@ impl<S: Store> Failover<S> {
         let stored = offered.stored;
         // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
-            self.wal.append(offered.left).await.ok()?;
+            self.wal.append(offered.left.clone()).await.ok()?;
+            self.note_behind(&offered.left);
             self.buffered.notify_one();
         }
         Some((Some(last), stored))

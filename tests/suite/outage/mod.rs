@@ -7,6 +7,7 @@ mod clock;
 mod identity;
 mod journal;
 mod nodes;
+mod order;
 mod other;
 mod quiet;
 
