@@ -20,7 +20,6 @@ pub(crate) struct Book {
     pub(crate) repeated: usize,
     /// What came after a later one of its key: the id, and that one.
     pub(crate) inversions: Vec<(String, u64)>,
-    pub(crate) acked: BTreeSet<(String, u64)>,
 }
 
 impl Sequences {
@@ -44,11 +43,6 @@ impl Sequences {
         }
         book.reached.insert(key.clone(), number.max(reached));
         book.repeated += usize::from(!book.came.insert((key, number)));
-    }
-
-    /// An ack of it was answered.
-    pub(crate) fn acked(&self, id: &str) {
-        self.book().acked.insert(parts(id));
     }
 }
 
