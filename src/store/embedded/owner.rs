@@ -151,7 +151,12 @@ impl Owner for Handle {
             let mut batch = Batch::default();
             for charge in charges {
                 if stored.hash().has(&charge.id)? {
-                    stored.charge(&mut batch, &charge.id, charge.attempts);
+                    match stored.charged(&charge.id)? {
+                        Some((_, Some(next_at))) => {
+                            stored.charge_until(&mut batch, &charge.id, charge.attempts, next_at);
+                        }
+                        _ => stored.charge(&mut batch, &charge.id, charge.attempts),
+                    }
                 }
             }
             self.inner.apply(batch)
@@ -242,8 +247,12 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
         let (page, rest) = entries.split_at(entries.len().min(room));
         room -= page.len();
         for Entry { id, place } in page {
-            if !stored.hash().has(id)? {
+            let Some(body) = stored.hash().get(id)? else {
                 stored.uncharge(&mut batch, id);
+                continue;
+            };
+            if place.is_some_and(|place| body_due_at(&body).is_some_and(|due_at| place.at < due_at)) {
+                // Of an earlier message of this id, which was acked: this one is in another reservation.
                 continue;
             }
             // An id in the zset was acked and then pushed again: it stays where it is.

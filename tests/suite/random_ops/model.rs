@@ -16,8 +16,14 @@ pub(super) enum Place {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) message: Message,
-    pub(super) place: Place,
+    pub(super) state: Place,
     pub(super) attempts: Option<u32>,
+    /// Where it stands: kept by a topic with ordering, also while it is held.
+    place: Timestamp,
+    /// How many were pushed before it; all the same in a topic without ordering, and once it was dead.
+    turn: u64,
+    /// When it is tried again, if that is not its place.
+    retry_at: Option<Timestamp>,
 }
 
 /// One group: its messages, and the ids in its reservations by epoch and number.
@@ -31,6 +37,9 @@ pub(super) struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) groups: [Group; 2],
+    /// Whether the topic has an ordering.
+    pub(super) ordered: bool,
+    turns: u64,
     seen: BTreeMap<MessageId, Timestamp>,
 }
 
@@ -42,7 +51,15 @@ impl Model {
             let seen = self.seen.get(&message.id).is_some_and(|until| *until > now);
             answers.push(if held || seen { Pushed::Duplicate } else { Pushed::Stored });
             if !held && !seen {
-                let known = Known { message: message.clone(), place: Place::Waiting(message.due_at), attempts: None };
+                self.turns += u64::from(self.ordered);
+                let known = Known {
+                    message: message.clone(),
+                    state: Place::Waiting(message.due_at),
+                    attempts: None,
+                    place: message.due_at,
+                    turn: self.turns,
+                    retry_at: None,
+                };
                 self.groups.iter_mut().for_each(|group| drop(group.messages.insert(message.id.clone(), known.clone())));
             }
         }
@@ -59,15 +76,21 @@ impl Model {
         }
         for retried in &settlement.retried {
             messages.entry(retried.id.clone()).and_modify(|known| {
-                (known.place, known.attempts) = (Place::Waiting(retried.next_at), Some(retried.attempts));
+                (known.state, known.attempts) = (Place::Waiting(retried.next_at), Some(retried.attempts));
+                known.place = retried.next_at;
             });
         }
         for returned in &settlement.returned {
-            messages.entry(returned.id.clone()).and_modify(|known| known.place = Place::Waiting(returned.ready_at));
+            messages.entry(returned.id.clone()).and_modify(|known| known.state = Place::Waiting(known.place));
+        }
+        for kept in &settlement.kept {
+            messages.entry(kept.id.clone()).and_modify(|known| {
+                (known.attempts, known.retry_at) = (Some(kept.attempts), Some(kept.next_at));
+            });
         }
         for buried in &settlement.buried {
             messages.entry(buried.id.clone()).and_modify(|known| {
-                (known.place, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
+                (known.state, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
             });
         }
         for (reservation, ids) in &settlement.remaining {
@@ -78,10 +101,10 @@ impl Model {
 }
 
 impl Group {
-    /// Waiting messages by due time and id.
-    fn waiting(&self) -> BTreeSet<(Timestamp, MessageId)> {
-        let waiting = self.messages.iter().filter_map(|(id, known)| match known.place {
-            Place::Waiting(at) => Some((at, id.clone())),
+    /// Waiting messages by due time, turn and id.
+    fn waiting(&self) -> BTreeSet<(Timestamp, u64, MessageId)> {
+        let waiting = self.messages.iter().filter_map(|(id, known)| match known.state {
+            Place::Waiting(at) => Some((at, known.turn, id.clone())),
             _ => None,
         });
         waiting.collect()
@@ -89,7 +112,7 @@ impl Group {
 
     /// The earliest due time after `now`.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.waiting().into_iter().map(|(at, _)| at).find(|at| *at > now)
+        self.waiting().into_iter().map(|(at, ..)| at).find(|at| *at > now)
     }
 
     /// Id, due time and attempts of what is taken, and the head of the rest.
@@ -100,10 +123,10 @@ impl Group {
         now: Timestamp,
     ) -> Vec<(MessageId, Timestamp, u32)> {
         let mut taken = Vec::new();
-        for (at, id) in self.waiting().into_iter().filter(|(at, _)| *at <= now).take(most) {
+        for (at, _, id) in self.waiting().into_iter().filter(|(at, ..)| *at <= now).take(most) {
             if let Some(known) = self.messages.get_mut(&id) {
-                known.place = Place::Held;
-                taken.push((id, at, known.attempts.unwrap_or(0)));
+                known.state = Place::Held;
+                taken.push((id, known.retry_at.unwrap_or(at), known.attempts.unwrap_or(0)));
             }
         }
         self.reservations.insert(name, taken.iter().map(|(id, _, _)| id.clone()).collect());
@@ -115,13 +138,19 @@ impl Group {
     }
 
     /// Number of messages that are due again.
-    pub(super) fn recover(&mut self, now: Timestamp) -> usize {
+    pub(super) fn recover(&mut self, now: Timestamp, ordered: bool) -> usize {
         let mut recovered = 0;
         for id in std::mem::take(&mut self.reservations).into_values().flatten() {
-            let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.place, Place::Dead(..)));
+            let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.state, Place::Dead(..)));
             let Some(known) = alive else { continue };
-            if known.place == Place::Held {
-                known.place = Place::Waiting(now);
+            if known.state == Place::Held {
+                if known.attempts.is_none() && ordered {
+                    known.retry_at = Some(now);
+                }
+                if !ordered {
+                    known.place = now;
+                }
+                known.state = Place::Waiting(known.place);
                 known.attempts.get_or_insert(1);
                 recovered += 1;
             }
@@ -132,11 +161,11 @@ impl Group {
     /// Takes dead messages out; they are gone, or ready again.
     pub(super) fn take_dead(&mut self, ids: &[MessageId], redrive_at: Option<Timestamp>) -> Vec<bool> {
         let mut take = |id| {
-            let dead = self.messages.get_mut(id).filter(|known| matches!(known.place, Place::Dead(..)));
+            let dead = self.messages.get_mut(id).filter(|known| matches!(known.state, Place::Dead(..)));
             match (dead, redrive_at) {
                 (None, _) => false,
                 (Some(known), Some(now)) => {
-                    known.place = Place::Waiting(now);
+                    (known.state, known.place, known.turn, known.retry_at) = (Place::Waiting(now), now, 0, None);
                     true
                 }
                 (Some(_), None) => self.messages.remove(id).is_some(),
@@ -147,10 +176,10 @@ impl Group {
 
     /// What the store has to count, but for the owner.
     pub(super) fn stats(&self, now: Timestamp) -> PairStats {
-        let count = |is: fn(&Place) -> bool| self.messages.values().filter(|known| is(&known.place)).count() as u64;
+        let count = |is: fn(&Place) -> bool| self.messages.values().filter(|known| is(&known.state)).count() as u64;
         let waiting = self.waiting();
-        let ready = waiting.iter().filter(|(at, _)| *at <= now).count() as u64;
-        let head = waiting.first().map(|(at, _)| *at);
+        let ready = waiting.iter().filter(|(at, ..)| *at <= now).count() as u64;
+        let head = waiting.first().map(|(at, ..)| *at);
         PairStats {
             scheduled: waiting.len() as u64 - ready,
             ready,

@@ -15,9 +15,9 @@ local function given_last(ms)
   return given[ms]
 end
 
--- The last place in a millisecond that one of the zsets holds.
+-- The last place in a millisecond that one of the zsets holds. The first one of all is left to what is redriven.
 local function held_last(zsets, ms)
-  local last = ms - STEP
+  local last = ms
   for _, z in ipairs(zsets) do
     local found = redis.call('ZRANGE', z, '(' .. string.format('%.0f', ms + 1), string.format('%.0f', ms), 'BYSCORE', 'REV',
       'LIMIT', 0, 1, 'WITHSCORES')

@@ -5,7 +5,8 @@
 -- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
 -- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left:
 -- that there was something is known from acquire. An id that has its place with it, in a topic with ordering, goes back there,
--- and keeps the time of its next attempt.
+-- and keeps the time of its next attempt. A place before the due time is that of an earlier message of the id, which was
+-- acked; this one is in another reservation.
 local now_us = time_us(ARGV[3])
 local answer = string.format('%.0f', now_us)
 local line = redis.call('HGET', KEYS[1], '@')
@@ -16,14 +17,14 @@ local left, moved = tonumber(ARGV[2]), 0
 
 local function move(entry)
   local id, place = string.match(entry, '^([^\1]+)\1?(.*)$')
-  if redis.call('HEXISTS', KEYS[3], id) == 0 then
+  local body = place == '' and redis.call('HEXISTS', KEYS[3], id) == 1 or place ~= '' and redis.call('HGET', KEYS[3], id)
+  if not body then
     redis.call('HDEL', KEYS[4], id)
+  elseif place ~= '' and #body >= 8 and tonumber(place) < struct.unpack('>I8', body) then
+    return
   elseif redis.call('ZADD', KEYS[2], 'NX', place ~= '' and place or now, id) == 1 then
-    local known = redis.call('HGET', KEYS[4], id)
-    if place == '' or not known then
-      local charged = math.max(1, tonumber(known and string.match(known, '^%d+') or 1))
-      redis.call('HSET', KEYS[4], id, charged .. ' ' .. now)
-    end
+    local charged = tonumber(string.match(redis.call('HGET', KEYS[4], id) or '', '^%d+')) or 0
+    if place == '' or charged == 0 then redis.call('HSET', KEYS[4], id, math.max(1, charged) .. ' ' .. now) end
     moved = moved + 1
   end
 end
