@@ -1,6 +1,7 @@
 //! Which pushes go behind their own records: those of a topic with ordering, while the WAL has any of that topic.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub(super) struct Behind {
     marks: Mutex<Marks>,
     /// Fires when the store has answered for some.
     moved: Notify,
+    /// The store does not take what is first, so that waiting is in vain.
+    stuck: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ struct Marks {
 impl Behind {
     /// With what an earlier process left.
     pub(super) fn new(found: Option<Position>) -> Behind {
-        Behind { marks: Mutex::new(Marks { found, ..Marks::default() }), moved: Notify::new() }
+        Behind { marks: Mutex::new(Marks { found, ..Marks::default() }), ..Behind::default() }
     }
 
     /// Whether records of a topic wait.
@@ -38,8 +41,16 @@ impl Behind {
         marks.found.is_some() || marks.last.contains_key(topic)
     }
 
-    /// Waits until none waits any more; false when that takes too long.
+    /// Says whether the store takes what is first.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// Waits until none waits any more; false when that takes too long, or for ever.
     pub(super) async fn passed(&self, topic: &TopicName, limit: Duration) -> bool {
+        if self.stuck.load(Ordering::Relaxed) {
+            return !self.has(topic);
+        }
         let mut late = std::pin::pin!(Clock::System.sleep(limit));
         loop {
             // Listening begins before looking.

@@ -2,13 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Failover, PAGE_RECORDS, is_outage};
+use super::{Failover, is_outage};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, TopicName};
 use crate::partition::Partition;
 use crate::store::{PushKind, Pushed, Store};
 use crate::topic::Descriptor;
 use crate::wal::Record;
+
+/// Records of the log that are replayed in the time of a call.
+const LITTLE_RECORDS: u64 = 2_000;
 
 impl<S: Store> Failover<S> {
     /// Gives messages to the store, or to the WAL if the store does not take them. A call that was not answered goes to
@@ -49,14 +52,16 @@ impl<S: Store> Failover<S> {
         Ok(vec![Pushed::Buffered; messages.len()])
     }
 
-    /// Whether a push to a topic with ordering has to go behind what is buffered. When that is little and on its way, the
-    /// push waits for it instead: under a load that never rests the log would never be empty.
+    /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log would
+    /// never be empty under a load that never rests: for as long as a call may take when little is left, and for a quarter
+    /// of it otherwise, so that producers that wait for answers do not add faster than the replay takes.
     async fn is_behind(&self, topic: &TopicName) -> bool {
         if self.is_lossy() {
             return true;
         }
-        let little = self.wal.depth().records <= PAGE_RECORDS as u64;
-        self.behind.has(topic) && !(little && self.behind.passed(topic, self.timeout).await)
+        let is_little = self.wal.depth().records <= LITTLE_RECORDS;
+        let limit = if is_little { self.timeout } else { self.timeout / 4 };
+        self.behind.has(topic) && !self.behind.passed(topic, limit).await
     }
 
     /// Whether the journal has yet to give back what the store may have lost, which is older than what is pushed now.

@@ -40,6 +40,7 @@ impl<S: Store> Failover<S> {
                 step = self.step(&mut held) => step,
             };
             self.wal.observe();
+            self.behind.set_stuck(held.is_some());
             let wait = async {
                 match step {
                     Step::Idle => tokio::select! {

@@ -187,3 +187,21 @@ pub(super) async fn each_group_keeps_the_order(world: World) -> Result<()> {
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["c", "b", "a"]);
     Ok(())
 }
+
+pub(super) async fn an_id_that_was_pushed_again_has_the_place_of_its_last_push(world: World) -> Result<()> {
+    let orders = world.ordered("orders", &["default"]).await?;
+    orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
+    let mut lost = orders.owner().await?;
+    lost.reserve(up_to(9)).await?;
+    // The reservation still names `a`.
+    lost.settle(&acks(&["a"])?).await?;
+    world.pass(5);
+    orders.push("c", 0).await?;
+    world.pass(5);
+    orders.push("a", 0).await?;
+    lost.reserve(up_to(9)).await?;
+    let mut owner = orders.owner().await?;
+    assert_eq!(orders.recover(&mut owner).await?, 3);
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["b", "c", "a"]);
+    Ok(())
+}
