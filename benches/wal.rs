@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dwell::clock::Clock;
 use dwell::error::{Error, Result};
-use dwell::message::{MessageId, NewMessage, TopicName};
+use dwell::message::{Conflict, MessageId, NewMessage, TopicName};
 use dwell::metrics::Metrics;
 use dwell::time::Timestamp;
 use dwell::wal::{Record, Wal, WalOptions};
@@ -190,7 +190,13 @@ fn open(dir: &Path) -> Result<Wal> {
 fn push(number: usize, bytes: usize) -> Result<Record> {
     let id = MessageId::new(format!("01JH{number:022}"))?;
     let message = NewMessage::new(vec![b'x'; bytes]).id(id).accept(Timestamp::from_ms(1_767_323_045_678))?;
-    Ok(Record::Push { topic: TopicName::new("orders")?, incarnation: 1, message })
+    Ok(Record::Push {
+        topic: TopicName::new("orders")?,
+        incarnation: 1,
+        message,
+        sent: false,
+        conflict: Conflict::Keep,
+    })
 }
 
 fn scratch() -> Result<tempfile::TempDir> {

@@ -1,22 +1,29 @@
 //! Bytes that outlive a process: versioned, checksummed. The only user of bincode.
 //!
 //! A body is `due_at (8 bytes, big endian) | version (1) | crc32 of the rest (4) | header (bincode) | payload`.
-//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest.
+//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest. The
+//! header begins with the time of the push, which scripts of the store read.
 //! A new version gets a new number and a new decoder; the old decoders stay.
 
+mod dead;
 mod record;
 
 use bincode::{Decode, Encode};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::limits::{ENVELOPE_BYTES_MAX, REASON_BYTES_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
 
+pub use self::dead::{
+    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
+};
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
 const VERSION: u8 = 1;
+/// A body with a priority behind the header. Only those that have one, so that the others can be read by an older dwell.
+const VERSION_PRIORITY: u8 = 2;
 /// Bytes before the header: due time, version, checksum.
 const PREFIX: usize = 8 + 1 + 4;
 
@@ -50,10 +57,13 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
-    body.push(VERSION);
+    body.push(if envelope.priority == 0 { VERSION } else { VERSION_PRIORITY });
     body.extend_from_slice(&[0; 4]);
     bincode::encode_into_std_write(header, &mut body, CONFIG)
         .map_err(|error| Error::bug(format!("a header did not encode: {error}")))?;
+    if envelope.priority > 0 {
+        body.push(envelope.priority);
+    }
     body.extend_from_slice(&envelope.payload);
     let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
     body[9..PREFIX].copy_from_slice(&sum);
@@ -70,16 +80,22 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if body.len() < PREFIX {
         return Err(corrupt("is too short"));
     }
-    if body[8] != VERSION {
-        return Err(corrupt(&format!("has version {}, this dwell reads {VERSION}", body[8])));
+    if ![VERSION, VERSION_PRIORITY].contains(&body[8]) {
+        return Err(corrupt(&format!("has version {}, this dwell reads {VERSION} and {VERSION_PRIORITY}", body[8])));
     }
     let mut sum = [0; 4];
     sum.copy_from_slice(&body[9..PREFIX]);
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let (header, read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
+    let (header, mut read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
         .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
+    let mut priority = 0;
+    if body[8] == VERSION_PRIORITY {
+        let valid = body.get(PREFIX + read).filter(|priority| (1..=PRIORITY_MAX).contains(*priority));
+        priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
+        read += 1;
+    }
     let payload = body.slice(PREFIX + read..);
     let key = header.key.map(Key::new).transpose().map_err(|error| corrupt(error.detail()))?;
     let envelope = Envelope {
@@ -87,6 +103,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         pushed_at: Timestamp::from_ms(header.pushed_at_ms),
         expires_at: header.expires_at_ms.map(Timestamp::from_ms),
         max_attempts: header.max_attempts,
+        priority,
         content_type: header.content_type,
         meta: header.meta,
         payload,
@@ -100,71 +117,11 @@ pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
 }
 
-/// Why a message is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum DeadReason {
-    /// It failed as often as it may.
-    MaxAttempts,
-    /// A consumer said that it can never succeed.
-    Buried,
-    /// Its body could not be read.
-    Unreadable,
-}
-
-impl DeadReason {
-    /// The stable name, as in the API and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeadReason::MaxAttempts => "max_attempts",
-            DeadReason::Buried => "buried",
-            DeadReason::Unreadable => "unreadable",
-        }
+/// Changes the due time in front of a body.
+pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp) {
+    if let Some(front) = body.first_chunk_mut() {
+        *front = due_at.as_ms().to_be_bytes();
     }
-}
-
-/// What is kept beside the body of a dead message.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct DeadRecord {
-    /// Why it is dead.
-    pub reason: DeadReason,
-    /// Attempts that were made.
-    pub attempts: u32,
-    /// What the last nack said, or why there was none; at most 1,024 bytes.
-    pub last_error: Option<String>,
-}
-
-impl DeadRecord {
-    /// A record whose last error is cut to its limit.
-    pub fn new(reason: DeadReason, attempts: u32, last_error: Option<String>) -> DeadRecord {
-        let last_error = last_error.map(|mut text| {
-            let mut end = text.len().min(REASON_BYTES_MAX);
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            text
-        });
-        DeadRecord { reason, attempts, last_error }
-    }
-}
-
-/// The bytes of a dead record: `version (1) | bincode`.
-pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
-    let mut bytes = vec![VERSION];
-    bincode::encode_into_std_write(record, &mut bytes, CONFIG)
-        .map_err(|error| Error::bug(format!("a dead record did not encode: {error}")))?;
-    Ok(bytes)
-}
-
-/// The dead record of its bytes. # Errors: [`crate::error::Kind::Corrupt`].
-pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
-    let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
-    if *version != VERSION {
-        return Err(Error::corrupt(format!("a dead record has version {version}, this dwell reads {VERSION}")));
-    }
-    bincode::decode_from_slice(rest, CONFIG)
-        .map(|(record, _)| record)
-        .map_err(|error| Error::corrupt(format!("a dead record is unreadable ({error})")))
 }
 
 #[cfg(test)]
@@ -180,6 +137,7 @@ mod tests {
                 pushed_at: Timestamp::from_ms(1_767_323_040_000),
                 expires_at: Some(Timestamp::from_ms(1_767_323_999_999)),
                 max_attempts: Some(3),
+                priority: 0,
                 content_type: Some("application/json".into()),
                 meta: vec![("trace".into(), "abc".into())],
                 payload: Bytes::from_static(b"{\"close\":true}"),
@@ -195,14 +153,22 @@ mod tests {
         Ok(())
     }
 
+    /// The same for bodies with a priority.
+    #[test]
+    fn version_2_is_frozen() -> Result<()> {
+        let mut message = sample()?;
+        message.envelope.priority = 7;
+        let hex: String = encode_body(&message)?.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, include_str!("codec/body.v2.hex").trim());
+        assert_eq!(decode_body(message.id.clone(), encode_body(&message)?.into())?, message);
+        Ok(())
+    }
+
     #[test]
     fn what_is_written_is_read_back() -> Result<()> {
         let message = sample()?;
         let body = Bytes::from(encode_body(&message)?);
         assert_eq!(decode_body(message.id.clone(), body)?, message);
-        let record = DeadRecord::new(DeadReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
-        assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
-        assert!(record.last_error.is_some_and(|text| text.len() <= REASON_BYTES_MAX));
         Ok(())
     }
 

@@ -23,13 +23,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::broker::{Broker, Options, PushOutcome, ReserveRequest};
+use crate::broker::{Broker, Options, PushOutcome, RescheduleOutcome, ReserveRequest};
 use crate::clock::Clock;
 use crate::dispatch::{Decision, Delivery, Verdict};
 use crate::engine::{Engine, StoreOptions};
 use crate::error::{Error, Kind, Result};
 use crate::limits::WAIT_MAX;
-use crate::message::{GroupName, NewMessage, TopicName};
+use crate::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::store::{Cancelled, Expected};
 
 /// A broker in this process.
 pub struct Dwell {
@@ -87,6 +88,18 @@ impl Producer {
     /// Pushes up to 1,000 messages, each answered for itself. # Errors: see [`Broker::push_batch`].
     pub async fn push_batch(&self, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
         self.broker.push_batch(&self.topic, messages).await
+    }
+
+    /// Takes a message out of every group in which it waits; `key` if it was pushed with one. # Errors: see
+    /// [`Broker::cancel`].
+    pub async fn cancel(&self, id: &MessageId, key: Option<&Key>) -> Result<Cancelled> {
+        Ok(self.broker.cancel(&self.topic, id, key).await?.1)
+    }
+
+    /// Gives a message another due time in every group in which it waits; `key` if it was pushed with one. # Errors: see
+    /// [`Broker::reschedule`].
+    pub async fn reschedule(&self, id: &MessageId, key: Option<&Key>, due: Due) -> Result<RescheduleOutcome> {
+        self.broker.reschedule(&self.topic, id, key, due, Expected::default()).await
     }
 }
 

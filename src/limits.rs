@@ -62,6 +62,10 @@ pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Message ids that one call of recovery moves: recovery runs beside live traffic.
 pub const RECOVER_IDS_MAX: usize = 250;
 
+/// Messages with a policy of conflict in one call to the store: each is looked up and written for itself, and a call must
+/// stay short.
+pub const PUT_IDS_MAX: usize = 250;
+
 /// Longest delay from now to the due time.
 pub const DELAY_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 
@@ -83,11 +87,41 @@ pub const LADDER_STEPS_MAX: usize = 32;
 /// Longest deduplication window.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+/// The highest priority of a message.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How often in a row the message of a partition that is due first may be passed over by others of a higher priority. So one
+/// hand-over of ten is for what is due first, and nothing waits for ever.
+pub const PASSED_OVER_MAX: usize = 9;
+
+/// Oldest age that a consumer may ask for.
+pub const MIN_AGE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// How long a cancelled id is remembered: as long as a log may still bring the message back.
+pub const CANCELLED_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Cancelled ids that a partition remembers; past it the oldest are forgotten, which only a replay of them would notice.
+/// A group in which a message was not cancelled counts as one more.
+pub const CANCELLED_IDS_MAX: usize = 100_000;
+
 /// Partitions of one topic. Every owned partition costs a lease renewal each third of the lease ttl.
 pub const PARTITIONS_MAX: u16 = 1_024;
 
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
+
+/// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
+pub const RATE_MIN: f64 = 0.001;
+
+/// Most messages a second that a group may be limited to.
+pub const RATE_MAX: f64 = 100_000.0;
+
+/// How long a slot is open in which a message of a limited group may be handed out. Longer, and the rate that is reached
+/// stays farther below the limit; shorter, and slots are lost to calls that take long.
+pub const SLOT_OPEN: Duration = Duration::from_millis(50);
+
+/// How far ahead a slot may be given. When the book of slots is lost nobody gets one for so long and [`SLOT_OPEN`] more.
+pub const SLOT_AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// Topics that one broker keeps descriptors of.
 pub const TOPICS_MAX: usize = 10_000;
@@ -111,6 +145,36 @@ pub const IN_FLIGHT_MAX: usize = 20_000;
 
 /// Bytes of the reason a consumer gives with a nack, kept as the last error of a dead letter.
 pub const REASON_BYTES_MAX: usize = 1_024;
+
+/// Failed attempts of a message that are remembered, the newest ones.
+pub const HISTORY_MAX: usize = 16;
+
+/// Bytes of a reason in the history of attempts, as JSON: a whole history stays below 4 KiB, one part of a value.
+pub const HISTORY_REASON_BYTES_MAX: usize = 200;
+
+/// Bytes of a text that dead messages are looked through for.
+pub const DEAD_TEXT_BYTES_MAX: usize = 256;
+
+/// Findings after which an audit answers; it goes on when it is asked again.
+pub const AUDIT_FINDINGS_MAX: usize = 1_000;
+
+/// Spans ahead that a forecast counts.
+pub const FORECAST_SPANS_MAX: usize = 500;
+
+/// Dead messages a second that a request may ask to redrive.
+pub const REDRIVE_RATE_MAX: u32 = 100_000;
+
+/// How long one request works on dead messages before it answers where to go on.
+pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// Dead messages that one request looks through for those that are meant, before it answers where to go on.
+pub const DEAD_LOOKED_AT_MAX: usize = 100_000;
+
+/// Longest age at which dead messages are dropped.
+pub const DEAD_MAX_AGE_MAX: Duration = DELAY_MAX;
+
+/// Most dead messages that a bound may allow in a partition of a group.
+pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
 
 /// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;

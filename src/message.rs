@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{
     ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::time::Timestamp;
 
@@ -84,6 +84,9 @@ text_type! {
     Key, "key", check_key
 }
 
+/// How many ids are tried for one that fits; they differ in their last bits.
+const FRESH_TRIES: u128 = 64;
+
 impl GroupName {
     /// The group that every topic is born with.
     pub fn standard() -> GroupName {
@@ -95,6 +98,19 @@ impl MessageId {
     /// A new id, sortable by the time it was made.
     pub fn fresh() -> MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
+    }
+
+    /// A new id that fits, if one is found in [`FRESH_TRIES`]; otherwise one that does not.
+    pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
+        let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
+        let mut text = [0; ulid::ULID_LEN];
+        for n in 0..FRESH_TRIES {
+            let id = ulid::Ulid(random | n).array_to_str(&mut text);
+            if fits(id) {
+                return MessageId((*id).into());
+            }
+        }
+        MessageId::fresh()
     }
 }
 
@@ -155,13 +171,54 @@ impl Due {
     }
 }
 
+/// What a push does whose id is there already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Conflict {
+    /// Nothing: it is a duplicate.
+    #[default]
+    Keep,
+    /// Nothing, and it is refused.
+    Reject,
+    /// It takes the place of the one that waits; what is in flight or dead is left alone, and it is refused.
+    Replace,
+    /// The one that waits gets its due time and stays as it is otherwise; what is in flight or dead is left alone, and it is
+    /// refused.
+    Debounce,
+}
+
+impl Conflict {
+    /// Every one.
+    pub const ALL: [Conflict; 4] = [Conflict::Keep, Conflict::Reject, Conflict::Replace, Conflict::Debounce];
+
+    /// The stable name, as in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Conflict::Keep => "keep",
+            Conflict::Reject => "reject",
+            Conflict::Replace => "replace",
+            Conflict::Debounce => "debounce",
+        }
+    }
+}
+
+impl std::str::FromStr for Conflict {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Conflict> {
+        let known = Conflict::ALL.into_iter().find(|conflict| conflict.name() == text);
+        known.ok_or_else(|| {
+            Error::invalid("conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
+        })
+    }
+}
+
 /// A message as a producer offers it.
 #[derive(Debug, Clone)]
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
-    /// Whether dwell made the id, for this push: only a repeat of its own can find it in the store.
-    pub fresh: bool,
+    /// What happens if its id is there already.
+    pub conflict: Conflict,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
     /// When it is due.
@@ -170,6 +227,8 @@ pub struct NewMessage {
     pub ttl: Option<Duration>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload, passed through.
     pub content_type: Option<String>,
     /// Names and values that travel with the payload.
@@ -183,11 +242,12 @@ impl NewMessage {
     pub fn new(payload: impl Into<Bytes>) -> NewMessage {
         NewMessage {
             id: None,
-            fresh: false,
+            conflict: Conflict::Keep,
             key: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
             max_attempts: None,
+            priority: 0,
             content_type: None,
             meta: Vec::new(),
             payload: payload.into(),
@@ -196,13 +256,7 @@ impl NewMessage {
 
     /// Its id, made now if it has none.
     pub fn identify(&mut self) -> MessageId {
-        self.fresh |= self.id.is_none();
         self.id.get_or_insert_with(MessageId::fresh).clone()
-    }
-
-    /// Whether the producer chose no id.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh || self.id.is_none()
     }
 
     /// Due so long after it is accepted.
@@ -220,6 +274,18 @@ impl NewMessage {
     /// With an id, so that pushing again is a duplicate.
     pub fn id(mut self, id: MessageId) -> NewMessage {
         self.id = Some(id);
+        self
+    }
+
+    /// With a priority, 0 to 9.
+    pub fn priority(mut self, priority: u8) -> NewMessage {
+        self.priority = priority;
+        self
+    }
+
+    /// With this to be done if its id is there already.
+    pub fn on_conflict(mut self, conflict: Conflict) -> NewMessage {
+        self.conflict = conflict;
         self
     }
 
@@ -241,6 +307,9 @@ impl NewMessage {
         {
             return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
         }
+        if self.priority > PRIORITY_MAX {
+            return Err(Error::invalid("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
+        }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(Error::invalid("ttl", "a message that lives for 0s would never be delivered"));
         }
@@ -260,6 +329,7 @@ impl NewMessage {
                 pushed_at: now,
                 expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
                 max_attempts: self.max_attempts,
+                priority: self.priority,
                 content_type: self.content_type,
                 meta: self.meta,
                 payload: self.payload,
@@ -311,6 +381,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// Gives a message without a time to live this one, from its due time on; zero is none.
+    pub fn expire_after(&mut self, ttl: Duration) {
+        if !ttl.is_zero() && self.envelope.expires_at.is_none() {
+            self.envelope.expires_at = Some(self.due_at.plus(ttl));
+        }
+    }
+
     /// What decides the partition: the key, or the id of a message without one.
     pub fn routing_key(&self) -> &str {
         self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)
@@ -328,6 +405,8 @@ pub struct Envelope {
     pub expires_at: Option<Timestamp>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload.
     pub content_type: Option<String>,
     /// Names and values that travel with it.

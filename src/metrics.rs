@@ -35,6 +35,7 @@ pub struct Metrics {
     pushes: IntCounterVec,
     deliveries: IntCounterVec,
     settled: IntCounterVec,
+    dead_dropped: IntCounterVec,
     lateness: HistogramVec,
     handling: HistogramVec,
     messages: IntGaugeVec,
@@ -84,22 +85,18 @@ impl Metrics {
     /// All metrics at zero. # Errors: [`Kind::Bug`] when two metrics share a name.
     pub fn new() -> Result<Metrics> {
         let make = Maker(Registry::new());
+        let spans = |name, help| make.histograms(name, help, &["topic", "group"], &LATENESS_BUCKETS);
         let metrics = Metrics {
             pushes: make.counters("dwell_pushes_total", "Messages pushed, by outcome.", &["topic", "outcome"])?,
             deliveries: make.counters("dwell_deliveries_total", "Messages handed out.", &["topic", "group", "kind"])?,
             settled: make.counters("dwell_settled_total", "Deliveries settled.", &["topic", "group", "outcome"])?,
-            lateness: make.histograms(
-                "dwell_lateness_seconds",
-                "From due to hand-over.",
-                &["topic", "group"],
-                &LATENESS_BUCKETS,
+            dead_dropped: make.counters(
+                "dwell_dead_dropped_total",
+                "Dead past a bound.",
+                &["topic", "group", "bound"],
             )?,
-            handling: make.histograms(
-                "dwell_handling_seconds",
-                "From hand-over to ack.",
-                &["topic", "group"],
-                &LATENESS_BUCKETS,
-            )?,
+            lateness: spans("dwell_lateness_seconds", "From due to hand-over.")?,
+            handling: spans("dwell_handling_seconds", "From hand-over to ack.")?,
             messages: make.gauges("dwell_messages", "Messages by state.", &["topic", "group", "state"])?,
             oldest_ready_age: make.register(GaugeVec::new(
                 Opts::new("dwell_oldest_ready_age_seconds", "Age of the oldest ready message."),
@@ -162,6 +159,8 @@ impl Metrics {
         TopicMetrics {
             stored: outcome("stored"),
             duplicate: outcome("duplicate"),
+            replaced: outcome("replaced"),
+            debounced: outcome("debounced"),
             journaled: outcome("journaled"),
             buffered: outcome("buffered"),
             failed: outcome("failed"),
@@ -183,6 +182,8 @@ impl Metrics {
             expired: settled("expired"),
             buried: settled("buried"),
             stale: settled("stale"),
+            dead_aged: self.dead_dropped.with_label_values(&[labels[0], labels[1], "age"]),
+            dead_surplus: self.dead_dropped.with_label_values(&[labels[0], labels[1], "count"]),
             lateness: self.lateness.with_label_values(&labels),
             handling: self.handling.with_label_values(&labels),
             leases_owned: self.leases_owned.with_label_values(&labels),
@@ -283,6 +284,8 @@ pub struct TopicMetrics {
     pub stored: IntCounter,
     pub journaled: IntCounter,
     pub duplicate: IntCounter,
+    pub replaced: IntCounter,
+    pub debounced: IntCounter,
     pub buffered: IntCounter,
     pub failed: IntCounter,
 }
@@ -299,6 +302,8 @@ pub struct GroupMetrics {
     pub expired: IntCounter,
     pub buried: IntCounter,
     pub stale: IntCounter,
+    pub dead_aged: IntCounter,
+    pub dead_surplus: IntCounter,
     pub lateness: Histogram,
     pub handling: Histogram,
     pub leases_owned: IntGauge,

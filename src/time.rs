@@ -42,6 +42,11 @@ impl Timestamp {
         Timestamp::from_ms(self.0.saturating_add(ms_up(span)))
     }
 
+    /// This time less a span; not before the epoch.
+    pub fn minus(self, span: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(ms_up(span)))
+    }
+
     /// The span since an earlier time; zero when `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -1,13 +1,22 @@
 //! What a topic is: its name, its groups and its settings.
 
+mod expiry;
+mod rate;
+mod subscription;
+
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::expiry::Expiry;
+pub use self::rate::Rate;
+pub use self::subscription::{Pause, Rest, Subscription};
 use crate::error::{Error, Result};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
@@ -32,6 +41,17 @@ pub struct Settings {
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
     pub ordering: Ordering,
+    /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
+    /// most 3,650 days.
+    #[serde(with = "span")]
+    pub ttl: Duration,
+    /// What becomes of a message whose time to live is over. Default: it is dropped.
+    pub on_expiry: Expiry,
+    /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
+    #[serde(with = "span")]
+    pub dead_max_age: Duration,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
+    pub dead_max_count: u64,
 }
 
 /// What order the messages of a topic keep beyond their due times.
@@ -68,6 +88,10 @@ impl Default for Settings {
             backoff: Backoff::default(),
             dedup_window: Duration::ZERO,
             ordering: Ordering::None,
+            ttl: Duration::ZERO,
+            on_expiry: Expiry::Drop,
+            dead_max_age: Duration::ZERO,
+            dead_max_count: 0,
         }
     }
 }
@@ -86,6 +110,15 @@ impl Settings {
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
             return Err(Error::invalid("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
+        }
+        if self.ttl > DELAY_MAX {
+            return Err(Error::invalid("ttl", format!("is at most {}", show_span(DELAY_MAX))));
+        }
+        if self.dead_max_age > DEAD_MAX_AGE_MAX {
+            return Err(Error::invalid("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
+        }
+        if self.dead_max_count > DEAD_MAX_COUNT_MAX {
+            return Err(Error::invalid("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
         self.backoff.check()
     }
@@ -113,6 +146,12 @@ pub struct Descriptor {
     pub deleted: bool,
     /// Its groups, each of which gets every message.
     pub groups: Vec<GroupName>,
+    /// What is known of its groups besides their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub subscriptions: BTreeMap<GroupName, Subscription>,
+    /// Groups that were deleted and whose data may still be there. Only the store sets it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<GroupName>,
     /// Its settings.
     pub settings: Settings,
 }
@@ -121,7 +160,8 @@ impl Descriptor {
     /// A topic about to be made, with the group that every topic is born with. The store sets the generation.
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];
-        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, settings }
+        let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
+        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, subscriptions, leaving, settings }
     }
 
     /// Whether the messages of a key come one after the other.
@@ -144,6 +184,7 @@ impl Descriptor {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
             return Err(Error::invalid("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
         }
+        self.check_subscriptions()?;
         self.settings.check()
     }
 
@@ -195,6 +236,12 @@ mod tests {
         assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MAX * 2).is_err());
         assert!(with(|s| s.max_attempts = 0).is_err());
         assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
+        assert!(with(|s| s.ttl = DELAY_MAX).is_ok());
+        assert!(with(|s| s.ttl = DELAY_MAX * 2).is_err());
         assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX).is_ok());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX).is_ok());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX + 1).is_err());
     }
 }

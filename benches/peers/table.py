@@ -20,7 +20,28 @@ NAMES = {
     "beanstalkd-memory": "beanstalkd, no log",
     "beanstalkd-f50": "beanstalkd, `-b -f50`",
     "beanstalkd-f0": "beanstalkd, `-b -f0`",
+    "rabbitmq-transient": "RabbitMQ, transient",
+    "rabbitmq-persistent": "RabbitMQ, persistent",
 }
+
+# What to know of some, where they were measured.
+NOTES = {
+    "beanstalkd-memory": "beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its "
+    "lateness and burst contain that.",
+    "rsmq": "A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.",
+    "celery": "Celery's workers take a message with an eta at once and keep it in memory until it is due, so their memory "
+    "bounds what waits. Redis still has it when one of them dies, and it is given out again after the visibility "
+    "timeout, which has to be longer than any delay. Its lateness and burst leave out what taking costs, if there was "
+    "time for that before. Its drain begins when the workers have connected.",
+    "rabbitmq-transient": "RabbitMQ has no delays without a plugin. With a time to live only the head of a queue "
+    "expires: a message with a longer delay holds back the ones behind it. That does not show here, as messages are "
+    "pushed in due order, and would with mixed delays.",
+}
+
+MISSING = (
+    "lmstfy and HDT3213/delayqueue are not here: the Go module proxy does not offer them (403, \"This module version "
+    "is not available\"), and nothing is built from elsewhere."
+)
 
 
 def main():
@@ -47,7 +68,7 @@ def section(reports):
             number(report, "push_per_s"),
             number(report, "drain_per_s"),
             lateness(report),
-            number(report, "burst_s", 2),
+            burst(report),
             number(report, "idle_commands_per_s", 1),
         ]
         rows.append("| " + " | ".join([NAMES[report["peer"]], *cells]) + " |")
@@ -78,18 +99,30 @@ What to read it with:
   on {first["machine"].split(" ")[0]} processors. So the figures compare the peers, and say less of what one reaches alone.
   {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
 * One Redis {first["redis"]} on loopback without an append-only file, for all that use one. Client, broker and Redis
-  share the processors. dwell and beanstalkd are brokers in a process of their own; BullMQ and rsmq_async are libraries
-  in the client's, which saves them a hop.
-* The peers promise different things: beanstalkd without a log forgets everything when it ends, and what rsmq_async
-  and BullMQ do for each message is not what dwell does.
-* beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its lateness and burst contain that.
-* A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.
-{slow(counts)}* Batches and connections were chosen for each peer, not searched exhaustively.
+  share the processors. dwell, beanstalkd and RabbitMQ are brokers in a process of their own; BullMQ, rsmq_async and
+  Celery are libraries in the client's, which saves them a hop.
+* The peers promise different things: beanstalkd without a log, and RabbitMQ's transient messages, are gone when the
+  process ends, and what rsmq_async, BullMQ and Celery do for each message is not what dwell does.
+{notes(reports)}* Batches and connections were chosen for each peer, not searched exhaustively.
+* {missing(reports)}
 """
 
 
-def slow(counts):
-    return "".join(f"* {NAMES[name]} got {counts['messages'] // by:,} messages to push and drain.\n" for name, by in SLOW.items())
+def notes(reports):
+    found = [NOTES[report["peer"]] for report in reports if report["peer"] in NOTES]
+    for report in reports:
+        if report["peer"] in SLOW:
+            measures = [name for name in PEERS[report["peer"]] if name != "idle"]
+            counts = ", ".join(f"{expected(report, {'measure': name}):,} for {name}" for name in measures)
+            found.append(f"{NAMES[report['peer']]} got fewer messages: {counts}.")
+    return "".join(f"* {note}\n" for note in found)
+
+
+def missing(reports):
+    """Who could have been measured and was not, and who could not."""
+    here = {report["peer"] for report in reports}
+    absent = [NAMES[name] for name in PEERS if name not in here]
+    return (f"Not measured yet: {'; '.join(absent)}. " if absent else "") + MISSING
 
 
 def values(report, name):
@@ -102,6 +135,14 @@ def number(report, name, digits=0):
         return "-"
     shown = [f"{value:,.{digits}f}" for value in (statistics.median(found), min(found), max(found))]
     return shown[0] if len(found) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def burst(report):
+    """How long it took, and of how many where it was not of as many as the others."""
+    cell = number(report, "burst_s", 2)
+    if cell == "-" or report["peer"] not in SLOW:
+        return cell
+    return f"{cell}; of {expected(report, {'measure': 'burst'}):,}"
 
 
 def lateness(report):

@@ -1,15 +1,20 @@
-//! Dead messages of all partitions of a group.
+//! Dead messages of all partitions of a group: listing them, making them ready again, deleting them.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use super::Broker;
+use super::dead_scan::{DeadFilter, DeadPlace, DeadScan};
 use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
+use crate::limits::{
+    CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, RECOVER_IDS_MAX, REDRIVE_RATE_MAX,
+};
 use crate::message::{GroupName, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{Dead, DeadCursor};
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
+use crate::store::Dead;
+use crate::topic::Pair;
+
+/// How often in a second a rate is kept to: after so many pages there is a rest.
+const PAGES_PER_SECOND: u32 = 10;
 
 /// A page of dead messages over all partitions, and the cursor of the next.
 #[derive(Debug, Clone)]
@@ -17,6 +22,28 @@ pub struct DeadList {
     /// The messages with their partitions.
     pub dead: Vec<(Partition, Dead)>,
     /// Opaque; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What is to be done with many dead messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadSweep {
+    /// With which.
+    pub filter: DeadFilter,
+    /// With so many at most.
+    pub limit: Option<u64>,
+    /// With so many a second, 1 to 100,000.
+    pub rate: Option<u32>,
+    /// Where the sweep before has ended.
+    pub cursor: Option<String>,
+}
+
+/// How far a sweep came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadSwept {
+    /// With how many it was done.
+    pub count: u64,
+    /// Where to go on; `None` once every partition was gone through.
     pub next: Option<String>,
 }
 
@@ -39,34 +66,48 @@ impl Broker {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<DeadList> {
+        self.dead_matching(topic, group, &DeadFilter::default(), cursor, limit).await
+    }
+
+    /// Lists those that are meant. A page may be short, or empty, and not be the last.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` cursor, limit or filter.
+    pub async fn dead_matching(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        filter: &DeadFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<DeadList> {
         super::check_count("limit", limit)?;
-        let descriptor = self.topics.group(topic, group).await?;
-        let (mut partition, mut after) = read_cursor(cursor)?;
-        let (mut dead, mut bytes) = (Vec::new(), 0);
-        while partition.0 < descriptor.settings.partitions.get() {
-            let pair = descriptor.pair(partition, group);
-            let page = self.store.dead(&pair, after.as_ref(), limit - dead.len()).await?;
+        let mut scan = self.scan(topic, group, filter, cursor).await?;
+        let began = self.clock().instant();
+        let (mut dead, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        // A page of a few large messages is a full page, and so is one that many were looked through for.
+        while !scan.is_over()
+            && dead.len() < limit
+            && bytes < CALL_BYTES_MAX
+            && looked_at < DEAD_LOOKED_AT_MAX
+            && self.clock().instant().since(began) < DEAD_REQUEST_MAX
+        {
+            let most = limit - dead.len();
+            let look = if *filter == DeadFilter::default() { most } else { CALL_IDS_MAX };
+            let found = scan.page(self.store.as_ref(), look, most).await?;
             let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
-            bytes += page.dead.iter().map(payload).sum::<usize>();
-            dead.extend(page.dead.into_iter().map(|dead| (partition, dead)));
-            after = page.next;
-            if after.is_none() {
-                partition = Partition(partition.0 + 1);
-            }
-            // A page of a few large messages is a full page.
-            if dead.len() >= limit || bytes >= CALL_BYTES_MAX {
-                break;
-            }
+            bytes += found.dead.iter().map(payload).sum::<usize>();
+            looked_at += found.looked_at;
+            dead.extend(found.dead.into_iter().map(|dead| (found.partition, dead)));
         }
-        let more = partition.0 < descriptor.settings.partitions.get();
-        Ok(DeadList { dead, next: more.then(|| write_cursor(partition, after.as_ref())) })
+        Ok(DeadList { dead, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
     /// Makes dead messages ready again: these ids, or all that are dead now. Answers how many.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn redrive(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<usize> {
+    pub async fn redrive(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
         self.deed(topic, group, ids, Deed::Redrive).await
     }
 
@@ -74,29 +115,61 @@ impl Broker {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn purge(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<usize> {
+    pub async fn purge(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
         self.deed(topic, group, ids, Deed::Purge).await
     }
 
-    async fn deed(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>, deed: Deed) -> Result<usize> {
+    /// Makes many dead messages ready again, for a few seconds, and answers where to go on. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` cursor, rate or filter.
+    pub async fn redrive_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
+        self.sweep(topic, group, sweep, Deed::Redrive).await
+    }
+
+    /// Deletes many dead messages, for a few seconds, and answers where to go on. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` cursor, rate or filter.
+    pub async fn purge_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
+        self.sweep(topic, group, sweep, Deed::Purge).await
+    }
+
+    async fn scan(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        filter: &DeadFilter,
+        cursor: Option<&str>,
+    ) -> Result<DeadScan> {
+        filter.check()?;
         let descriptor = self.topics.group(topic, group).await?;
-        match ids {
-            Some(ids) => {
-                super::check_count("ids", ids.len())?;
-                self.deed_ids(&descriptor, group, ids, deed).await
+        let place = match cursor {
+            None => DeadPlace::first(self.store.clock().now()),
+            Some(cursor) => DeadPlace::read(cursor)?,
+        };
+        Ok(DeadScan { descriptor, group: group.clone(), filter: filter.clone(), place })
+    }
+
+    async fn deed(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>, deed: Deed) -> Result<u64> {
+        if let Some(ids) = ids {
+            super::check_count("ids", ids.len())?;
+            return self.deed_ids(topic, group, ids, deed).await;
+        }
+        let (mut sweep, mut count) = (DeadSweep::default(), 0);
+        loop {
+            let swept = self.sweep(topic, group, &sweep, deed).await?;
+            count += swept.count;
+            sweep.cursor = swept.next;
+            if sweep.cursor.is_none() {
+                return Ok(count);
             }
-            None => self.deed_all(&descriptor, group, deed).await,
         }
     }
 
     /// The key of a dead message is not known from its id, so every partition is asked.
-    async fn deed_ids(
-        &self,
-        descriptor: &Arc<Descriptor>,
-        group: &GroupName,
-        ids: &[MessageId],
-        deed: Deed,
-    ) -> Result<usize> {
+    async fn deed_ids(&self, topic: &TopicName, group: &GroupName, ids: &[MessageId], deed: Deed) -> Result<u64> {
+        let descriptor = self.topics.group(topic, group).await?;
         let mut done = 0;
         for partition in descriptor.partitions() {
             let pair = descriptor.pair(partition, group);
@@ -107,72 +180,44 @@ impl Broker {
         Ok(done)
     }
 
-    async fn deed_all(&self, descriptor: &Arc<Descriptor>, group: &GroupName, deed: Deed) -> Result<usize> {
-        // What dies from now on is left alone, so that a message that fails at once does not go round and round.
-        let until = self.store.clock().now();
-        let mut done = 0;
-        for partition in descriptor.partitions() {
-            let pair = descriptor.pair(partition, group);
-            loop {
-                let page = self.store.dead(&pair, None, RECOVER_IDS_MAX).await?;
-                let old = page.dead.into_iter().filter(|dead| dead.died_at <= until);
-                let ids: Vec<MessageId> = old.map(|dead| dead.id).collect();
-                if ids.is_empty() {
-                    break;
-                }
-                done += self.deed_page(&pair, &ids, deed).await?;
+    /// What dies after the sweep began is left alone, so that a message that fails at once does not go round and round.
+    async fn sweep(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep, deed: Deed) -> Result<DeadSwept> {
+        if sweep.rate.is_some_and(|rate| !(1..=REDRIVE_RATE_MAX).contains(&rate)) {
+            return Err(Error::invalid("rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
+        }
+        let mut scan = self.scan(topic, group, &sweep.filter, sweep.cursor.as_deref()).await?;
+        let began = self.clock().instant();
+        let (mut count, mut looked_at) = (0, 0);
+        let page = sweep.rate.map_or(RECOVER_IDS_MAX, |rate| (rate / PAGES_PER_SECOND).max(1) as usize);
+        while !scan.is_over()
+            && looked_at < DEAD_LOOKED_AT_MAX
+            && sweep.limit.is_none_or(|limit| count < limit)
+            && self.clock().instant().since(began) < DEAD_REQUEST_MAX
+            && !self.is_stopping()
+        {
+            let left = sweep.limit.map_or(u64::MAX, |limit| limit - count);
+            let most = page.min(RECOVER_IDS_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
+            let found = scan.page(self.store.as_ref(), RECOVER_IDS_MAX, most).await?;
+            looked_at += found.looked_at;
+            if found.dead.is_empty() {
+                continue;
+            }
+            let ids: Vec<MessageId> = found.dead.into_iter().map(|dead| dead.id).collect();
+            let pair = scan.descriptor.pair(found.partition, group);
+            let done = self.deed_page(&pair, &ids, deed).await?;
+            count += done;
+            if let Some(rate) = sweep.rate {
+                self.clock().sleep(Duration::from_secs(done) / rate).await;
             }
         }
-        Ok(done)
+        Ok(DeadSwept { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    async fn deed_page(&self, pair: &Pair, ids: &[MessageId], deed: Deed) -> Result<usize> {
+    async fn deed_page(&self, pair: &Pair, ids: &[MessageId], deed: Deed) -> Result<u64> {
         let answers = match deed {
             Deed::Redrive => self.store.redrive(pair, ids).await?,
             Deed::Purge => self.store.purge(pair, ids).await?,
         };
-        Ok(answers.into_iter().filter(|was_dead| *was_dead).count())
-    }
-}
-
-/// `<partition>` or `<partition>.<died at ms>.<id>`. Opaque to callers.
-fn write_cursor(partition: Partition, after: Option<&DeadCursor>) -> String {
-    match after {
-        Some(after) => format!("{partition}.{}.{}", after.died_at.as_ms(), after.id),
-        None => partition.to_string(),
-    }
-}
-
-fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Option<DeadCursor>)> {
-    let Some(text) = cursor else { return Ok((Partition(0), None)) };
-    let wrong = || Error::invalid("cursor", "is not one that dwell gave; begin without a cursor");
-    let mut parts = text.splitn(3, '.');
-    let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
-    let after = match (parts.next(), parts.next()) {
-        (None, _) => None,
-        (Some(died_at), Some(id)) => Some(DeadCursor {
-            died_at: Timestamp::from_ms(died_at.parse().map_err(|_| wrong())?),
-            id: MessageId::new(id).map_err(|_| wrong())?,
-        }),
-        (Some(_), None) => return Err(wrong()),
-    };
-    Ok((partition, after))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
-        let after = DeadCursor { died_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
-        for after in [None, Some(after)] {
-            let text = write_cursor(Partition(3), after.as_ref());
-            assert_eq!(read_cursor(Some(&text))?, (Partition(3), after));
-        }
-        for bad in ["", "x", "1.2", "1.x.y", "1.2.a b", "70000"] {
-            assert!(read_cursor(Some(bad)).is_err(), "{bad:?}");
-        }
-        Ok(())
+        Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)
     }
 }

@@ -29,7 +29,6 @@ pub(super) struct Groups {
 
 struct Joined {
     dispatch: Arc<Dispatch>,
-    incarnation: u64,
 }
 
 impl Groups {
@@ -69,7 +68,7 @@ impl Groups {
         if let Some(there) = joined.get(&place(descriptor, group)).filter(|there| there.is_open(descriptor)) {
             return Ok(there.dispatch.clone());
         }
-        let new = Joined { dispatch: dispatch.clone(), incarnation: descriptor.incarnation };
+        let new = Joined { dispatch: dispatch.clone() };
         if let Some(replaced) = joined.insert(place(descriptor, group), new) {
             // Two of them would take the pairs from each other for ever, since they are the same member.
             replaced.dispatch.close();
@@ -101,11 +100,22 @@ impl Groups {
     /// Ends the dispatch of a topic that is gone, and not of one that was made under its name meanwhile.
     pub(super) fn close(&self, gone: &Descriptor) {
         self.lock().retain(|(name, _), there| {
-            let is_gone = *name == gone.topic && there.incarnation <= gone.incarnation;
+            let is_gone = *name == gone.topic && there.dispatch.descriptor().incarnation <= gone.incarnation;
             if is_gone {
                 there.dispatch.abandon();
             }
             !is_gone
+        });
+    }
+
+    /// Lets the dispatches of a topic know that it changed; those of groups that are gone end.
+    pub(super) fn follow(&self, descriptor: &Arc<Descriptor>) {
+        self.lock().retain(|(name, _), there| {
+            let stays = *name != descriptor.topic || there.dispatch.follow(descriptor);
+            if !stays {
+                there.dispatch.abandon();
+            }
+            stays
         });
     }
 
@@ -121,9 +131,9 @@ impl Groups {
 }
 
 impl Joined {
-    /// A topic that was deleted and made again is another one.
+    /// A topic, or a group, that was deleted and made again is another one.
     fn serves(&self, descriptor: &Descriptor) -> bool {
-        self.incarnation == descriptor.incarnation
+        descriptor.has_same(&self.dispatch.descriptor(), self.dispatch.group())
     }
 
     fn is_open(&self, descriptor: &Descriptor) -> bool {

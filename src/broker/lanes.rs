@@ -32,6 +32,7 @@ pub(super) type Arrived = (MessageId, Timestamp, Pushed);
 struct Waiting {
     descriptor: Arc<Descriptor>,
     messages: Vec<Message>,
+    kind: PushKind,
     bytes: usize,
     answer: oneshot::Sender<Result<Vec<Arrived>>>,
 }
@@ -55,11 +56,12 @@ impl Lanes {
         self: &Arc<Self>,
         descriptor: &Arc<Descriptor>,
         partition: Partition,
+        kind: PushKind,
         messages: Vec<Message>,
     ) -> Result<Vec<Arrived>> {
         let (answer, answered) = oneshot::channel();
         let bytes = messages.iter().map(|message| message.envelope.payload.len()).sum();
-        let waiting = Waiting { descriptor: descriptor.clone(), messages, bytes, answer };
+        let waiting = Waiting { descriptor: descriptor.clone(), messages, kind, bytes, answer };
         let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
         match self.waiting().entry(lane.clone()) {
             Entry::Occupied(mut line) => line.get_mut().push_back(waiting),
@@ -95,13 +97,15 @@ impl Lanes {
     async fn call(&self, partition: Partition, call: Vec<Waiting>) {
         let newest = call.iter().map(|waiting| &waiting.descriptor).max_by_key(|descriptor| descriptor.generation);
         let Some(descriptor) = newest.cloned() else { return };
+        let fresh = call.iter().all(|waiting| waiting.kind == PushKind::Fresh);
+        let kind = if fresh { PushKind::Fresh } else { PushKind::Live };
         let mut messages = Vec::with_capacity(call.iter().map(|waiting| waiting.messages.len()).sum());
         let mut answers = Vec::with_capacity(call.len());
         for waiting in call {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let pushed = self.push_as_known(descriptor, partition, &messages).await;
+        let pushed = self.push_as_known(descriptor, partition, kind, &messages).await;
         let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
             let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied();
             (message.id, message.due_at, pushed.unwrap_or(Pushed::Stored))
@@ -118,10 +122,11 @@ impl Lanes {
         &self,
         mut descriptor: Arc<Descriptor>,
         partition: Partition,
+        kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         for _ in 0..RELOADS_MAX {
-            match self.store.push(&descriptor, partition, PushKind::Live, messages).await {
+            match self.store.push(&descriptor, partition, kind, messages).await {
                 Err(error) if error.kind() == Kind::Stale => {
                     let partitions = descriptor.settings.partitions;
                     let topic = descriptor.topic.clone();

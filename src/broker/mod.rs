@@ -3,38 +3,51 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
+mod audit;
+mod copying;
+mod control;
 mod dead;
+mod dead_scan;
+mod forecast;
 mod groups;
 mod lanes;
 mod options;
 mod push;
 mod settle;
+mod spread;
+mod subscriptions;
 mod topics;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use dead::DeadList;
+pub use audit::Audit;
+pub use control::RescheduleOutcome;
+pub use dead::{DeadList, DeadSweep, DeadSwept};
+pub use dead_scan::DeadFilter;
 pub use options::Options;
-pub use push::PushOutcome;
+pub use push::{Offer, PushOutcome};
+pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
 
+use self::copying::Filling;
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
-use crate::dispatch::{Delivery, Session};
+use crate::dispatch::{Delivery, Dispatch, Session, Want};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{Description, MemberId, Peeked, Store};
 use crate::tasks::Tasks;
-use crate::time::show_span;
-use crate::topic::check_visibility_timeout;
+use crate::time::{Timestamp, show_span};
+use crate::topic::{Descriptor, check_visibility_timeout};
 
 /// A broker over one store. Clones share it.
 #[derive(Clone)]
@@ -44,7 +57,10 @@ pub struct Broker {
     keeper: Arc<Keeper>,
     topics: Arc<Topics>,
     lanes: Arc<Lanes>,
+    spread: Arc<Spread>,
     groups: Arc<Groups>,
+    filling: Filling,
+    tasks: Tasks,
     options: Arc<Options>,
 }
 
@@ -87,8 +103,9 @@ impl Broker {
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), options.clone()));
         let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
-        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks, &options));
-        Broker { store, metrics, keeper, topics, lanes, groups, options }
+        let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
+        let (spread, filling) = (Arc::default(), Filling::default());
+        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, tasks, options }
     }
 
     /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
@@ -116,6 +133,11 @@ impl Broker {
         self.store.clock().local()
     }
 
+    /// The time on the store's clock, as far as this process knows it.
+    pub fn now(&self) -> Timestamp {
+        self.store.clock().now()
+    }
+
     /// How long a stop waits for deliveries that are out.
     pub fn drain_timeout(&self) -> std::time::Duration {
         self.options.drain_timeout
@@ -131,19 +153,37 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
+        self.reserve_aged(topic, group, request, std::time::Duration::ZERO).await
+    }
+
+    /// The same for messages that were pushed at least `min_age` ago; younger ones are left to others.
+    ///
+    /// # Errors
+    /// As [`Broker::reserve`].
+    pub async fn reserve_aged(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: ReserveRequest,
+        min_age: std::time::Duration,
+    ) -> Result<Vec<Delivery>> {
         check_count("max", request.max)?;
+        if min_age > MIN_AGE_MAX {
+            return Err(Error::invalid("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
+        }
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
         let clock = self.store.clock().local();
         let until = clock.instant().plus(request.wait);
         loop {
-            let descriptor = self.topics.get(topic).await?;
+            let descriptor = self.topics.group(topic, group).await?;
             let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
             check_visibility_timeout(visibility_timeout)?;
-            let dispatch = self.groups.join(&descriptor, group)?;
+            let dispatch = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
-            let deliveries = dispatch.reserve(request.max, wait, visibility_timeout).await?;
+            let want = Want { max: request.max, visibility_timeout, min_age };
+            let deliveries = dispatch.reserve(want, wait).await?;
             if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
                 return Ok(deliveries);
             }
@@ -166,9 +206,16 @@ impl Broker {
             return Err(Error::invalid("max_in_flight", why));
         }
         request.visibility_timeout.map(check_visibility_timeout).transpose()?;
-        let descriptor = self.topics.get(topic).await?;
-        let dispatch = self.groups.join(&descriptor, group)?;
+        let descriptor = self.topics.group(topic, group).await?;
+        let dispatch = self.join(&descriptor, group)?;
         Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
+    }
+
+    /// The dispatch of a group. One whose copy was cut short goes on being filled.
+    fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<Dispatch>> {
+        let dispatch = self.groups.join(descriptor, group)?;
+        drop(self.copy_group(descriptor, group));
+        Ok(dispatch)
     }
 
     /// Looks at one message; `key` if it was pushed with one.

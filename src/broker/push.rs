@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use super::control::outcome;
+use super::spread::Turn;
 use super::{Broker, check_count};
 use crate::error::{Error, Result};
-use crate::limits::CALL_BYTES_MAX;
-use crate::message::{Message, MessageId, NewMessage, TopicName};
+use crate::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
+use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::partition::Partition;
-use crate::store::Pushed;
+use crate::store::{PushKind, Pushed};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -28,21 +30,71 @@ pub struct PushOutcome {
     pub pushed: Pushed,
 }
 
+/// A message with its id, to be pushed once. It is not to be cloned: what dwell has just made the id of is nowhere yet,
+/// and nobody looks whether it is.
+#[derive(Debug)]
+pub struct Offer {
+    id: MessageId,
+    /// The id was made for this offer.
+    fresh: bool,
+    message: NewMessage,
+}
+
+impl Offer {
+    /// The id, given or made.
+    pub fn id(&self) -> &MessageId {
+        &self.id
+    }
+}
+
 /// A message on its way, and its place in the batch.
 struct OnTheWay {
     index: usize,
     /// The id was made here, so that a duplicate can only be our own repeat.
     fresh: bool,
+    conflict: Conflict,
     message: Message,
 }
 
 impl Broker {
+    /// Gives a message its id, if it has none.
+    pub fn offer(&self, topic: &TopicName, message: NewMessage) -> Offer {
+        self.offer_as(message, self.turn(topic, 1))
+    }
+
+    /// Gives messages their ids, where they have none.
+    pub fn offers(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Vec<Offer> {
+        let turn = self.turn(topic, messages.len());
+        messages.into_iter().map(|message| self.offer_as(message, turn)).collect()
+    }
+
+    /// Whose turn it is among the partitions of a topic that is known here.
+    fn turn(&self, topic: &TopicName, messages: usize) -> Option<Turn> {
+        let partitions = self.topics.known(topic)?.settings.partitions;
+        Some(self.spread.turn(topic, partitions, messages, self.clock().instant()))
+    }
+
+    fn offer_as(&self, mut message: NewMessage, turn: Option<Turn>) -> Offer {
+        let fresh = message.id.is_none();
+        let make = || match turn.filter(|_| message.key.is_none()) {
+            Some(turn) => MessageId::fresh_where(|id| turn.has(id)),
+            None => MessageId::fresh(),
+        };
+        let id = message.id.take().unwrap_or_else(make);
+        Offer { id, fresh, message }
+    }
+
     /// Pushes one message.
     ///
     /// # Errors
     /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, and the store's.
     pub async fn push(&self, topic: &TopicName, message: NewMessage) -> Result<PushOutcome> {
-        let mut outcomes = self.push_batch(topic, vec![message]).await?;
+        self.push_offer(topic, self.offer(topic, message)).await
+    }
+
+    /// Pushes one message whose id is known. # Errors: as [`Broker::push`].
+    pub async fn push_offer(&self, topic: &TopicName, offer: Offer) -> Result<PushOutcome> {
+        let mut outcomes = self.push_offers(topic, vec![offer]).await?;
         outcomes.pop().unwrap_or_else(|| Err(Error::bug("a push without an outcome")))
     }
 
@@ -52,23 +104,29 @@ impl Broker {
     /// `Invalid` when there are none or too many or one is wrong, `TooLarge`, `NotFound` (no auto-create): then nothing
     /// was stored.
     pub async fn push_batch(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
-        check_count("messages", messages.len())?;
+        self.push_offers(topic, self.offers(topic, messages)).await
+    }
+
+    /// Pushes messages whose ids are known. # Errors: as [`Broker::push_batch`].
+    pub async fn push_offers(&self, topic: &TopicName, offers: Vec<Offer>) -> Result<Vec<Result<PushOutcome>>> {
+        check_count("messages", offers.len())?;
         let now = self.topics.accept_time(topic);
-        let single = messages.len() == 1;
-        let mut accepted = Vec::with_capacity(messages.len());
-        for (index, message) in messages.into_iter().enumerate() {
-            let fresh = message.is_fresh();
+        let single = offers.len() == 1;
+        let mut accepted = Vec::with_capacity(offers.len());
+        for (index, Offer { id, fresh, message }) in offers.into_iter().enumerate() {
+            let conflict = message.conflict;
             let at = |error: Error| match single {
                 true => error,
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),
             };
-            accepted.push(OnTheWay { index, fresh, message: message.accept(now).map_err(at)? });
+            accepted.push(OnTheWay { index, fresh, conflict, message: message.id(id).accept(now).map_err(at)? });
         }
         let descriptor = self.topics.get_or_create(topic).await?;
         let metrics = self.topic_metrics(topic);
         let mut partitions: BTreeMap<Partition, Vec<OnTheWay>> = BTreeMap::new();
         let mut outcomes: Vec<Option<Result<PushOutcome>>> = accepted.iter().map(|_| None).collect();
-        for on_the_way in accepted {
+        for mut on_the_way in accepted {
+            on_the_way.message.expire_after(descriptor.settings.ttl);
             let partition = descriptor.partition_of(on_the_way.message.routing_key());
             partitions.entry(partition).or_default().push(on_the_way);
         }
@@ -92,9 +150,16 @@ impl Broker {
     ) -> Vec<(usize, Result<PushOutcome>)> {
         let mut outcomes = Vec::with_capacity(messages.len());
         for call in calls(messages) {
+            let conflict = call.first().map_or(Conflict::Keep, |on_the_way| on_the_way.conflict);
+            if conflict != Conflict::Keep {
+                outcomes.extend(self.put_call(&descriptor, partition, conflict, call).await);
+                continue;
+            }
             let (places, messages): (Vec<_>, Vec<_>) =
                 call.into_iter().map(|on_the_way| ((on_the_way.index, on_the_way.fresh), on_the_way.message)).unzip();
-            match self.lanes.push(&descriptor, partition, messages).await {
+            let fresh = places.iter().all(|(_, fresh)| *fresh);
+            let kind = if fresh { PushKind::Fresh } else { PushKind::Live };
+            match self.lanes.push(&descriptor, partition, kind, messages).await {
                 Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
                     let (id, due_at, pushed) = arrived;
                     let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };
@@ -105,16 +170,36 @@ impl Broker {
         }
         outcomes
     }
+
+    /// One call of messages with a policy.
+    async fn put_call(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        conflict: Conflict,
+        call: Vec<OnTheWay>,
+    ) -> Vec<(usize, Result<PushOutcome>)> {
+        let (indexes, messages): (Vec<usize>, Vec<Message>) =
+            call.into_iter().map(|on_the_way| (on_the_way.index, on_the_way.message)).unzip();
+        let puts = self.put(descriptor, partition, conflict, &messages).await;
+        let missing = || Error::bug("a push without an answer");
+        let answered = indexes.into_iter().zip(&messages).enumerate().map(|(n, (index, message))| {
+            let put = puts.as_ref().map_err(Clone::clone).and_then(|puts| puts.get(n).copied().ok_or_else(missing));
+            (index, put.and_then(|put| outcome(partition, message, conflict, put)))
+        });
+        answered.collect()
+    }
 }
 
-/// Cuts messages into calls by count and bytes. The batch limit of a request is that of a call, so only bytes count.
+/// Cuts messages into calls by bytes, by count, and where their policy changes. The batch limit of a request is that of a
+/// call, so messages without a policy need not be counted.
 fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     let mut calls: Vec<Vec<OnTheWay>> = Vec::new();
     let mut bytes = usize::MAX;
     for on_the_way in messages {
         let size = on_the_way.message.envelope.payload.len();
         match calls.last_mut() {
-            Some(call) if bytes.saturating_add(size) <= CALL_BYTES_MAX => {
+            Some(call) if bytes.saturating_add(size) <= CALL_BYTES_MAX && fits(call, &on_the_way) => {
                 bytes += size;
                 call.push(on_the_way);
             }
@@ -127,12 +212,19 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     calls
 }
 
+fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
+    let same = call.first().is_some_and(|first| first.conflict == next.conflict);
+    same && (next.conflict == Conflict::Keep || call.len() < PUT_IDS_MAX)
+}
+
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     match outcome.as_ref().map(|outcome| outcome.pushed) {
         Ok(Pushed::Stored) => metrics.stored.inc(),
         Ok(Pushed::Journaled) => metrics.journaled.inc(),
         Ok(Pushed::Buffered) => metrics.buffered.inc(),
         Ok(Pushed::Duplicate) => metrics.duplicate.inc(),
+        Ok(Pushed::Replaced) => metrics.replaced.inc(),
+        Ok(Pushed::Debounced) => metrics.debounced.inc(),
         Err(_) => metrics.failed.inc(),
     }
 }

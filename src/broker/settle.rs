@@ -37,7 +37,7 @@ impl Broker {
         timeout: Duration,
     ) -> Result<Vec<Verdict>> {
         check_count("receipts", decisions.len())?;
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.group(topic, group).await?;
         let Some(dispatch) = self.groups.find(&descriptor, group)? else {
             let verdict = |receipt: &str| Receipt::parse(receipt).map_or(Verdict::Unknown, |_| Verdict::Stale);
             return Ok(decisions.iter().map(|(receipt, _)| verdict(receipt)).collect());
@@ -65,7 +65,7 @@ impl Broker {
     ) -> Result<Vec<Verdict>> {
         check_count("receipts", receipts.len())?;
         check_visibility_timeout(timeout)?;
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.group(topic, group).await?;
         let receipts: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
         match self.groups.find(&descriptor, group)? {
             Some(dispatch) => Ok(dispatch.extend(receipts, timeout)),
@@ -84,7 +84,7 @@ impl Broker {
         receipts: &[&str],
     ) -> Result<Vec<(usize, Receipt)>> {
         check_count("receipts", receipts.len())?;
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.group(topic, group).await?;
         let dispatch = self.groups.find(&descriptor, group)?;
         let is_elsewhere = |receipt: &Receipt| {
             let is_partition = receipt.partition.0 < descriptor.settings.partitions.get();

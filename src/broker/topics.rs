@@ -56,6 +56,11 @@ impl Topics {
     /// The descriptor of a topic that has this group. # Errors: `NotFound`.
     pub(super) async fn group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
         let descriptor = self.get(topic).await?;
+        if descriptor.groups.contains(group) {
+            return Ok(descriptor);
+        }
+        // Perhaps it was made a moment ago, elsewhere.
+        let descriptor = self.load(topic).await?;
         if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
     }
 
@@ -96,13 +101,19 @@ impl Topics {
         }
     }
 
+    /// The descriptor of a topic as it was when it was last seen, however long ago that is.
+    pub(super) fn known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(topic).map(|known| known.descriptor.clone())
+    }
+
     fn believed(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.clock().local().instant();
         known.get(topic).filter(|known| now < known.loaded.plus(BELIEVED)).map(|known| known.descriptor.clone())
     }
 
-    fn learn(&self, descriptor: Descriptor) -> Arc<Descriptor> {
+    pub(super) fn learn(&self, descriptor: Descriptor) -> Arc<Descriptor> {
         let loaded = self.store.clock().local().instant();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= TOPICS_MAX {
@@ -181,7 +192,27 @@ impl Broker {
     /// `NotFound`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(Pair, PairStats)>> {
         let descriptor = self.topics.get(topic).await?;
-        let groups = &descriptor.groups;
+        self.stats_of(&descriptor, &descriptor.groups).await
+    }
+
+    /// A group's topic, as the store has it now, and the counts of every partition of the group.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn group(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+    ) -> Result<(Arc<Descriptor>, Vec<(Pair, PairStats)>)> {
+        let descriptor = self.topics.load(topic).await?;
+        if !descriptor.groups.contains(group) {
+            return Err(no_group(topic, group));
+        }
+        let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
+        Ok((descriptor, stats))
+    }
+
+    async fn stats_of(&self, descriptor: &Descriptor, groups: &[GroupName]) -> Result<Vec<(Pair, PairStats)>> {
         let pairs: Vec<Pair> = descriptor
             .partitions()
             .flat_map(|p| groups.iter().map(move |g| (p, g)))

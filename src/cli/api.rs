@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
-use crate::topic::{Ordering, Settings};
+use crate::topic::{Expiry, Ordering, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -67,6 +67,14 @@ pub(super) struct Declaration {
     pub(super) dedup_window: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ordering: Option<Ordering>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_expiry: Option<Expiry>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) dead_max_age: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dead_max_count: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,6 +113,48 @@ pub(super) struct Counts {
     pub(super) owner: Option<String>,
 }
 
+/// What is asked of a group.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct NewGroup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) copy_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
+}
+
+/// For how long a group is paused.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PauseOf {
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) span: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Groups {
+    pub(super) groups: Vec<Group>,
+}
+
+/// A group; counts only where it is described.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Group {
+    pub(super) group: String,
+    pub(super) state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) paused_until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) copy_of: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) partitions: Vec<Counts>,
+}
+
 /// What became of one pushed message.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Pushed {
@@ -115,7 +165,7 @@ pub(super) struct Pushed {
     pub(super) partition: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due_at: Option<Timestamp>,
-    /// `stored`, `journaled`, `buffered`, `duplicate` or `error`.
+    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
     #[serde(default, skip_serializing)]
     pub(super) error: Option<Box<Problem>>,
@@ -133,6 +183,66 @@ pub(super) struct PushResults {
     pub(super) results: Vec<Pushed>,
 }
 
+/// A new due time.
+#[derive(Debug, Serialize)]
+pub(super) struct NewDue {
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+}
+
+/// What became of a message that was cancelled or rescheduled.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Control {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupFate>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupFate {
+    pub(super) group: String,
+    pub(super) status: String,
+}
+
+/// A message, looked at.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Looked {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) state: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) etag: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) died_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default)]
+    pub(super) meta: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+}
+
 /// What a consumer asks for.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reserve {
@@ -141,6 +251,8 @@ pub(super) struct Reserve {
     pub(super) wait: Duration,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) visibility_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) min_age: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -159,6 +271,8 @@ pub(super) struct Delivery {
     pub(super) payload: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
     pub(super) attempt: u32,
@@ -240,12 +354,55 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
+/// What an audit found.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct Findings {
+    pub(super) seen: u64,
+    pub(super) findings: Vec<Found>,
+    #[serde(skip_serializing)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// Keys that disagree.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Found {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) defect: String,
+}
+
+/// How many messages become due.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Forecast {
+    pub(super) from: Timestamp,
+    pub(super) step: String,
+    pub(super) ready: u64,
+    pub(super) spans: Vec<Due>,
+    pub(super) later: u64,
+}
+
+/// How many become due up to then.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Due {
+    pub(super) until: Timestamp,
+    pub(super) due: u64,
+}
+
 /// A page of dead messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct DeadPage {
     pub(super) dead: Vec<Dead>,
     #[serde(default)]
     pub(super) next_cursor: Option<String>,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Failure {
+    pub(super) at: Timestamp,
+    pub(super) attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
 }
 
 /// A dead message.
@@ -258,6 +415,8 @@ pub(super) struct Dead {
     pub(super) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) history: Vec<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -268,19 +427,39 @@ pub(super) struct Dead {
     pub(super) payload: Payload,
 }
 
-/// Dead messages that are meant: these, or all.
-#[derive(Debug, Serialize)]
-pub(super) struct Ids<'a> {
+/// Dead messages that are meant: these, or those for which the rest holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Which {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ids: Option<&'a [String]>,
+    pub(super) ids: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub(super) filter: DeadFilter,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Redriven {
-    pub(super) redriven: u64,
+/// What has to hold for a dead message.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct DeadFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) older_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) younger_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
+/// With how many dead messages a request was done.
 #[derive(Debug, Deserialize)]
-pub(super) struct Purged {
-    pub(super) purged: u64,
+pub(super) struct Swept {
+    #[serde(alias = "redriven", alias = "purged")]
+    pub(super) count: u64,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
 }

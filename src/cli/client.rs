@@ -9,15 +9,16 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadPage, Declaration, Deliveries, Delivery, Extension, Ids, Nack, Nacks, Purged, PushResults, Pushed, Receipts,
-    Redriven, Reserve, Topic, Topics, Verdict, Verdicts,
+    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
+    Looked, Nack, Nacks, NewDue, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics,
+    Verdict, Verdicts, Which,
 };
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, NewMessage, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,6 +90,37 @@ impl Client {
     /// Deletes a topic.
     pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
         self.send(self.request(Method::DELETE, &format!("/{topic}"))).await.map(|_| ())
+    }
+
+    /// Makes a group, and says whether it was not there.
+    pub(super) async fn make_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
+        let request = self.request(Method::PUT, &group.place()).json(new);
+        self.call(request).await.map(|(status, group)| (status == StatusCode::CREATED, group))
+    }
+
+    /// The groups of a topic.
+    pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Group>> {
+        self.call::<Groups>(self.request(Method::GET, &format!("/{topic}/groups"))).await.map(|(_, all)| all.groups)
+    }
+
+    /// Describes a group.
+    pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::GET, &group.place())).await.map(|(_, group)| group)
+    }
+
+    /// Deletes a group.
+    pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &group.place())).await.map(|_| ())
+    }
+
+    /// Pauses a group.
+    pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("pause")).json(pause)).await.map(|(_, group)| group)
+    }
+
+    /// Resumes a group.
+    pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Group> {
+        self.call(self.request(Method::POST, &group.path("resume"))).await.map(|(_, group)| group)
     }
 
     /// Pushes one message.
@@ -174,24 +206,84 @@ impl Client {
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
     }
 
-    /// A page of dead messages.
-    pub(super) async fn dead(&self, group: &GroupOf, limit: usize, cursor: Option<&str>) -> CallResult<DeadPage> {
-        let limit = limit.to_string();
-        let mut query = vec![("limit", limit.as_str())];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        self.call(self.request(Method::GET, &group.path("dead")).query(&query)).await.map(|(_, page)| page)
+    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
+    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+        let method = if repair { Method::POST } else { Method::GET };
+        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.call(request).await.map(|(_, findings)| findings)
     }
 
-    /// Makes dead messages ready again: these, or all. Answers how many.
-    pub(super) async fn redrive(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
-        let request = self.request(Method::POST, &group.path("dead/redrive")).json(&Ids { ids });
-        self.call::<Redriven>(request).await.map(|(_, answer)| answer.redriven)
+    /// Looks at a message.
+    pub(super) async fn look_at(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        group: &GroupName,
+    ) -> CallResult<Looked> {
+        let request = self.message(Method::GET, topic, id, key).query(&[("group", group.as_str())]);
+        self.call(request).await.map(|(_, looked)| looked)
     }
 
-    /// Deletes dead messages: these, or all. Answers how many.
-    pub(super) async fn purge(&self, group: &GroupOf, ids: Option<&[String]>) -> CallResult<u64> {
-        let request = self.request(Method::DELETE, &group.path("dead")).json(&Ids { ids });
-        self.call::<Purged>(request).await.map(|(_, answer)| answer.purged)
+    /// Cancels a message.
+    pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
+        self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
+    }
+
+    /// Gives a message another due time, if it still has that etag.
+    pub(super) async fn reschedule(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        due: &NewDue,
+        if_match: Option<&str>,
+    ) -> CallResult<Control> {
+        let mut request = self.message(Method::PATCH, topic, id, key).json(due);
+        if let Some(etag) = if_match {
+            request = request.header("if-match", etag);
+        }
+        self.call(request).await.map(|(_, control)| control)
+    }
+
+    fn message(&self, method: Method, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> RequestBuilder {
+        // An id may have any visible character, also those that end a path.
+        let encoded: String = id.as_str().bytes().map(percent_encoded).collect();
+        let key: Vec<_> = key.iter().map(|key| ("key", key.as_str())).collect();
+        self.request(method, &format!("/{topic}/messages/{encoded}")).query(&key)
+    }
+
+    /// How many messages become due in spans ahead.
+    pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
+        let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
+        let request = self.request(Method::GET, &group.path("forecast")).query(&query);
+        self.call(request).await.map(|(_, forecast)| forecast)
+    }
+
+    /// A page of dead messages that are meant.
+    pub(super) async fn dead(
+        &self,
+        group: &GroupOf,
+        filter: &DeadFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> CallResult<DeadPage> {
+        let query =
+            [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        let request = self.request(Method::GET, &group.path("dead")).query(filter).query(&query.collect::<Vec<_>>());
+        self.call(request).await.map(|(_, page)| page)
+    }
+
+    /// Makes dead messages ready again, for a few seconds.
+    pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+        let request = self.request(Method::POST, &group.path("dead/redrive")).json(which);
+        self.call(request).await.map(|(_, swept)| swept)
+    }
+
+    /// Deletes dead messages, for a few seconds.
+    pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
+        let request = self.request(Method::DELETE, &group.path("dead")).json(which);
+        self.call(request).await.map(|(_, swept)| swept)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -271,6 +363,11 @@ impl DeliveryStream {
     }
 }
 
+fn percent_encoded(byte: u8) -> String {
+    let is_plain = byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
+    if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+}
+
 /// Parameters of a push.
 #[derive(Debug, Default)]
 pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
@@ -283,8 +380,12 @@ pub(super) struct GroupOf {
 }
 
 impl GroupOf {
+    fn place(&self) -> String {
+        format!("/{}/groups/{}", self.topic, self.group)
+    }
+
     fn path(&self, verb: &str) -> String {
-        format!("/{}/groups/{}/{verb}", self.topic, self.group)
+        format!("{}/{verb}", self.place())
     }
 }
 

@@ -1,21 +1,26 @@
 //! `dwell dead`: lists, redrives and purges dead messages.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
-use super::api::Dead;
-use super::client::GroupOf;
+use super::api::{self, Dead, DeadFilter, Swept, Which};
+use super::client::{CallResult, GroupOf};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::limits::BATCH_MESSAGES_MAX;
+use crate::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
 use crate::message::{GroupName, MessageId, TopicName};
+use crate::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:
   dwell dead list orders
+  dwell dead list orders --reason max_attempts --text 'smtp: 451' --history
   dwell dead list orders --json --limit 10000 > dead.ndjson
   dwell dead redrive orders sms-4711 sms-4712
-  dwell dead redrive orders --all
-  dwell dead purge orders --all";
+  dwell dead redrive orders --younger-than 2h --text 'smtp: 451' --rate 50
+  dwell dead redrive orders --all --limit 10
+  dwell dead purge orders --older-than 30d";
 
 /// List, redrive and purge dead messages
 #[derive(Debug, Args)]
@@ -33,9 +38,14 @@ enum DeadCommand {
     List {
         #[command(flatten)]
         of: GroupArgs,
+        #[command(flatten)]
+        filter: FilterArgs,
         /// Messages to print at most
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
+        /// Print how each attempt failed, too
+        #[arg(long, conflicts_with = "json")]
+        history: bool,
         /// Print one JSON object a line
         #[arg(long)]
         json: bool,
@@ -63,27 +73,72 @@ impl GroupArgs {
 }
 
 #[derive(Debug, Args)]
+struct FilterArgs {
+    /// Only those that died of this: max_attempts, buried, unreadable or expired
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only those that died at least so long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    older_than: Option<Duration>,
+    /// Only those that died at most so long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    younger_than: Option<Duration>,
+    /// Only those with this in the last error or in the payload
+    #[arg(long)]
+    text: Option<String>,
+}
+
+impl FilterArgs {
+    fn filter(&self) -> DeadFilter {
+        DeadFilter {
+            reason: self.reason.clone(),
+            older_than: self.older_than,
+            younger_than: self.younger_than,
+            text: self.text.clone(),
+        }
+    }
+}
+
+const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "text"];
+
+#[derive(Debug, Args)]
 struct WhichArgs {
     #[command(flatten)]
     of: GroupArgs,
     /// The messages
-    #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = parse::id)]
+    #[arg(required_unless_present_any = DESCRIBED, conflicts_with_all = DESCRIBED, value_parser = parse::id)]
     ids: Vec<MessageId>,
     /// All that are dead now
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// So many of them at most
+    #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// So many a second
+    #[arg(long, value_name = "N", conflicts_with = "ids")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(REDRIVE_RATE_MAX)))]
+    rate: Option<u32>,
 }
 
 pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
-        DeadCommand::List { of, limit, json } => {
-            let (of, mut left, mut cursor) = (of.of(), *limit, None);
+        DeadCommand::List { of, filter, limit, history, json } => {
+            let (of, filter, mut left, mut cursor) = (of.of(), filter.filter(), *limit, None);
             while left > 0 {
-                let page = client.dead(&of, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
+                let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead.len());
                 for dead in &page.dead {
-                    if *json { output::json(dead)? } else { output::line(shown(dead))? }
+                    if *json {
+                        output::json(dead)?
+                    } else {
+                        output::line(shown(dead))?
+                    }
+                    if *history {
+                        dead.history.iter().try_for_each(|failure| output::line(attempt(failure)))?;
+                    }
                 }
                 cursor = page.next_cursor;
                 if cursor.is_none() {
@@ -94,38 +149,46 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
             Ok(())
         }
         DeadCommand::Redrive(which) => {
-            let mut count = 0;
-            for ids in which.pages() {
-                count += client.redrive(&which.of.of(), ids.as_deref()).await?;
-            }
-            output::line(format_args!("{count} redriven{}", which.passed_over(count)))
+            let of = which.of.of();
+            which.sweep("redriven", async |request: &Which| client.redrive(&of, request).await).await
         }
         DeadCommand::Purge(which) => {
-            let mut count = 0;
-            for ids in which.pages() {
-                count += client.purge(&which.of.of(), ids.as_deref()).await?;
-            }
-            output::line(format_args!("{count} purged{}", which.passed_over(count)))
+            let of = which.of.of();
+            which.sweep("purged", async |request: &Which| client.purge(&of, request).await).await
         }
     }
 }
 
 impl WhichArgs {
-    /// The requests to make: one for all that are dead, or one for every thousand ids.
-    fn pages(&self) -> Vec<Option<Vec<String>>> {
-        if self.all {
-            return vec![None];
+    /// Makes requests until nothing is left, and says how many it were. Ending the command ends it in the broker too.
+    async fn sweep(&self, done: &str, ask: impl AsyncFn(&Which) -> CallResult<Swept>) -> Result<(), Failure> {
+        let mut count = 0;
+        if !self.ids.is_empty() {
+            for ids in self.ids.chunks(BATCH_MESSAGES_MAX) {
+                let ids = Some(ids.iter().map(MessageId::to_string).collect());
+                count += ask(&Which { ids, ..Which::default() }).await?.count;
+            }
+            let others = (self.ids.len() as u64).saturating_sub(count);
+            let others = if others == 0 { String::new() } else { format!(", {others} not dead") };
+            return output::line(format_args!("{count} {done}{others}"));
         }
-        let page = |ids: &[MessageId]| Some(ids.iter().map(MessageId::to_string).collect());
-        self.ids.chunks(BATCH_MESSAGES_MAX).map(page).collect()
+        let mut request = Which { filter: self.filter.filter(), rate: self.rate, ..Which::default() };
+        loop {
+            request.limit = self.limit.map(|limit| limit - count);
+            let swept = ask(&request).await?;
+            count += swept.count;
+            if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
+                return output::line(format_args!("{count} {done}"));
+            }
+            request.cursor = swept.next_cursor;
+            output::note(format_args!("{count} {done} so far"));
+        }
     }
+}
 
-    fn passed_over(&self, count: u64) -> String {
-        match (self.ids.len() as u64).saturating_sub(count) {
-            0 => String::new(),
-            others => format!(", {others} not dead"),
-        }
-    }
+fn attempt(failure: &api::Failure) -> String {
+    let reason = failure.reason.as_ref().map_or(String::new(), |reason| format!(": {reason:?}"));
+    format!("  {} attempt {}{reason}", failure.at, failure.attempt)
 }
 
 fn shown(dead: &Dead) -> String {

@@ -2,6 +2,7 @@
 
 mod address;
 mod api;
+mod audit;
 mod bench;
 mod client;
 mod config;
@@ -9,7 +10,10 @@ mod consume;
 mod dead;
 mod demo;
 mod failure;
+mod forecast;
+mod group;
 mod logging;
+mod message;
 mod output;
 mod parse;
 mod percentiles;
@@ -55,7 +59,11 @@ enum Command {
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
+    Group(group::GroupArgs),
+    Message(message::MessageArgs),
     Dead(dead::DeadArgs),
+    Forecast(forecast::ForecastArgs),
+    Audit(audit::AuditArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -105,7 +113,11 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
+        Command::Group(args) => group::run(&args).await,
+        Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
+        Command::Forecast(args) => forecast::run(&args).await,
+        Command::Audit(args) => audit::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

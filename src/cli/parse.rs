@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Key, MessageId, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
-use crate::topic::Ordering;
+use crate::topic::{Expiry, Ordering};
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -29,6 +29,10 @@ pub(super) fn key(text: &str) -> Result<Key, String> {
     detail(Key::new(text))
 }
 
+pub(super) fn conflict(text: &str) -> Result<Conflict, String> {
+    detail(text.parse())
+}
+
 pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_span(text)?;
     if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
@@ -41,6 +45,11 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
 pub(super) fn ordering(text: &str) -> Result<Ordering, String> {
     let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
     found.copied().ok_or_else(|| "expected none or key".to_owned())
+}
+
+/// `drop` or `bury`.
+pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
+    Expiry::named(text).ok_or_else(|| "expected drop or bury".to_owned())
 }
 
 /// `name=value`, the name in lower case as it will be.

@@ -11,7 +11,7 @@ use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
-use crate::topic::Ordering;
+use crate::topic::{Expiry, Ordering, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,6 +78,18 @@ struct CreateArgs {
     /// `key`: the messages of a key one after the other; cannot be changed later
     #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
     ordering: Option<Ordering>,
+    /// How long after its due time a message without a ttl of its own is worth delivering; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    ttl: Option<Duration>,
+    /// What becomes of a message whose time is over: drop or bury
+    #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
+    on_expiry: Option<Expiry>,
+    /// How long dead messages are kept; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all
+    #[arg(long, value_name = "N")]
+    dead_max_count: Option<u64>,
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -91,6 +103,10 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
                 ordering: args.ordering,
+                ttl: args.ttl,
+                on_expiry: args.on_expiry,
+                dead_max_age: args.dead_max_age,
+                dead_max_count: args.dead_max_count,
             };
             let (created, topic) = client.declare(&args.topic, &declaration).await?;
             let what = if created { "made" } else { "was there; its settings are now as follows" };
@@ -125,14 +141,32 @@ fn settings(topic: &Topic) -> String {
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
         ("  ordering", settings.ordering.name().to_owned()),
+        ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
+        ("  on expiry", settings.on_expiry.name().to_owned()),
+        ("  dead kept", kept_dead(settings)),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
 }
 
+/// How long and how many dead messages are kept.
+fn kept_dead(settings: &Settings) -> String {
+    let age = (!settings.dead_max_age.is_zero()).then(|| show_span(settings.dead_max_age));
+    let count =
+        (settings.dead_max_count > 0).then(|| format!("the newest {} of each partition", settings.dead_max_count));
+    let bounds: Vec<String> = age.into_iter().chain(count).collect();
+    if bounds.is_empty() { "for ever".to_owned() } else { bounds.join(", ") }
+}
+
 /// Settings, and a table with a line for every partition and group and one for all of a group.
 fn described(topic: &Topic) -> String {
+    let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
+    format!("{}\n{}\n\n{}", topic.topic, settings(topic), table(&counts))
+}
+
+/// A line for each of the counts.
+pub(super) fn table(counts: &[&Counts]) -> String {
     let header = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
-    let row = |counts: &Counts| {
+    let row = |counts: &&Counts| {
         vec![
             counts.partition.map_or("all".to_owned(), |partition| partition.to_string()),
             counts.group.clone(),
@@ -146,8 +180,8 @@ fn described(topic: &Topic) -> String {
         ]
     };
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(topic.partitions.iter().chain(&topic.totals).map(row));
-    format!("{}\n{}\n\n{}", topic.topic, settings(topic), output::columns(&rows, &[0, 2, 3, 4, 5]))
+    rows.extend(counts.iter().map(row));
+    output::columns(&rows, &[0, 2, 3, 4, 5])
 }
 
 #[cfg(test)]
@@ -171,6 +205,9 @@ orders
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
   ordering            none
+  ttl                 for ever
+  on expiry           drop
+  dead kept           for ever
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a

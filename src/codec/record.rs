@@ -8,11 +8,15 @@ use bytes::Bytes;
 
 use super::{CONFIG, decode_body, encode_body};
 use crate::error::{Error, Result};
-use crate::message::{Message, MessageId, TopicName};
+use crate::message::{Conflict, Message, MessageId, TopicName};
+use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
+/// The version of a topic, and of a message that is neither sent nor has a policy of conflict.
 const VERSION: u8 = 1;
+/// The version of everything else.
+const VERSION_2: u8 = 2;
 /// Where the checksum ends and what it covers begins.
 const SUM_END: usize = 5;
 /// Where the number ends.
@@ -33,6 +37,38 @@ pub enum Record {
         incarnation: u64,
         /// The message.
         message: Message,
+        /// Whether the store was sent it and did not answer: perhaps it has it.
+        sent: bool,
+        /// What happens if its id is there already.
+        conflict: Conflict,
+    },
+    /// Cancel what was pushed under this id until then.
+    Cancel {
+        /// Of this topic.
+        topic: TopicName,
+        /// The incarnation of it.
+        incarnation: u64,
+        /// In this partition.
+        partition: Partition,
+        /// The message.
+        id: MessageId,
+        /// When it was cancelled, on the store's clock.
+        at: Timestamp,
+    },
+    /// Give a message another due time, if it still has the one it had.
+    Reschedule {
+        /// Of this topic.
+        topic: TopicName,
+        /// The incarnation of it.
+        incarnation: u64,
+        /// In this partition.
+        partition: Partition,
+        /// The message.
+        id: MessageId,
+        /// The due time it had.
+        was: Timestamp,
+        /// The due time it got.
+        due_at: Timestamp,
     },
 }
 
@@ -41,7 +77,7 @@ impl Record {
     pub fn topic(&self) -> &TopicName {
         match self {
             Record::Create(descriptor) => &descriptor.topic,
-            Record::Push { topic, .. } => topic,
+            Record::Push { topic, .. } | Record::Cancel { topic, .. } | Record::Reschedule { topic, .. } => topic,
         }
     }
 }
@@ -63,6 +99,13 @@ enum HeaderV1 {
     Push { topic: String, incarnation: u64, id: String },
 }
 
+#[derive(Encode, Decode)]
+enum HeaderV2 {
+    Push { topic: String, incarnation: u64, id: String, sent: bool, conflict: u8 },
+    Cancel { topic: String, incarnation: u64, partition: u16, id: String, at_ms: u64 },
+    Reschedule { topic: String, incarnation: u64, partition: u16, id: String, was_ms: u64, due_at_ms: u64 },
+}
+
 /// A record that is encoded but for its number, which only the log knows, at the last moment.
 #[derive(Debug, Clone)]
 pub struct UnnumberedRecord(Vec<u8>);
@@ -70,22 +113,12 @@ pub struct UnnumberedRecord(Vec<u8>);
 impl UnnumberedRecord {
     /// Encodes a record that is appended at this time.
     pub fn new(record: &Record, at: Timestamp) -> Result<UnnumberedRecord> {
-        let bug = |why: String| Error::bug(format!("a record did not encode: {why}"));
-        let (header, body) = match record {
-            Record::Create(descriptor) => {
-                let json = serde_json::to_vec(descriptor).map_err(|error| bug(error.to_string()))?;
-                (HeaderV1::Create, json)
-            }
-            Record::Push { topic, incarnation, message } => {
-                let (topic, id) = (topic.to_string(), message.id.to_string());
-                (HeaderV1::Push { topic, incarnation: *incarnation, id }, encode_body(message)?)
-            }
-        };
-        let mut bytes = Vec::with_capacity(PREFIX + 64 + body.len());
+        let (version, header, body) = parts(record)?;
+        let mut bytes = Vec::with_capacity(PREFIX + header.len() + body.len());
         bytes.resize(NUMBER_END, 0);
-        bytes[0] = VERSION;
+        bytes[0] = version;
         bytes.extend_from_slice(&at.as_ms().to_be_bytes());
-        bincode::encode_into_std_write(header, &mut bytes, CONFIG).map_err(|error| bug(error.to_string()))?;
+        bytes.extend_from_slice(&header);
         bytes.extend_from_slice(&body);
         Ok(UnnumberedRecord(bytes))
     }
@@ -104,35 +137,112 @@ impl UnnumberedRecord {
     }
 }
 
+/// The version, the header and the body of a record.
+fn parts(record: &Record) -> Result<(u8, Vec<u8>, Vec<u8>)> {
+    let v2 = |header| Ok::<_, Error>((VERSION_2, encoded(header)?));
+    let ((version, header), body) = match record {
+        Record::Create(descriptor) => {
+            let json = serde_json::to_vec(descriptor).map_err(|error| bug(&error))?;
+            ((VERSION, encoded(HeaderV1::Create)?), json)
+        }
+        Record::Push { topic, incarnation, message, sent, conflict } => {
+            let (topic, incarnation, id) = (topic.to_string(), *incarnation, message.id.to_string());
+            let header = match (*sent, number_of(*conflict)) {
+                (false, 0) => (VERSION, encoded(HeaderV1::Push { topic, incarnation, id })?),
+                (sent, conflict) => v2(HeaderV2::Push { topic, incarnation, id, sent, conflict })?,
+            };
+            (header, encode_body(message)?)
+        }
+        Record::Cancel { topic, incarnation, partition, id, at } => {
+            let (topic, incarnation, partition, id) = (topic.to_string(), *incarnation, partition.0, id.to_string());
+            (v2(HeaderV2::Cancel { topic, incarnation, partition, id, at_ms: at.as_ms() })?, Vec::new())
+        }
+        Record::Reschedule { topic, incarnation, partition, id, was, due_at } => {
+            let (topic, incarnation, partition, id) = (topic.to_string(), *incarnation, partition.0, id.to_string());
+            let (was_ms, due_at_ms) = (was.as_ms(), due_at.as_ms());
+            (v2(HeaderV2::Reschedule { topic, incarnation, partition, id, was_ms, due_at_ms })?, Vec::new())
+        }
+    };
+    Ok((version, header, body))
+}
+
+/// The place in [`Conflict::ALL`], which therefore never changes.
+fn number_of(conflict: Conflict) -> u8 {
+    match conflict {
+        Conflict::Keep => 0,
+        Conflict::Reject => 1,
+        Conflict::Replace => 2,
+        Conflict::Debounce => 3,
+    }
+}
+
+fn encoded(header: impl Encode) -> Result<Vec<u8>> {
+    bincode::encode_to_vec(header, CONFIG).map_err(|error| bug(&error))
+}
+
+fn bug(why: &dyn std::error::Error) -> Error {
+    Error::bug(format!("a record did not encode: {why}"))
+}
+
 /// The record of its bytes; the payload shares them.
 ///
 /// # Errors
 /// [`crate::error::Kind::Corrupt`] for anything that [`UnnumberedRecord::numbered`] did not write.
 pub fn decode_record(bytes: Bytes) -> Result<NumberedRecord> {
     let corrupt = |why: &str| Error::corrupt(format!("a record of the log {why}"));
-    let (Some((&[VERSION], _)), Some(sum), Some(number), Some(at)) =
-        (bytes.split_first_chunk::<1>(), chunk(&bytes, 1), chunk(&bytes, SUM_END), chunk(&bytes, NUMBER_END))
+    let (Some(&version @ (VERSION | VERSION_2)), Some(sum), Some(number), Some(at)) =
+        (bytes.first(), chunk(&bytes, 1), chunk(&bytes, SUM_END), chunk(&bytes, NUMBER_END))
     else {
-        return Err(corrupt(&format!("has another version than {VERSION}, or is cut")));
+        return Err(corrupt(&format!("has another version than {VERSION} and {VERSION_2}, or is cut")));
     };
     if crc32fast::hash(&bytes[SUM_END..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let (header, read): (HeaderV1, usize) = bincode::decode_from_slice(&bytes[PREFIX..], CONFIG)
-        .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
-    let body = bytes.slice(PREFIX + read..);
-    let record = match header {
+    let checked = |error: Error| corrupt(error.detail());
+    let record = if version == VERSION { decode_v1(&bytes) } else { decode_v2(&bytes) }.map_err(checked)?;
+    Ok(NumberedRecord { number: u64::from_be_bytes(number), at: Timestamp::from_ms(u64::from_be_bytes(at)), record })
+}
+
+fn decode_v1(bytes: &Bytes) -> Result<Record> {
+    let (header, body) = header_of(bytes)?;
+    Ok(match header {
         HeaderV1::Create => Record::Create(
-            serde_json::from_slice(&body).map_err(|error| corrupt(&format!("has an unreadable topic ({error})")))?,
+            serde_json::from_slice(&body)
+                .map_err(|error| Error::corrupt(format!("has an unreadable topic ({error})")))?,
         ),
         HeaderV1::Push { topic, incarnation, id } => {
-            let checked = |error: Error| corrupt(error.detail());
-            let id = MessageId::new(id).map_err(checked)?;
-            let topic = TopicName::new(topic).map_err(checked)?;
-            Record::Push { topic, incarnation, message: decode_body(id, body)? }
+            let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
+            Record::Push { topic, incarnation, message, sent: false, conflict: Conflict::Keep }
         }
-    };
-    Ok(NumberedRecord { number: u64::from_be_bytes(number), at: Timestamp::from_ms(u64::from_be_bytes(at)), record })
+    })
+}
+
+fn decode_v2(bytes: &Bytes) -> Result<Record> {
+    let (header, body) = header_of(bytes)?;
+    Ok(match header {
+        HeaderV2::Push { topic, incarnation, id, sent, conflict } => {
+            let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
+            let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
+            let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
+            Record::Push { topic, incarnation, message, sent, conflict }
+        }
+        HeaderV2::Cancel { topic, incarnation, partition, id, at_ms } => {
+            let (topic, id, partition) = (TopicName::new(topic)?, MessageId::new(id)?, Partition(partition));
+            Record::Cancel { topic, incarnation, partition, id, at: Timestamp::from_ms(at_ms) }
+        }
+        HeaderV2::Reschedule { topic, incarnation, partition, id, was_ms, due_at_ms } => {
+            let (topic, id, partition) = (TopicName::new(topic)?, MessageId::new(id)?, Partition(partition));
+            let (was, due_at) = (Timestamp::from_ms(was_ms), Timestamp::from_ms(due_at_ms));
+            Record::Reschedule { topic, incarnation, partition, id, was, due_at }
+        }
+    })
+}
+
+/// The header of a record, and what follows it.
+fn header_of<H: Decode<()>>(bytes: &Bytes) -> Result<(H, Bytes)> {
+    let (header, read) = bincode::decode_from_slice(&bytes[PREFIX..], CONFIG)
+        .map_err(|error| Error::corrupt(format!("has an unreadable header ({error})")))?;
+    Ok((header, bytes.slice(PREFIX + read..)))
 }
 
 /// So many bytes from there on.
@@ -146,13 +256,25 @@ mod tests {
     use crate::message::NewMessage;
     use crate::topic::Settings;
 
-    fn samples() -> Result<[Record; 2]> {
+    fn samples() -> Result<[Record; 6]> {
         let topic = TopicName::new("orders")?;
         let mut descriptor = Descriptor::new(topic.clone(), Settings::default());
         descriptor.generation = 7;
         let new = NewMessage::new("{\"close\":true}").id(MessageId::new("order-1")?);
         let message = new.accept(Timestamp::from_ms(1_767_323_045_678))?;
-        Ok([Record::Create(descriptor), Record::Push { topic, incarnation: 3, message }])
+        let (incarnation, partition, id) = (3, Partition(2), message.id.clone());
+        let push =
+            |message, sent, conflict| Record::Push { topic: topic.clone(), incarnation, message, sent, conflict };
+        let (was, due_at, at) =
+            (message.due_at, Timestamp::from_ms(1_767_323_099_999), Timestamp::from_ms(1_767_323_050_000));
+        Ok([
+            Record::Create(descriptor),
+            push(message.clone(), false, Conflict::Keep),
+            push(message.clone(), true, Conflict::Keep),
+            push(message, false, Conflict::Debounce),
+            Record::Cancel { topic: topic.clone(), incarnation, partition, id: id.clone(), at },
+            Record::Reschedule { topic: topic.clone(), incarnation, partition, id, was, due_at },
+        ])
     }
 
     fn bytes_of(record: &Record) -> Result<Vec<u8>> {
@@ -169,8 +291,17 @@ mod tests {
             assert_eq!(decode_record(bytes.clone().into())?.record, record);
         }
         // A descriptor may get further fields.
-        let [_, push] = samples()?;
-        assert_eq!(bytes_of(&push)?, written[1]);
+        assert_eq!(bytes_of(&samples()?[1])?, written[1]);
+        Ok(())
+    }
+
+    /// The same for version 2, from the third sample on.
+    #[test]
+    fn version_2_is_frozen() -> Result<()> {
+        let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let written: Vec<String> =
+            samples()?[2..].iter().map(|record| Ok(hex(bytes_of(record)?))).collect::<Result<_>>()?;
+        assert_eq!(written.join("\n"), include_str!("record.v2.hex").trim());
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 33] = [
+pub const KEYS: [&str; 37] = [
     "listen",
     "data_dir",
     "durability",
@@ -26,6 +26,10 @@ pub const KEYS: [&str; 33] = [
     "topic.max_attempts",
     "topic.dedup_window",
     "topic.ordering",
+    "topic.ttl",
+    "topic.on_expiry",
+    "topic.dead_max_age",
+    "topic.dead_max_count",
     "topic.auto_create",
     "topic.backoff.kind",
     "topic.backoff.initial",

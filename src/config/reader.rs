@@ -8,12 +8,12 @@ use super::errors::{ConfigError, ConfigErrors};
 use super::sources::{Layers, Raw};
 use super::{Origin, redis_url};
 use crate::limits::{
-    ATTEMPTS_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX, VISIBILITY_TIMEOUT_MAX,
-    VISIBILITY_TIMEOUT_MIN,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
-use crate::topic::{Ordering, Settings};
+use crate::topic::{Expiry, Ordering, Settings};
 
 /// Reads keys one by one. A key that is wrong is noted and reads as its default, so that the next one is looked at too.
 pub(super) struct Reader<'a> {
@@ -134,6 +134,10 @@ impl<'a> Reader<'a> {
             backoff: self.backoff(default.backoff),
             dedup_window: self.span("topic.dedup_window", Duration::ZERO..=DEDUP_WINDOW_MAX, default.dedup_window),
             ordering: self.word("topic.ordering", Ordering::ALL, default.ordering, Ordering::name),
+            ttl: self.span("topic.ttl", Duration::ZERO..=DELAY_MAX, default.ttl),
+            on_expiry: self.word("topic.on_expiry", Expiry::ALL, default.on_expiry, Expiry::name),
+            dead_max_age: self.span("topic.dead_max_age", Duration::ZERO..=DEAD_MAX_AGE_MAX, default.dead_max_age),
+            dead_max_count: self.number("topic.dead_max_count", 0..=DEAD_MAX_COUNT_MAX, default.dead_max_count),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Membership {
     told: mpsc::UnboundedReceiver<Event>,
     /// A member joined or left.
     changed: Arc<Notify>,
+    /// The topic was changed.
+    rewritten: Arc<Notify>,
     /// Partitions in which a lease was given up.
     freed: FuturesUnordered<BoxFuture<'static, (Partition, Arc<Notify>)>>,
     _wakes: Vec<Wake>,
@@ -44,6 +46,8 @@ impl Membership {
         let wakes = dispatch.store.wakes();
         let changed = Arc::new(Notify::new());
         let mut subscriptions = vec![wakes.subscribe(Channel::Members(topic.clone(), group.clone()), changed.clone())];
+        let rewritten = Arc::new(Notify::new());
+        subscriptions.push(wakes.subscribe(Channel::Changed(topic.clone()), rewritten.clone()));
         let freed = FuturesUnordered::new();
         for partition in descriptor.partitions() {
             let notify = Arc::new(Notify::new());
@@ -63,6 +67,7 @@ impl Membership {
             tell,
             told,
             changed,
+            rewritten,
             freed,
             _wakes: subscriptions,
             members: 0,
@@ -82,6 +87,11 @@ impl Membership {
             event = tokio::select! {
                 Some(event) = self.told.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
+                () = self.rewritten.notified() => {
+                    let dispatch = self.dispatch.clone();
+                    self.tasks.start(async move { dispatch.look_again().await });
+                    Event::Tick
+                }
                 Some((partition, notify)) = self.freed.next() => {
                     self.freed.push(announcement(partition, notify));
                     Event::Freed(partition)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::dead::DeadKeeper;
 use super::owned::now;
 use super::{Dispatch, Owned};
 use crate::clock::Instant;
@@ -40,6 +41,7 @@ pub(super) struct Serving {
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
+    dead: DeadKeeper,
     /// The last call settled.
     settled_last: bool,
     draining: bool,
@@ -53,7 +55,17 @@ impl Serving {
         woken: Arc<Notify>,
     ) -> Serving {
         let glances = owned.lease.glances();
-        Serving { dispatch, owner, owned, woken, glances, head: Head::Unknown, settled_last: false, draining: false }
+        Serving {
+            dispatch,
+            owner,
+            owned,
+            woken,
+            glances,
+            head: Head::Unknown,
+            dead: DeadKeeper::default(),
+            settled_last: false,
+            draining: false,
+        }
     }
 
     pub(super) fn owned(&self) -> Arc<Owned> {
@@ -128,9 +140,15 @@ impl Serving {
 
     /// Makes one call to the store, or says until when there is nothing to do.
     async fn step(&mut self) -> Result<Option<Instant>> {
+        if !self.draining {
+            self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await;
+        }
         match self.plan() {
             Plan::Settle(settlement, ticket) => {
                 self.owner.settle(&settlement).await?;
+                if !settlement.buried.is_empty() {
+                    self.dead.look_again();
+                }
                 self.settled_last = true;
                 self.owned.progress.send_modify(|progress| progress.settled = ticket);
                 // What went back to the zset may be the new head.
@@ -160,7 +178,8 @@ impl Serving {
         let timed_out = table.time_out(now);
         self.dispatch.counts.timed_out.inc_by(timed_out as u64);
 
-        let attended_until = self.attended_until();
+        let rests_until = self.dispatch.rests_until(now.store);
+        let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
         let attended = now.instant < attended_until;
         if !attended && table.is_holding() {
             table.give_back();
@@ -190,7 +209,10 @@ impl Serving {
         if let Some((settlement, ticket)) = table.draft() {
             return Plan::Settle(settlement, ticket);
         }
-        let mut until = table.next_deadline().unwrap_or(Instant::FAR);
+        let mut until = table.next_deadline().unwrap_or(Instant::FAR).min(rests_until.unwrap_or(Instant::FAR));
+        if !self.draining {
+            until = until.min(self.dead.next());
+        }
         if limit.is_some() {
             until = until.min(due_at);
         }
@@ -233,15 +255,12 @@ impl Serving {
         let Some(glance) = *self.glances.borrow_and_update() else { return Ok(()) };
         self.head = earlier(self.head, glance.head);
         if glance.generation > self.dispatch.descriptor().generation {
-            // Failing to load now only delays it to the next renewal.
-            match self.dispatch.reload().await {
-                Ok(true) => {}
-                Ok(false) => self.dispatch.abandon(),
-                Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
-            }
+            self.dispatch.look_again().await;
         }
         // Another pair's loop may have loaded it before.
-        self.owned.table().set_policy(self.dispatch.policy());
+        let partition = self.owned.lease.claim().pair.partition;
+        self.owned.table().set_policy(self.dispatch.policy(partition));
+        self.dead.set_generation(self.dispatch.descriptor().generation);
         Ok(())
     }
 

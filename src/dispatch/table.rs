@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod choice;
 mod draft;
 mod order;
 
@@ -10,18 +11,20 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::choice::Chooser;
 use self::order::{Keepsake, Lane, Order, lane_of};
 use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
-use crate::codec::{DeadReason, DeadRecord};
-use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::codec::{DeadReason, DeadRecord, Failure};
+use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
 use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
 use crate::time::Timestamp;
+use crate::topic::Expiry;
 
 /// What is prefetched before it is known how fast consumers are.
 const APPETITE_FIRST: usize = 32;
@@ -40,6 +43,17 @@ pub struct Now {
     pub chance: f64,
 }
 
+/// What a consumer wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    /// Messages, at most.
+    pub max: usize,
+    /// How long each has before it is nacked.
+    pub visibility_timeout: Duration,
+    /// Only messages that were pushed at least so long ago.
+    pub min_age: Duration,
+}
+
 /// What the topic says about failures.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -51,6 +65,10 @@ pub struct Policy {
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed.
     pub ordered: bool,
+    /// What becomes of a message whose time to live is over.
+    pub on_expiry: Expiry,
+    /// Deliveries that may be in flight.
+    pub in_flight: usize,
 }
 
 /// Where a message stands in the reservation that took it.
@@ -147,6 +165,7 @@ pub struct Table {
     recent: Recent,
     appetite: usize,
     order: Option<Order>,
+    chooser: Chooser,
 }
 
 impl Table {
@@ -171,6 +190,7 @@ impl Table {
             drafted: 0,
             recent: Recent::default(),
             appetite: APPETITE_FIRST,
+            chooser: Chooser::default(),
         }
     }
 
@@ -218,7 +238,7 @@ impl Table {
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.prefetched();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= IN_FLIGHT_MAX {
+        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= self.policy.in_flight {
             return None;
         }
         let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
@@ -253,6 +273,7 @@ impl Table {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
             return self.bury(id, slot, None, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
+        self.note_priority(message.envelope.priority);
         self.line_up(Held { slot, ready_at, place, charged: attempts, charged_before: attempts, bytes, message }, now);
     }
 
@@ -260,21 +281,15 @@ impl Table {
         message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
     }
 
-    /// Hands out up to `max` messages, into a hand if they are for a session; expired ones are settled instead and
+    /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and
     /// counted.
-    pub fn take(
-        &mut self,
-        hand: Option<&Arc<Hand>>,
-        max: usize,
-        visibility_timeout: Duration,
-        now: Now,
-        deliveries: &mut Vec<Delivery>,
-    ) -> usize {
+    pub fn take(&mut self, hand: Option<&Arc<Hand>>, want: Want, now: Now, deliveries: &mut Vec<Delivery>) -> usize {
+        let Want { max, visibility_timeout, min_age } = want;
         let mut expired = 0;
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
-        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < IN_FLIGHT_MAX {
-            let Some(held) = self.ready.pop_front() else {
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < self.policy.in_flight {
+            let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;
@@ -284,7 +299,12 @@ impl Table {
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
                 let lane = self.order.as_ref().map(|_| lane_of(&held.message));
-                self.decide_fate(held.message.id, held.slot, lane, Fate::Gone);
+                match self.policy.on_expiry {
+                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, lane, Fate::Gone),
+                    Expiry::Bury => {
+                        self.bury(held.message.id, held.slot, lane, DeadReason::Expired, held.charged, None);
+                    }
+                }
             } else {
                 deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }
@@ -363,29 +383,28 @@ impl Table {
                 false
             }
             Decision::Bury { reason } => {
-                let lane = self.freed(&mut out);
-                self.bury(out.id, out.slot, lane, DeadReason::Buried, out.attempt, reason);
+                self.bury_out(out, DeadReason::Buried, reason, now);
                 true
             }
             Decision::Nack { reason, .. } if out.attempt >= out.max_attempts => {
-                let lane = self.freed(&mut out);
-                self.bury(out.id, out.slot, lane, DeadReason::MaxAttempts, out.attempt, reason);
+                self.bury_out(out, DeadReason::MaxAttempts, reason, now);
                 true
             }
-            Decision::Nack { delay, .. } => {
+            Decision::Nack { delay, reason } => {
+                let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
-                self.try_again(out, now.store.plus(delay));
+                self.try_again(out, now.store.plus(delay), failure);
                 false
             }
         };
         Decided { ticket: self.tickets, handling, dead, again: false }
     }
 
-    fn try_again(&mut self, mut out: Out, next_at: Timestamp) {
+    fn try_again(&mut self, mut out: Out, next_at: Timestamp, failure: Option<Failure>) {
         match out.keepsake.take() {
-            Some(keepsake) => self.keep(out, keepsake, next_at),
+            Some(keepsake) => self.keep(out, keepsake, next_at, failure),
             None => {
-                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt };
+                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
                 self.decide_fate(out.id, out.slot, None, Fate::Again(retried));
             }
         }
@@ -436,7 +455,7 @@ impl Table {
                 Fate::Back(Returned { id: id.clone(), ready_at })
             } else {
                 // Charged to be handed out, and then not handed out: the charge is taken back.
-                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before })
+                Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
             };
             self.decide_fate(id, slot, None, fate);
         }
@@ -452,7 +471,15 @@ impl Table {
         last_error: Option<String>,
     ) {
         let record = DeadRecord::new(reason, attempts, last_error);
-        self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record }));
+        self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record, failure: None }));
+    }
+
+    /// A delivery that its message dies of.
+    fn bury_out(&mut self, mut out: Out, reason: DeadReason, error: Option<String>, now: Now) {
+        let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
+        let record = DeadRecord::new(reason, out.attempt, error);
+        let lane = self.freed(&mut out);
+        self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
     }
 
     fn decide_fate(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, fate: Fate) {

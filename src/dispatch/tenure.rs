@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::serving::Serving;
-use super::{Dispatch, Owned, Policy, Table};
+use super::{Dispatch, Owned, Table};
 use crate::error::{Error, Kind, Result};
 use crate::partition::Partition;
 use crate::store::{Acquired, Channel, Claim, MemberId, Owner};
@@ -52,7 +52,7 @@ impl Tenure {
                 let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy());
+                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy(partition));
                 let (owned, woken) = (Arc::new(Owned::new(lease, table)), Arc::new(Notify::new()));
                 let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Tenure { dispatch: dispatch.clone(), partition, serving, woken }))
@@ -124,28 +124,6 @@ async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, or
 }
 
 impl Dispatch {
-    /// What the topic says about failures.
-    pub(super) fn policy(&self) -> Policy {
-        let descriptor = self.descriptor();
-        Policy {
-            backoff: descriptor.settings.backoff.clone(),
-            max_attempts: descriptor.settings.max_attempts,
-            dedup_window: descriptor.settings.dedup_window,
-            ordered: descriptor.is_ordered(),
-        }
-    }
-
-    /// Loads the descriptor again. False when the topic or the group is gone.
-    pub(super) async fn reload(&self) -> Result<bool> {
-        let topic = self.descriptor().topic.clone();
-        let Some(descriptor) = self.store.topic(&topic).await? else { return Ok(false) };
-        if descriptor.incarnation != self.descriptor().incarnation || !descriptor.groups.contains(&self.group) {
-            return Ok(false);
-        }
-        self.set_descriptor(Arc::new(descriptor));
-        Ok(true)
-    }
-
     fn enter(&self, partition: Partition, owned: Arc<Owned>) {
         self.pairs_mut().insert(partition, owned);
         self.counts.leases_owned.inc();

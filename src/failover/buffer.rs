@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use super::{Failover, is_outage};
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, TopicName};
+use crate::limits::PUT_IDS_MAX;
+use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed, Store};
+use crate::store::{PushKind, Pushed, Put, Store};
 use crate::topic::Descriptor;
 use crate::wal::Record;
 
@@ -21,8 +22,9 @@ impl<S: Store> Failover<S> {
         descriptor: &Descriptor,
         partition: Partition,
         kind: PushKind,
+        conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
+    ) -> Result<Vec<Put>> {
         let why = match self.breaker.reason() {
             // Whatever happened to another push, this one was not sent.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
@@ -31,7 +33,7 @@ impl<S: Store> Failover<S> {
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
-            None => match self.pass(descriptor, partition, kind, messages).await {
+            None => match self.pass(descriptor, partition, kind, conflict, messages).await {
                 Err(error) if is_outage(&error) => {
                     self.breaker.open(&error);
                     error
@@ -42,14 +44,14 @@ impl<S: Store> Failover<S> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        let records = records(descriptor, messages);
+        let records = records(descriptor, messages, why.kind() == Kind::OutcomeUnknown, conflict);
         let appended = self.wal.append(records).await;
         if descriptor.is_ordered() {
             self.behind.appended(&descriptor.topic, self.wal.depth().end);
         }
         appended.map_err(|error| both_failed(&why, &error))?;
         self.buffered.notify_one();
-        Ok(vec![Pushed::Buffered; messages.len()])
+        Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
     }
 
     /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log would
@@ -88,21 +90,46 @@ impl<S: Store> Failover<S> {
         descriptor: &Descriptor,
         partition: Partition,
         kind: PushKind,
+        conflict: Conflict,
         messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
-        let push = self.limited(self.store.push(descriptor, partition, kind, messages));
-        let Some(journal) = &self.journal else { return push.await };
+    ) -> Result<Vec<Put>> {
+        let Some(journal) = &self.journal else {
+            return self.limited(self.give(descriptor, partition, kind, conflict, messages)).await;
+        };
+        // What is in the journal may be offered to the store before this call comes there.
+        let kind = if kind == PushKind::Fresh { PushKind::Live } else { kind };
+        let push = self.limited(self.give(descriptor, partition, kind, conflict, messages));
         let losses = self.losses();
-        let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages)));
+        let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages, false, conflict)));
         if self.losses() != losses {
             // The journal may have been offered before these were in it, to a store that does not have them.
             return Err(Error::outcome_unknown("the store became another one meanwhile"));
         }
         let kept = |pushed| match pushed {
-            Pushed::Stored if journaled => Pushed::Journaled,
+            Put::Pushed(Pushed::Stored) if journaled => Put::Pushed(Pushed::Journaled),
             pushed => pushed,
         };
         pushed.map(|pushed| pushed.into_iter().map(kept).collect())
+    }
+
+    /// Gives messages to the store, by the verb of their policy.
+    pub(super) async fn give(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        if conflict == Conflict::Keep {
+            let pushed = self.store.push(descriptor, partition, kind, messages).await?;
+            return Ok(pushed.into_iter().map(Put::Pushed).collect());
+        }
+        let mut puts = Vec::with_capacity(messages.len());
+        for page in messages.chunks(PUT_IDS_MAX) {
+            puts.extend(self.store.put(descriptor, partition, kind, conflict, page).await?);
+        }
+        Ok(puts)
     }
 
     /// What a push may know of a topic while the store is away.
@@ -170,7 +197,7 @@ impl<S: Store> Failover<S> {
     }
 
     /// Asks the store something that a push waits for.
-    async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(super) async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         if let Some(reason) = self.breaker.reason() {
             return Err(Error::unavailable(reason.detail().to_owned()));
         }
@@ -199,12 +226,12 @@ impl<S: Store> Failover<S> {
     }
 }
 
-/// What the logs keep of a push.
-fn records(descriptor: &Descriptor, messages: &[Message]) -> Vec<Record> {
+/// What the logs keep of a push, which the store was sent or not.
+fn records(descriptor: &Descriptor, messages: &[Message], sent: bool, conflict: Conflict) -> Vec<Record> {
     let (topic, incarnation) = (&descriptor.topic, descriptor.incarnation);
     messages
         .iter()
-        .map(|message| Record::Push { topic: topic.clone(), incarnation, message: message.clone() })
+        .map(|message| Record::Push { topic: topic.clone(), incarnation, message: message.clone(), sent, conflict })
         .collect()
 }
 

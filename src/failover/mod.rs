@@ -5,8 +5,10 @@
 //! due: that was fixed before it came.
 
 mod behind;
+mod again;
 mod breaker;
 mod buffer;
+mod control;
 mod journal;
 mod known;
 mod offer;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use self::behind::Behind;
 use self::breaker::Breaker;
@@ -70,6 +72,12 @@ pub struct Failover<S> {
     made_up: AtomicU64,
     /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
     identified: AtomicBool,
+    /// Held while a page of the WAL is offered to the store.
+    offering: Mutex<()>,
+    /// Whether the first page of the WAL was sent to the store, which did not answer.
+    page_sent: AtomicBool,
+    /// Whether the journal is being offered to a store that may have lost what it had.
+    restoring: AtomicBool,
     /// Something was buffered although the store is there.
     buffered: Notify,
     /// What may be said again and again.
@@ -129,6 +137,9 @@ impl<S: Store> Failover<S> {
             behind,
             made_up: AtomicU64::new(0),
             identified,
+            offering: Mutex::default(),
+            page_sent: AtomicBool::new(false),
+            restoring: AtomicBool::new(false),
             buffered,
             unsaid: Unsaid::default(),
         };

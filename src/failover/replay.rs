@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::offer::outage;
+use super::offer::{Offered, outage};
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
@@ -71,6 +71,8 @@ impl<S: Store> Failover<S> {
             self.breaker.open(&error);
             return Step::Stuck;
         }
+        // Who cancels what is buffered waits until it is known what became of a page.
+        let _offering = self.offering.lock().await;
         if let Some(Held { records, last }) = held.take() {
             return self.move_page(records, last, began, held, true).await;
         }
@@ -104,8 +106,8 @@ impl<S: Store> Failover<S> {
         Step::Idle
     }
 
-    /// Gives a page to the store, or what is held of it. What the store does not take goes to the end of the WAL, so that it holds up nothing; but
-    /// what has an order is held, and holds up the rest.
+    /// Gives a page to the store, or what is held of it. What the store does not take goes to the end of the WAL, so that it
+    /// holds up nothing; but what has an order is held, and holds up the rest.
     async fn move_page(
         &self,
         page: Vec<Record>,
@@ -124,8 +126,9 @@ impl<S: Store> Failover<S> {
             self.breaker.open(away);
             if was_held {
                 *held = Some(Held { records: offered.left, last });
+                return Step::Stuck;
             }
-            return Step::Stuck;
+            return self.keep_page(&offered).await;
         }
         // It answers, whatever it says of these.
         self.breaker.close();
@@ -137,7 +140,7 @@ impl<S: Store> Failover<S> {
         }
         if done == 0 && is_all && !was_held {
             // Nothing waits behind them: they may stay where they are.
-            return Step::Stuck;
+            return self.keep_page(&offered).await;
         }
         if done > 0 && !self.journaled(records, losses).await {
             return Step::Moved(Clock::System.instant().since(began));
@@ -146,6 +149,7 @@ impl<S: Store> Failover<S> {
         if let Err(error) = self.wal.append(others).await {
             return self.stuck(&error);
         }
+        self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
         if !Vec::is_empty(&ordered) {
@@ -157,6 +161,15 @@ impl<S: Store> Failover<S> {
         }
         self.behind.done(last);
         if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
+    }
+
+    /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
+    async fn keep_page(&self, offered: &Offered) -> Step {
+        let sent = self.page_sent.fetch_or(offered.sent, Ordering::Relaxed) || offered.sent;
+        if !sent && let Err(error) = self.wal.take_back().await {
+            return self.stuck(&error);
+        }
+        Step::Stuck
     }
 
     /// Keeps in the journal what is about to leave the WAL: what the store took and lost again must be somewhere. Not

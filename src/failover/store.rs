@@ -7,13 +7,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Failover;
-use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::error::{Error, Kind, Result};
+use crate::limits::PUT_IDS_MAX;
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
-    Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 #[async_trait]
@@ -118,6 +121,20 @@ impl<S: Store> Store for Failover<S> {
         self.change(wanted).await
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.proclaim(descriptor).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.store.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.store.delete(descriptor).await?;
         self.known.forget(&descriptor.topic);
@@ -131,7 +148,46 @@ impl<S: Store> Store for Failover<S> {
         kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.accept(descriptor, partition, kind, messages).await
+        let puts = self.accept(descriptor, partition, kind, Conflict::Keep, messages).await?;
+        let pushed = |put| match put {
+            Put::Pushed(pushed) => Ok(pushed),
+            Put::InFlight | Put::Dead | Put::Expires => Err(Error::bug("a push was answered as one with a policy")),
+        };
+        puts.into_iter().map(pushed).collect()
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        if messages.len() > PUT_IDS_MAX {
+            let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        self.accept(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.withdraw(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.postpone(descriptor, partition, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -140,6 +196,14 @@ impl<S: Store> Store for Failover<S> {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.store.audit(pair, from, repair).await
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.store.forecast(pairs, spans).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
@@ -154,6 +218,10 @@ impl<S: Store> Store for Failover<S> {
         self.store.purge(pair, ids).await
     }
 
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.store.drop_dead(pair, bounds).await
+    }
+
     async fn beat(
         &self,
         topic: &TopicName,
@@ -166,6 +234,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.store.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.store.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
-use super::offer::outage;
+use super::offer::{as_sent, outage};
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::store::Store;
@@ -25,6 +25,7 @@ impl<S: Store> Failover<S> {
             if suspected != Some(count) {
                 // Another Redis may answer there now.
                 self.identified.store(false, Ordering::Relaxed);
+                self.restoring.store(self.journal.is_some(), Ordering::Relaxed);
                 self.buffered.notify_one();
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -78,6 +79,7 @@ impl<S: Store> Failover<S> {
             }
         }
         journal.broken();
+        self.restoring.store(false, Ordering::Relaxed);
         if given_back > 0 {
             tracing::warn!(messages = given_back, "the store had lost these; the journal gave them back");
         }
@@ -108,8 +110,9 @@ impl<S: Store> Failover<S> {
         let stored = offered.stored;
         // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
-            self.wal.append(offered.left.clone()).await.ok()?;
-            self.note_behind(&offered.left);
+            let left: Vec<_> = offered.left.into_iter().map(as_sent).collect();
+            self.wal.append(left.clone()).await.ok()?;
+            self.note_behind(&left);
             self.buffered.notify_one();
         }
         Some((Some(last), stored))

@@ -17,7 +17,7 @@ use super::shape::{Meta, due_of, payload_of};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
-use crate::message::{Key, MessageId, NewMessage};
+use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
 use crate::time::{Timestamp, span};
 
@@ -37,6 +37,10 @@ pub(crate) struct BatchMessage {
     /// Makes the push repeatable. Default: a new ULID.
     #[serde(default, deserialize_with = "present")]
     id: Option<String>,
+    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    conflict: Option<String>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "30m")]
@@ -53,6 +57,10 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 9)]
+    priority: Option<u8>,
     /// The media type of the payload.
     #[serde(default, deserialize_with = "present")]
     content_type: Option<String>,
@@ -78,19 +86,19 @@ pub(crate) struct BatchResults {
 
 impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
-        let mut message = NewMessage {
+        let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
+            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
             max_attempts: self.max_attempts,
+            priority: self.priority.unwrap_or(0),
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
             payload: payload_of(self.payload, self.payload_base64)?,
-            fresh: false,
         };
         message.check(now)?;
-        message.identify();
         Ok(message)
     }
 }
@@ -105,7 +113,7 @@ impl BatchMessage {
     responses(
         (status = 201, description = "All are stored", body = BatchResults),
         (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
-        (status = 200, description = "All are stored or duplicates", body = BatchResults),
+        (status = 200, description = "All are stored, or were there: duplicates, replaced or debounced", body = BatchResults),
         (status = 207, description = "At least one is an error", body = BatchResults),
         Problem,
     )
@@ -129,8 +137,9 @@ pub(crate) async fn push_batch(
     let now = app.clock.now();
     let messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
     drop(bytes);
-    let ids: Vec<_> = messages.iter().filter_map(|message| message.id.clone()).collect();
-    let outcomes = app.broker.push_batch(&topic, messages).await?;
+    let offers = app.broker.offers(&topic, messages);
+    let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
+    let outcomes = app.broker.push_offers(&topic, offers).await?;
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
         Ok(outcome) => Ok(PushResult::from(outcome)),
         Err(error) => Err((id, error)),
@@ -141,7 +150,8 @@ pub(crate) async fn push_batch(
 /// One answer for all: see docs/protocol.md.
 fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
     let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
-    let accepted = match (is(Pushed::Buffered.name()), is(Pushed::Duplicate.name())) {
+    let was_there = [Pushed::Duplicate, Pushed::Replaced, Pushed::Debounced].iter().any(|pushed| is(pushed.name()));
+    let accepted = match (is(Pushed::Buffered.name()), was_there) {
         (true, _) => StatusCode::ACCEPTED,
         (false, true) => StatusCode::OK,
         (false, false) => StatusCode::CREATED,
@@ -219,7 +229,6 @@ mod tests {
             assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
             assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(7)));
             assert_eq!(messages[1].payload, b"\xff\x00"[..]);
-            assert!(messages.iter().all(|message| message.id.is_some()));
         }
         Ok(())
     }

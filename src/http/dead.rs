@@ -1,5 +1,8 @@
 //! Dead messages: list, redrive, purge.
 
+use std::num::NonZeroU64;
+use std::time::Duration;
+
 use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -9,13 +12,22 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
-use super::shape::Contents;
+use super::shape::{Contents, FailedAttempt};
 use super::strict::{Items, JsonOrDefault, present};
+use crate::broker::{DeadFilter, DeadSweep};
+use crate::codec::DeadReason;
 use crate::limits::BATCH_MESSAGES_MAX;
 use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::Dead;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, span};
+
+/// What the requests accept as a reason.
+fn read_reason(text: &str) -> Result<DeadReason, String> {
+    let names = || DeadReason::ALL.map(DeadReason::name).join(", ");
+    let found = DeadReason::ALL.into_iter().find(|reason| reason.name() == text);
+    found.ok_or_else(|| format!("{text:?} is none of {}", names()))
+}
 
 /// Dead messages of a page when nothing is said.
 const LIMIT_DEFAULT: usize = 100;
@@ -28,13 +40,16 @@ pub(crate) struct DeadMessage {
     partition: Partition,
     #[schema(value_type = String, format = DateTime)]
     died_at: Timestamp,
-    /// `max_attempts`, `buried` or `unreadable`.
+    /// `max_attempts`, `buried`, `unreadable` or `expired`.
     reason: &'static str,
     /// Attempts that were made.
     attempts: u32,
     /// What the last nack said.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// How the last 16 attempts failed, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<FailedAttempt>,
     /// What the producer asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -59,6 +74,7 @@ impl DeadMessage {
             reason: dead.record.reason.name(),
             attempts: dead.record.attempts,
             last_error: dead.record.last_error,
+            history: dead.record.history.into_iter().map(FailedAttempt::from).collect(),
             due_at,
             contents,
             unreadable,
@@ -76,7 +92,7 @@ pub(crate) struct DeadMessages {
     next_cursor: Option<String>,
 }
 
-/// Which page.
+/// Which page, of which dead messages.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeadParams {
@@ -85,47 +101,128 @@ pub(crate) struct DeadParams {
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// Only those that died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
+    reason: Option<String>,
+    /// Only those that died at least so long ago.
+    #[param(value_type = Option<String>, example = "1h")]
+    older_than: Option<Duration>,
+    /// Only those that died at most so long ago.
+    #[param(value_type = Option<String>, example = "1d")]
+    younger_than: Option<Duration>,
+    /// Only those with this in the last error or in the payload, 1 to 256 bytes, as it is.
+    text: Option<String>,
 }
 
 impl<S: Sync> FromRequestParts<S> for DeadParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadParams, Problem> {
-        let params = Params::read(parts.uri.query(), &["limit", "cursor"])?;
+        let accepted = ["limit", "cursor", "reason", "older_than", "younger_than", "text"];
+        let params = Params::read(parts.uri.query(), &accepted)?;
         let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
-        Ok(DeadParams { limit: params.number("limit", 1..=most)?, cursor: params.get("cursor").map(str::to_owned) })
+        let text = |name| params.get(name).map(str::to_owned);
+        Ok(DeadParams {
+            limit: params.number("limit", 1..=most)?,
+            cursor: text("cursor"),
+            reason: text("reason"),
+            older_than: params.span("older_than")?,
+            younger_than: params.span("younger_than")?,
+            text: text("text"),
+        })
     }
 }
 
-/// Which dead messages; all without `ids`.
+impl DeadParams {
+    fn filter(&self) -> Result<DeadFilter, Problem> {
+        let reason = self.reason.as_deref().map(read_reason).transpose();
+        Ok(DeadFilter {
+            reason: reason.map_err(|why| Problem::invalid("reason", why))?,
+            older_than: self.older_than,
+            younger_than: self.younger_than,
+            text: self.text.clone(),
+        })
+    }
+}
+
+/// Which dead messages: these `ids`, or all for which the rest holds.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Which {
+    /// Not together with another field.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 1000)]
     ids: Option<Items<String>>,
+    /// They died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    /// They died at least so long ago.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    older_than: Option<Duration>,
+    /// They died at most so long ago.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1d")]
+    younger_than: Option<Duration>,
+    /// This is in the last error or in the payload, 1 to 256 bytes, as it is.
+    #[serde(default, deserialize_with = "present")]
+    text: Option<String>,
+    /// So many of them at most.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    limit: Option<NonZeroU64>,
+    /// So many a second.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 100_000)]
+    rate: Option<u32>,
+    /// The `next_cursor` of the answer before.
+    #[serde(default, deserialize_with = "present")]
+    cursor: Option<String>,
+}
+
+/// What a request means.
+enum Meant {
+    Ids(Vec<MessageId>),
+    Matching(DeadSweep),
 }
 
 impl Which {
-    fn ids(self) -> Result<Option<Vec<MessageId>>, Problem> {
-        let Some(Items(ids)) = self.ids else { return Ok(None) };
+    fn read(self) -> Result<Meant, Problem> {
+        let reason = self.reason.as_deref().map(read_reason).transpose();
+        let filter = DeadFilter {
+            reason: reason.map_err(|why| Problem::invalid("reason", why))?,
+            older_than: self.older_than,
+            younger_than: self.younger_than,
+            text: self.text,
+        };
+        let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
+        let sweep = DeadSweep { filter, limit, rate, cursor };
+        let Some(Items(ids)) = self.ids else { return Ok(Meant::Matching(sweep)) };
+        if sweep != DeadSweep::default() {
+            return Err(Problem::invalid("ids", "are given beside another field; name the messages or describe them"));
+        }
         let check = |(i, id): (usize, String)| {
             MessageId::new(id).map_err(|why| Problem::from(why).within(&format!("`ids[{i}]`:")))
         };
-        ids.into_iter().enumerate().map(check).collect::<Result<_, _>>().map(Some)
+        ids.into_iter().enumerate().map(check).collect::<Result<_, _>>().map(Meant::Ids)
     }
 }
 
 /// How many messages were made ready again.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Redriven {
-    redriven: usize,
+    redriven: u64,
+    /// Where to go on; absent when nothing is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
 /// How many messages were deleted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Purged {
-    purged: usize,
+    purged: u64,
+    /// Where to go on; absent when nothing is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
 /// List dead messages.
@@ -140,7 +237,8 @@ pub(crate) async fn list(
     params: DeadParams,
 ) -> Result<Reply<DeadMessages>, Problem> {
     let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
-    let page = app.broker.dead(&topic, &group, params.cursor.as_deref(), limit).await?;
+    let filter = params.filter()?;
+    let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await?;
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
     Ok(Reply(DeadMessages { dead: dead.collect(), next_cursor: page.next }))
 }
@@ -157,8 +255,14 @@ pub(crate) async fn redrive(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Redriven>, Problem> {
-    let redriven = app.broker.redrive(&topic, &group, which.ids()?.as_deref()).await?;
-    Ok(Reply(Redriven { redriven }))
+    let (redriven, next_cursor) = match which.read()? {
+        Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
+        Meant::Matching(sweep) => {
+            let swept = app.broker.redrive_many(&topic, &group, &sweep).await?;
+            (swept.count, swept.next)
+        }
+    };
+    Ok(Reply(Redriven { redriven, next_cursor }))
 }
 
 /// Delete dead messages for good.
@@ -173,6 +277,12 @@ pub(crate) async fn purge(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
-    let purged = app.broker.purge(&topic, &group, which.ids()?.as_deref()).await?;
-    Ok(Reply(Purged { purged }))
+    let (purged, next_cursor) = match which.read()? {
+        Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
+        Meant::Matching(sweep) => {
+            let swept = app.broker.purge_many(&topic, &group, &sweep).await?;
+            (swept.count, swept.next)
+        }
+    };
+    Ok(Reply(Purged { purged, next_cursor }))
 }

@@ -7,9 +7,10 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
-use super::shape::Contents;
+use super::shape::{Contents, FailedAttempt};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Peeked, State as MessageState};
@@ -39,27 +40,40 @@ pub(crate) struct Message {
     /// Overrides the topic's number of attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
+    /// Who has it while it is in flight: the owner of its partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// Names its due time and its attempts, for `If-Match`.
+    etag: String,
     #[serde(flatten)]
     contents: Contents,
     /// When it died.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     died_at: Option<Timestamp>,
-    /// Why it is dead: `max_attempts`, `buried` or `unreadable`.
+    /// Why it is dead: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     /// What the last nack of a dead message said.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// How the last 16 attempts failed, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<FailedAttempt>,
 }
 
 impl Message {
     fn new(partition: Partition, peeked: Peeked) -> Message {
-        let state = peeked.state.name();
+        let (state, etag) = (peeked.state.name(), etag(&peeked));
+        let mut history = peeked.history;
         let (died_at, record) = match peeked.state {
-            MessageState::Dead { died_at, record } => (Some(died_at), Some(record)),
+            MessageState::Dead { died_at, mut record } => {
+                history = std::mem::take(&mut record.history);
+                (Some(died_at), Some(record))
+            }
             MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
         };
+        let owner = peeked.owner.filter(|_| state == "in_flight").map(|owner| owner.as_str().to_owned());
         let envelope = peeked.message.envelope;
         Message {
             id: peeked.message.id.into(),
@@ -70,10 +84,13 @@ impl Message {
             due_at: peeked.message.due_at,
             expires_at: envelope.expires_at,
             max_attempts: envelope.max_attempts,
+            owner,
+            etag,
             contents: Contents::from(envelope),
             died_at,
             reason: record.as_ref().map(|record| record.reason.name()),
             last_error: record.and_then(|record| record.last_error),
+            history: history.into_iter().map(FailedAttempt::from).collect(),
         }
     }
 }

@@ -2,11 +2,15 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod audit;
 mod batch;
 mod body;
 mod consume;
+mod control;
 mod dead;
+mod forecast;
 mod forwarded;
+mod groups;
 mod guard;
 mod listen;
 mod listener;
@@ -116,7 +120,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -125,9 +129,15 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
+        .routes(routes!(forecast::forecast))
+        .routes(routes!(audit::audit, audit::repair))
+        .routes(routes!(groups::make, groups::describe, groups::delete))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::pause))
+        .routes(routes!(groups::resume))
         .routes(routes!(push::push))
         .routes(routes!(batch::push_batch))
-        .routes(routes!(look::look))
+        .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(stream::stream))
         .routes(routes!(consume::ack))
@@ -170,7 +180,8 @@ fn forbid_null(part: &mut serde_json::Value) {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
-    let router = router.route("/v1/topics/{topic}/messages/batch", get(look::look_at_batch));
+    let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
+    let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router, app)
 }
 

@@ -32,6 +32,8 @@ pub(crate) enum Class {
     MethodNotAllowed,
     /// The body did not arrive in time.
     Timeout,
+    /// What `If-Match` says is not so.
+    PreconditionFailed,
     /// The content type is not the one of this request.
     UnsupportedMediaType,
 }
@@ -43,6 +45,7 @@ impl Class {
             Class::Malformed => "malformed",
             Class::MethodNotAllowed => "method-not-allowed",
             Class::Timeout => "timeout",
+            Class::PreconditionFailed => "precondition-failed",
             Class::UnsupportedMediaType => "unsupported-media-type",
         }
     }
@@ -63,6 +66,7 @@ impl Class {
             Class::Malformed => "The request cannot be read",
             Class::MethodNotAllowed => "The path has other methods",
             Class::Timeout => "The body did not arrive in time",
+            Class::PreconditionFailed => "It is another one by now",
             Class::UnsupportedMediaType => "Another content type is needed",
         }
     }
@@ -80,6 +84,7 @@ impl Class {
             Class::Malformed => StatusCode::BAD_REQUEST,
             Class::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Class::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Class::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Class::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         }
     }
@@ -93,7 +98,9 @@ pub(crate) struct Problem {
     /// Carries the detail, cut to its limit.
     error: Error,
     id: Option<String>,
-    results: Option<serde_json::Value>,
+    // Boxed: most problems have neither, and every handler returns one.
+    results: Option<Box<serde_json::Value>>,
+    groups: Option<Box<serde_json::Value>>,
 }
 
 /// The fields of a problem.
@@ -116,13 +123,24 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     results: Option<serde_json::Value>,
+    /// What became of a message in each group, when nothing was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    groups: Option<serde_json::Value>,
 }
 
 impl Problem {
     /// A problem of this class.
     pub(crate) fn new(class: Class, detail: impl Into<Cow<'static, str>>) -> Problem {
         let kind = if let Class::Verb(kind) = class { kind } else { Kind::Invalid };
-        Problem { class, status: class.status(), error: Error::new(kind, detail), id: None, results: None }
+        Problem {
+            class,
+            status: class.status(),
+            error: Error::new(kind, detail),
+            id: None,
+            results: None,
+            groups: None,
+        }
     }
 
     /// The request cannot be read.
@@ -165,7 +183,13 @@ impl Problem {
 
     /// Adds the results of a batch in which nothing succeeded.
     pub(crate) fn with_results(mut self, results: serde_json::Value) -> Problem {
-        self.results = Some(results);
+        self.results = Some(Box::new(results));
+        self
+    }
+
+    /// Adds what became of a message in each group.
+    pub(crate) fn with_groups(mut self, groups: serde_json::Value) -> Problem {
+        self.groups = Some(Box::new(groups));
         self
     }
 
@@ -187,7 +211,8 @@ impl Problem {
             status: self.status().as_u16(),
             detail: self.detail().to_owned(),
             id: self.id,
-            results: self.results,
+            results: self.results.map(|results| *results),
+            groups: self.groups.map(|groups| *groups),
         }
     }
 }
@@ -205,7 +230,7 @@ impl IntoResponses for Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let class = Class::Verb(error.kind());
-        Problem { class, status: class.status(), error, id: None, results: None }
+        Problem { class, status: class.status(), error, id: None, results: None, groups: None }
     }
 }
 
@@ -231,7 +256,13 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<Class> {
-        let http = [Class::Malformed, Class::MethodNotAllowed, Class::Timeout, Class::UnsupportedMediaType];
+        let http = [
+            Class::Malformed,
+            Class::MethodNotAllowed,
+            Class::Timeout,
+            Class::PreconditionFailed,
+            Class::UnsupportedMediaType,
+        ];
         Kind::ALL.map(Class::Verb).into_iter().chain(http).collect()
     }
 

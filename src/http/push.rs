@@ -15,14 +15,17 @@ use super::problem::{Problem, ProblemBody};
 use super::shape::{Meta, due_of};
 use super::{App, body};
 use crate::broker::PushOutcome;
-use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX};
-use crate::message::{Due, Key, MessageId, NewMessage};
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
 use crate::partition::Partition;
 use crate::store::Pushed;
 use crate::time::Timestamp;
 
 /// What the headers that become meta begin with; header names arrive in lower case.
 const META_PREFIX: &str = "dwell-meta-";
+
+/// The header that may carry the id.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// What became of one pushed message.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,7 +41,7 @@ pub(crate) struct PushResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) due_at: Option<Timestamp>,
-    /// `stored`, `journaled`, `buffered`, `duplicate`, or in a batch `error`.
+    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
     pub(crate) status: &'static str,
     /// Why it was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,9 +63,12 @@ pub(crate) struct PushParams {
     /// Decides the partition; without a key the id does.
     #[param(value_type = Option<String>)]
     key: Option<Key>,
-    /// Makes the push repeatable. Default: a new ULID.
+    /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
     #[param(value_type = Option<String>)]
     id: Option<MessageId>,
+    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[param(value_type = Option<String>)]
+    conflict: Option<Conflict>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[param(value_type = Option<String>, example = "30m")]
     delay: Option<Duration>,
@@ -75,21 +81,26 @@ pub(crate) struct PushParams {
     /// 1 to 1,000. Default: the topic's.
     #[param(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[param(minimum = 0, maximum = 9)]
+    priority: Option<u32>,
 }
 
 impl<S: Sync> FromRequestParts<S> for PushParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
-        let accepted = ["key", "id", "delay", "due_at", "ttl", "max_attempts"];
+        let accepted = ["key", "id", "conflict", "delay", "due_at", "ttl", "max_attempts", "priority"];
         let params = Params::read(parts.uri.query(), &accepted)?;
         Ok(PushParams {
             key: params.get("key").map(Key::new).transpose()?,
             id: params.get("id").map(MessageId::new).transpose()?,
+            conflict: params.get("conflict").map(str::parse).transpose()?,
             delay: params.span("delay")?,
             due_at: params.time("due_at")?,
             ttl: params.span("ttl")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
+            priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
         })
     }
 }
@@ -105,12 +116,15 @@ impl PushParams {
 /// Its `Content-Type` and headers `Dwell-Meta-<name>` travel with it.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", tag = "producing",
-    params(("topic" = String, Path), PushParams),
+    params(
+        ("topic" = String, Path), PushParams,
+        ("Idempotency-Key" = Option<String>, Header, description = "The id, in place of the parameter")
+    ),
     request_body(content_type = "application/octet-stream", description = "The payload: any bytes of any content type"),
     responses(
         (status = 201, description = "The message is stored", body = PushResult),
         (status = 202, description = "The store is away; the message is on the local disk and goes there", body = PushResult),
-        (status = 200, description = "The id was there already; nothing changed", body = PushResult),
+        (status = 200, description = "The id was there already: nothing changed, or what waited was replaced or debounced", body = PushResult),
         Problem,
     )
 )]
@@ -125,12 +139,13 @@ pub(crate) async fn push(
     let mut message = message_of(params, &headers)?;
     message.check(app.clock.now())?;
     message.payload = body::read(&app, &headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
-    let id = message.identify();
-    let outcome = app.broker.push(&topic, message).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    let offer = app.broker.offer(&topic, message);
+    let id = offer.id().clone();
+    let outcome = app.broker.push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,
-        Pushed::Duplicate => StatusCode::OK,
+        Pushed::Duplicate | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };
     Ok((status, Reply(PushResult::from(outcome))))
 }
@@ -138,16 +153,29 @@ pub(crate) async fn push(
 fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
     let due = params.due()?;
     Ok(NewMessage {
-        id: params.id,
-        fresh: false,
+        id: id_of(params.id, headers)?,
+        conflict: params.conflict.unwrap_or_default(),
         key: params.key,
         due,
         ttl: params.ttl,
         max_attempts: params.max_attempts,
+        priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
         payload: Bytes::new(),
     })
+}
+
+/// The id of the parameter, or of the header that others know for this.
+fn id_of(id: Option<MessageId>, headers: &HeaderMap) -> Result<Option<MessageId>, Problem> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(id) };
+    if id.is_some() || values.next().is_some() {
+        return Err(Problem::invalid(IDEMPOTENCY_KEY, "is given twice, or together with `id`"));
+    }
+    let wrong = |why: &str| Problem::invalid(IDEMPOTENCY_KEY, why);
+    let text = value.to_str().map_err(|_| wrong("an id has only visible ASCII characters without spaces"))?;
+    MessageId::new(text).map(Some).map_err(|error| wrong(error.detail()))
 }
 
 fn content_type_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {

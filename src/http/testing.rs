@@ -11,14 +11,16 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Renewal,
-    Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::tasks::Tasks;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// An application over a store that never answers.
@@ -89,6 +91,20 @@ impl Store for Away {
         away()
     }
 
+    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
+        away()
+    }
+
+    async fn copy(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _group: &GroupName,
+        _from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        away()
+    }
+
     async fn delete(&self, _: &Descriptor) -> Result<()> {
         away()
     }
@@ -97,11 +113,31 @@ impl Store for Away {
         away()
     }
 
+    async fn put(&self, _: &Descriptor, _: Partition, _: PushKind, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
+        away()
+    }
+
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId, _: Option<Timestamp>) -> Result<Cancelled> {
+        away()
+    }
+
+    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Reschedule) -> Result<Rescheduled> {
+        away()
+    }
+
     async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
         away()
     }
 
     async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+        away()
+    }
+
+    async fn audit(&self, _: &Pair, _: Option<&AuditCursor>, _: bool) -> Result<AuditPage> {
+        away()
+    }
+
+    async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
         away()
     }
 
@@ -117,11 +153,19 @@ impl Store for Away {
         away()
     }
 
+    async fn drop_dead(&self, _: &Pair, _: DeadBounds) -> Result<DeadDropped> {
+        away()
+    }
+
     async fn beat(&self, _: &TopicName, _: &GroupName, _: &MemberId, _: Duration) -> Result<Vec<MemberId>> {
         away()
     }
 
     async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
+        away()
+    }
+
+    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
         away()
     }
 

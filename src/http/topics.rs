@@ -19,7 +19,7 @@ use crate::partition::Partition;
 use crate::retry::Backoff;
 use crate::store::PairStats;
 use crate::time::{Timestamp, show_span, span};
-use crate::topic::{Descriptor, Ordering, Pair, Settings};
+use crate::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
 
 /// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -49,6 +49,23 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, example = "none")]
     ordering: Option<Ordering>,
+    /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is for
+    /// ever. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    ttl: Option<Duration>,
+    /// What becomes of a message whose time is over: `drop` or `bury`. Default `drop`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    on_expiry: Option<Expiry>,
+    /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "14d")]
+    dead_max_age: Option<Duration>,
+    /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 10_000_000)]
+    dead_max_count: Option<u64>,
 }
 
 impl TopicSettings {
@@ -61,6 +78,10 @@ impl TopicSettings {
             backoff: self.backoff.unwrap_or(base.backoff),
             dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
             ordering: self.ordering.unwrap_or(base.ordering),
+            ttl: self.ttl.unwrap_or(base.ttl),
+            on_expiry: self.on_expiry.unwrap_or(base.on_expiry),
+            dead_max_age: self.dead_max_age.unwrap_or(base.dead_max_age),
+            dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
         }
     }
 }
@@ -153,12 +174,24 @@ impl From<&PairStats> for Counts {
 }
 
 impl Counts {
-    fn add(&mut self, stats: &PairStats) {
+    pub(super) fn add(&mut self, stats: &PairStats) {
         self.scheduled += stats.scheduled;
         self.ready += stats.ready;
         self.in_flight += stats.in_flight;
         self.dead += stats.dead;
         self.oldest_ready_age = self.oldest_ready_age.max(stats.oldest_ready_age);
+    }
+}
+
+impl From<(Pair, PairStats)> for PartitionState {
+    fn from((pair, stats): (Pair, PairStats)) -> PartitionState {
+        PartitionState {
+            partition: pair.partition,
+            group: pair.group.to_string(),
+            counts: Counts::from(&stats),
+            next_due_at: stats.head,
+            owner: stats.owner.map(|owner| owner.to_string()),
+        }
     }
 }
 
@@ -170,14 +203,7 @@ impl TopicDescription {
             stats.iter().filter(|(pair, _)| pair.group == *group).for_each(|(_, stats)| counts.add(stats));
             totals.push(GroupTotals { group: group.to_string(), counts });
         }
-        let state = |(pair, stats): (Pair, PairStats)| PartitionState {
-            partition: pair.partition,
-            group: pair.group.to_string(),
-            counts: Counts::from(&stats),
-            next_due_at: stats.head,
-            owner: stats.owner.map(|owner| owner.to_string()),
-        };
-        let partitions = stats.into_iter().map(state).collect();
+        let partitions = stats.into_iter().map(PartitionState::from).collect();
         TopicDescription { topic: Topic::from(descriptor), totals, partitions }
     }
 }

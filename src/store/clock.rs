@@ -1,6 +1,6 @@
 //! The store's clock as this process knows it, between two answers of the store.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -30,6 +30,8 @@ pub struct StoreClock {
     received_offset_us: AtomicI64,
     /// The latest time that [`StoreClock::steady`] has told, in ms.
     told_ms: AtomicU64,
+    /// Whether an answer said so, not an assumption.
+    answered: AtomicBool,
     /// By how many microseconds the store is ahead of the local wall clock, as it was told last.
     ahead_us: watch::Sender<Option<i64>>,
 }
@@ -39,8 +41,8 @@ impl StoreClock {
     pub fn new(clock: Clock) -> StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
-        let told_ms = AtomicU64::new(0);
-        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, ahead_us: watch::Sender::new(None) }
+        let (answered, ahead_us, told_ms) = (AtomicBool::new(false), watch::Sender::new(None), AtomicU64::new(0));
+        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, answered, ahead_us }
     }
 
     /// The local clock behind it.
@@ -53,6 +55,7 @@ impl StoreClock {
         let store_us = i64::try_from(store_us).unwrap_or(i64::MAX);
         self.sent_offset_us.store(store_us - instant_us(sent), Ordering::Relaxed);
         self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
+        self.answered.store(true, Ordering::Release);
         let ahead_us = self.ahead_us();
         let is_news = |told: Option<i64>| told.zip(ahead_us).is_none_or(|(told, now)| told.abs_diff(now) > TOLD_US);
         if is_news(*self.ahead_us.borrow()) {
@@ -108,6 +111,16 @@ impl StoreClock {
         now
     }
 
+    /// The store's time now, never ahead of it; `None` until an answer has told it.
+    pub fn surely(&self) -> Option<Timestamp> {
+        if !self.answered.load(Ordering::Acquire) {
+            return None;
+        }
+        let offset = self.received_offset_us.load(Ordering::Relaxed);
+        let us = u64::try_from(instant_us(self.clock.instant()).saturating_add(offset)).unwrap_or(0);
+        Some(self.clock.manual_now().unwrap_or(Timestamp::from_ms(us / 1_000)))
+    }
+
     /// The local instant at which the store's clock has surely reached `at`; in the past if it has.
     pub fn reaches(&self, at: Timestamp) -> Instant {
         match self.received_offset_us.load(Ordering::Relaxed) {
@@ -145,6 +158,7 @@ mod tests {
         let ahead = clock.now().since(clock.local().now());
         assert!(ahead > Duration::from_secs(3_599) && ahead < Duration::from_secs(3_601), "{ahead:?}");
         assert!(clock.ahead_us().is_some_and(|us| (3_599_000_000..3_601_000_000).contains(&us)));
+        assert_eq!(clock.surely(), None);
         clock.observe(clock.local().instant(), 5_000_000_000_000);
         clock.assume(0);
         assert!(clock.now() < Timestamp::from_ms(5_000_100_000));
@@ -169,6 +183,7 @@ mod tests {
         std::hint::black_box((0..10_000).sum::<u64>());
         clock.observe(sent, 5_000_000_000_500);
         assert!(clock.now() >= Timestamp::from_ms(5_000_000_001));
+        assert!(clock.surely().is_some_and(|now| now < clock.now()));
         let at = Timestamp::from_ms(5_000_000_100);
         let left = clock.reaches(at).since(clock.local().instant());
         assert!(left <= Duration::from_millis(100) && left > Duration::from_millis(50), "{left:?}");

@@ -4,7 +4,9 @@
 //! Two stores fulfil it: Redis and the embedded sled store. The conformance suite is its definition. Nothing above
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
+mod audit;
 mod clock;
+mod control;
 pub mod embedded;
 mod epoch;
 mod loss;
@@ -18,19 +20,22 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
+pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use loss::Loss;
 pub use outcome::{
-    Acquired, Buried, Charge, Dead, DeadCursor, DeadPage, Description, Glance, PairStats, Peeked, PushKind, Pushed,
-    Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried,
-    Returned, Settlement, State,
+    Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
+    Forecast, Glance, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
 };
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// What anyone may do to a topic.
@@ -85,11 +90,34 @@ pub trait Store: Send + Sync + 'static {
     /// `Full` past [`crate::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor>;
 
-    /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation.
+    /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation. Once it has
+    /// answered no partition takes a push under an older one, so a group that is new gets all that is pushed from then on,
+    /// and of groups that `wanted` does not name everything is gone.
     ///
     /// # Errors
     /// `Stale` when the topic has another generation now, `NotFound` when it is gone.
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor>;
+
+    /// Makes sure that no partition takes a push under an older descriptor than this one, which is in place: the update
+    /// that made it may have been cut short.
+    ///
+    /// # Errors
+    /// `Stale` when a partition has seen a newer one, or the topic is gone.
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()>;
+
+    /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
+    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is left
+    /// alone, so that beginning again copies nothing twice.
+    ///
+    /// # Errors
+    /// `Stale` when the partition does not know that the group is being copied, or knows that it no longer is.
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied>;
 
     /// Deletes a topic with all its messages. Deleting one that is gone does nothing.
     async fn delete(&self, descriptor: &Descriptor) -> Result<()>;
@@ -109,11 +137,55 @@ pub trait Store: Send + Sync + 'static {
         messages: &[Message],
     ) -> Result<Vec<Pushed>>;
 
+    /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
+    /// that equal ids meet each other. At most [`crate::limits::PUT_IDS_MAX`] messages.
+    ///
+    /// A replay replaces only what was pushed before it, and moves a due time only to a later one.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>>;
+
+    /// Takes a message out of every group in which it waits, scheduled or ready. Only what was pushed up to `replayed` is
+    /// taken, if a log says again that it was cancelled then. A message that is cancelled is remembered for
+    /// [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same, and a replay does not bring it back.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled>;
+
+    /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled>;
+
     /// Looks at one message of a pair.
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;
 
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
+
+    /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
@@ -126,6 +198,16 @@ pub trait Store: Send + Sync + 'static {
     /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
 
+    /// Drops a page of the dead messages that are past the bounds, oldest death first.
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
+
+    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
+    /// asked to.
+    ///
+    /// # Errors
+    /// `Invalid` for a cursor that is not from here.
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
+
     /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
     async fn beat(
         &self,
@@ -137,6 +219,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Says that a member leaves its group. Leaving again does nothing.
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()>;
+
+    /// Gives out slots of a group, each one once and at least `spacing` behind the one before.
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots>;
 
     /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
     ///

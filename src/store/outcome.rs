@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{MemberId, Owner};
-use crate::codec::DeadRecord;
+use crate::codec::{DeadRecord, Failure};
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId};
@@ -24,10 +24,24 @@ pub struct Description {
 /// Whether a push comes from a producer now, or is offered again from a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushKind {
+    /// From a producer that waits for the answer, under ids that dwell made for this very call, which has not been made
+    /// before: nothing can be there under them, so a store need not look.
+    Fresh,
     /// From a producer that waits for the answer.
     Live,
     /// From a log: a message that was cancelled meanwhile stays away.
     Replay,
+}
+
+impl PushKind {
+    /// The name by which scripts know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PushKind::Fresh => "fresh",
+            PushKind::Live => "live",
+            PushKind::Replay => "replay",
+        }
+    }
 }
 
 /// What became of one pushed message.
@@ -41,6 +55,10 @@ pub enum Pushed {
     Buffered,
     /// Its id was there already; nothing changed.
     Duplicate,
+    /// It took the place of the message that waited under its id.
+    Replaced,
+    /// The message that waited under its id has its due time now.
+    Debounced,
 }
 
 impl Pushed {
@@ -51,6 +69,8 @@ impl Pushed {
             Pushed::Journaled => "journaled",
             Pushed::Buffered => "buffered",
             Pushed::Duplicate => "duplicate",
+            Pushed::Replaced => "replaced",
+            Pushed::Debounced => "debounced",
         }
     }
 }
@@ -96,6 +116,10 @@ pub struct Peeked {
     pub next_at: Option<Timestamp>,
     /// Attempts that were charged.
     pub attempts: u32,
+    /// Whose lease the pair is: who has it while it is in flight.
+    pub owner: Option<MemberId>,
+    /// How the last attempts failed, oldest first; a dead message has them in its record.
+    pub history: Vec<Failure>,
 }
 
 /// What a pair holds.
@@ -115,6 +139,35 @@ pub struct PairStats {
     pub oldest_ready_age: Option<Duration>,
     /// Whose lease it is.
     pub owner: Option<MemberId>,
+}
+
+/// Equal spans of time ahead, to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spans {
+    /// Where the first one begins.
+    pub from: Timestamp,
+    /// How long each is, whole milliseconds.
+    pub step: Duration,
+    /// How many there are, 1 to [`crate::limits::FORECAST_SPANS_MAX`].
+    pub count: usize,
+}
+
+impl Spans {
+    /// The end of a span, from 1 on; that of 0 is where the first begins.
+    pub fn end(&self, span: usize) -> Timestamp {
+        self.from.plus(self.step.saturating_mul(u32::try_from(span).unwrap_or(u32::MAX)))
+    }
+}
+
+/// How many messages become due.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// They are due where the first span begins.
+    pub ready: u64,
+    /// In each span, its end included.
+    pub spans: Vec<u64>,
+    /// After the last one.
+    pub later: u64,
 }
 
 /// A position in the dead messages of a pair.
@@ -146,6 +199,62 @@ pub struct DeadPage {
     pub dead: Vec<Dead>,
     /// Where the next page begins, if there is more.
     pub next: Option<DeadCursor>,
+}
+
+/// What is asked of the slots of a group, in each of which one message may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotAsk {
+    /// How many, at most.
+    pub count: u32,
+    /// From the beginning of one to that of the next.
+    pub spacing: Duration,
+    /// How far from now the last one may begin; at most [`crate::limits::SLOT_AHEAD_MAX`].
+    pub within: Duration,
+}
+
+/// Slots that nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// How many.
+    pub count: u32,
+    /// From the time of the store at the answer to the beginning of the first; with none, to that of the next that could be
+    /// given.
+    pub after: Duration,
+}
+
+/// What a group keeps of dead messages in a partition; what is older or more is dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeadBounds {
+    /// Those that died before then are dropped.
+    pub died_before: Option<Timestamp>,
+    /// Of the others, so many are kept: the newest.
+    pub count: Option<u64>,
+}
+
+/// The outcome of one page of dropping dead messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeadDropped {
+    /// Dropped because of their age.
+    pub aged: u64,
+    /// Dropped because there were too many.
+    pub surplus: u64,
+    /// Whether there is more to drop.
+    pub more: bool,
+    /// When the oldest one that is left died.
+    pub oldest: Option<Timestamp>,
+}
+
+/// Where a copy goes on. Meaningful to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyCursor(pub String);
+
+/// The outcome of one page of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// Messages that were copied.
+    pub messages: usize,
+    /// Where the next page begins, if there is more.
+    pub next: Option<CopyCursor>,
 }
 
 /// The outcome of an acquisition.
@@ -310,6 +419,8 @@ pub struct Retried {
     pub next_at: Timestamp,
     /// Attempts charged now, absolute, so that a repeat does not count twice.
     pub attempts: u32,
+    /// What is added to its history, unless it was only given back.
+    pub failure: Option<Failure>,
 }
 
 /// A message given back.
@@ -326,8 +437,10 @@ pub struct Returned {
 pub struct Buried {
     /// Its id.
     pub id: MessageId,
-    /// Why.
+    /// Why. Its history is what the store has.
     pub record: DeadRecord,
+    /// What is added to its history, if it died of an attempt.
+    pub failure: Option<Failure>,
 }
 
 /// An attempt that is charged before it is handed out.

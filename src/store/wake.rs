@@ -21,6 +21,8 @@ pub enum Channel {
     Head(TopicName, Partition),
     /// A lease in a partition that was given up.
     Release(TopicName, Partition),
+    /// A change of a topic: its settings, its groups, whether they are paused.
+    Changed(TopicName),
     /// A member that joined or left a group.
     Members(TopicName, GroupName),
 }
@@ -38,13 +40,19 @@ impl Channel {
         Channel::Release(pair.topic.clone(), pair.partition)
     }
 
-    /// What else is announced where this is: a store that listens to one hears the other.
-    pub fn twin(&self) -> Option<Channel> {
-        match self {
-            Channel::Head(topic, partition) => Some(Channel::Release(topic.clone(), *partition)),
-            Channel::Release(topic, partition) => Some(Channel::Head(topic.clone(), *partition)),
-            Channel::Members(..) => None,
+    /// Everything that is announced where this is: a store that listens to one hears them all. Changes of a topic are
+    /// announced in its first partition.
+    pub fn beside(&self) -> Vec<Channel> {
+        let (topic, partition) = match self {
+            Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
+            Channel::Changed(topic) => (topic, Partition(0)),
+            Channel::Members(..) => return vec![self.clone()],
+        };
+        let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
+        if partition == Partition(0) {
+            all.push(Channel::Changed(topic.clone()));
         }
+        all
     }
 }
 
@@ -87,7 +95,7 @@ impl Wakes {
         self.lock().keys().cloned().collect()
     }
 
-    /// Changes whenever [`Wakes::channels`] does, but for twins.
+    /// Changes whenever the places do where one of [`Wakes::channels`] is announced.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -105,8 +113,7 @@ impl Wakes {
 /// Whether nobody listens where this is announced. An owner and the members that wait for its partition listen to one
 /// place, so that owners who come and go change nothing for a store that subscribes to it.
 fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
-    let twin = channel.twin();
-    !sleepers.contains_key(channel) && !twin.is_some_and(|twin| sleepers.contains_key(&twin))
+    !channel.beside().iter().any(|beside| sleepers.contains_key(beside))
 }
 
 /// As long as this lives, its owner is woken.
@@ -159,11 +166,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn twins_are_woken_apart_and_listened_to_together() -> Result<()> {
+    async fn what_is_announced_together_is_woken_apart() -> Result<()> {
         let wakes = Wakes::default();
         let head = Channel::Head(TopicName::new("orders")?, Partition(3));
         let release = Channel::Release(TopicName::new("orders")?, Partition(3));
-        assert_eq!((head.twin(), release.twin()), (Some(release.clone()), Some(head.clone())));
+        assert_eq!((head.beside(), release.beside()), (vec![head.clone(), release.clone()], head.beside()));
         let (earlier, released) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let _releases = wakes.subscribe(release.clone(), released.clone());
         let changes = wakes.changes();

@@ -67,13 +67,17 @@ mod tests {
     use super::*;
     use crate::codec::Record;
     use crate::error::Result;
-    use crate::message::{NewMessage, TopicName};
+    use crate::message::{Conflict, NewMessage, TopicName};
     use crate::time::Timestamp;
 
     fn push(bytes: usize) -> Result<UnnumberedRecord> {
         let at = Timestamp::from_ms(1);
         let message = NewMessage::new(vec![b'x'; bytes]).accept(at)?;
-        UnnumberedRecord::new(&Record::Push { topic: TopicName::new("orders")?, incarnation: 0, message }, at)
+        let topic = TopicName::new("orders")?;
+        UnnumberedRecord::new(
+            &Record::Push { topic, incarnation: 0, message, sent: false, conflict: Conflict::Keep },
+            at,
+        )
     }
 
     fn numbers(bundle: &[u8]) -> Vec<u64> {

@@ -43,6 +43,7 @@ pub(super) enum Command {
         from: u64,
         answer: Answer<Step>,
     },
+    TakeBack(Answer<()>),
     SetNote(Note, String, Answer<()>),
     /// Try a failed disk again. Nobody waits.
     Mend,
@@ -184,6 +185,10 @@ impl Committer {
             Command::Cancel { topic, id, from, answer } => {
                 let step = self.log.cancel(&topic, &id, from);
                 self.reply(answer, step);
+            }
+            Command::TakeBack(answer) => {
+                self.log.handed = 0;
+                self.reply(answer, Ok(()));
             }
             Command::SetNote(note, text, answer) => {
                 let noted = self.log.set_note(note, &text);

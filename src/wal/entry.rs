@@ -23,6 +23,8 @@ pub struct Entry {
 pub enum Cancelled {
     /// It was there, was not handed out, and is gone, durably.
     Removed,
+    /// The same, but its record says that the store was sent it, or is of an earlier process, which may have sent it.
+    RemovedSent,
     /// A page handed it out and it is not trimmed: perhaps the store has it.
     Replaying,
     /// It is not there.
@@ -34,6 +36,7 @@ impl Cancelled {
     pub(super) fn and(self, other: Cancelled) -> Cancelled {
         match (self, other) {
             (Cancelled::Replaying, _) | (_, Cancelled::Replaying) => Cancelled::Replaying,
+            (Cancelled::RemovedSent, _) | (_, Cancelled::RemovedSent) => Cancelled::RemovedSent,
             (Cancelled::Removed, _) | (_, Cancelled::Removed) => Cancelled::Removed,
             (Cancelled::Absent, Cancelled::Absent) => Cancelled::Absent,
         }

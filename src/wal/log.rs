@@ -28,8 +28,10 @@ pub(super) struct Log {
     pub(super) next: u64,
     /// Everything through this number is done.
     pub(super) done: u64,
-    /// The greatest number that a page handed out.
+    /// The greatest number that a page handed out and nobody took back.
     pub(super) handed: u64,
+    /// The greatest number of an earlier process.
+    pub(super) inherited: u64,
     /// The first record that waits, and when it was appended.
     oldest: Option<(u64, Timestamp)>,
     damaged: u64,
@@ -53,6 +55,7 @@ impl Log {
             next: 1,
             done: 0,
             handed: 0,
+            inherited: 0,
             oldest: None,
             damaged: 0,
             lost: 0,
@@ -93,6 +96,7 @@ impl Log {
             self.oldest();
             index += usize::from(self.segments.get(index).is_some_and(|segment| segment.first() == first));
         }
+        self.inherited = self.next - 1;
         self.remove_done();
         Ok(())
     }

@@ -105,6 +105,14 @@ impl Wal {
         self.ask(|answer| Command::Trim(through, answer)).await
     }
 
+    /// What pages handed out is not on its way any more, and nobody took it: it can be cancelled again.
+    ///
+    /// # Errors
+    /// `Unavailable` when the log is closed.
+    pub async fn take_back(&self) -> Result<()> {
+        self.ask(Command::TakeBack).await
+    }
+
     /// Takes the pushes of a message out, durably, wherever they stand. It reads the whole log, about a second for a
     /// million records, in steps between which others append. A push that is appended meanwhile may stay.
     ///

@@ -72,12 +72,17 @@ impl Log {
         let Some(scanned) = self.scan(&mut from, STEP_RECORDS, STEP_BYTES)? else {
             return Ok(Step { outcome: Cancelled::Absent, next: None });
         };
-        let is_it = |record: &Record| match record {
-            Record::Push { topic: of, message, .. } => of == topic && message.id == *id,
-            Record::Create(_) => false,
-        };
-        let found = scanned.entries.iter().filter(|entry| is_it(&entry.record)).map(|entry| entry.position.0);
-        let (replaying, waiting): (Vec<u64>, Vec<u64>) = found.partition(|number| *number <= self.handed);
+        let (mut replaying, mut waiting, mut perhaps_sent) = (Vec::new(), Vec::new(), false);
+        for Entry { position: Position(number), record, .. } in &scanned.entries {
+            match record {
+                Record::Push { topic: of, message, sent, .. } if of == topic && message.id == *id => {
+                    let is_handed = *number <= self.handed;
+                    if is_handed { &mut replaying } else { &mut waiting }.push(*number);
+                    perhaps_sent |= *sent || *number <= self.inherited;
+                }
+                _ => {}
+            }
+        }
         let mut outcome = if replaying.is_empty() { Cancelled::Absent } else { Cancelled::Replaying };
         if let Some(first) = waiting.first() {
             let index = self.segments.iter().position(|segment| segment.end() > *first);
@@ -85,7 +90,9 @@ impl Log {
             self.remove(index, &waiting)?;
             // What is cancelled stays so, whether this is written down or not.
             let _ = self.trim_gone();
-            outcome = if replaying.is_empty() { Cancelled::Removed } else { outcome };
+            if replaying.is_empty() {
+                outcome = if perhaps_sent { Cancelled::RemovedSent } else { Cancelled::Removed };
+            }
         }
         Ok(Step { outcome, next: Some(from) })
     }

@@ -150,12 +150,100 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
     assert!(said.err.ends_with("1 delivered, 0 acked, 1 nacked\n"), "{said:?}");
     let dead = shell.dwell(&["dead", "list", "orders"])?.out;
     assert!(dead.contains(" a max_attempts after 1 attempt: \"exit code 3: no paper\"  close 4711"), "{dead}");
+    let told = shell.dwell(&["dead", "list", "orders", "--text", "no paper", "--younger-than", "1h", "--history"])?.out;
+    assert!(told.lines().nth(1).is_some_and(|line| line.ends_with(" attempt 1: \"exit code 3: no paper\"")), "{told}");
+    assert_eq!(shell.dwell(&["dead", "purge", "orders", "--reason", "buried"])?.out, "0 purged\n");
+    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "--reason", "boredom"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "--all"])?.code, Some(64));
+    let some = ["dead", "redrive", "orders", "--text", "close", "--rate", "100", "--limit", "1"];
+    assert_eq!(shell.dwell(&some)?.out, "1 redriven\n");
+    assert_eq!(shell.dwell(&failing)?.out, "close 4711");
     assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "b"])?.out, "1 redriven, 1 not dead\n");
     let working = ["consume", "orders", "--count", "1", "--exec", "test $DWELL_ID/$DWELL_ATTEMPT = a/1"];
     let said = shell.dwell(&working)?;
     assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
     assert_eq!(shell.dwell(&["topic", "delete", "orders"])?.out, "orders deleted\n");
     assert_eq!(shell.dwell(&["topic", "show", "orders"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_audit_says_that_all_is_sound() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
+    for args in [&["audit", "orders"][..], &["audit", "orders", "--repair"]] {
+        let said = shell.dwell(args)?;
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all sound\n"));
+    }
+    assert_eq!(shell.dwell(&["audit", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "close", "--id", "a/1", "--key", "customer-7", "--delay", "1h"])?;
+    let message = |verb: &str, more: &[&str]| {
+        shell.dwell(&[&["message", verb, "orders", "a/1", "--key", "customer-7"], more].concat())
+    };
+    let looked = message("get", &[])?.out;
+    assert!(looked.starts_with("a/1 scheduled in partition 6, due ") && looked.ends_with(", tried 0 times  close\n"));
+    let etag = message("get", &["--json"])?.out;
+    let etag: serde_json::Value = serde_json::from_str(&etag).unwrap_or_default();
+    let etag = etag["etag"].as_str().unwrap_or_default();
+    assert!(message("reschedule", &["--delay", "2h", "--if-match", etag])?.out.starts_with("a/1 rescheduled, due "));
+    let stale = message("reschedule", &["--delay", "3h", "--if-match", etag])?;
+    assert!(stale.code == Some(1) && stale.err.contains("(precondition-failed)"), "{stale:?}");
+    assert!(message("run", &["--json"])?.out.contains(r#""status":"rescheduled""#));
+    assert!(message("get", &[])?.out.starts_with("a/1 ready "));
+    for _ in 0..2 {
+        assert_eq!(message("cancel", &[])?.out, "a/1 cancelled\n");
+    }
+    let gone = message("run", &[])?;
+    assert!(gone.code == Some(1) && gone.err.contains("(not-found)"), "{gone:?}");
+    let push = |policy| shell.dwell(&["push", "orders", "x", "--id", "b", "--delay", "1h", "--conflict", policy]);
+    assert!(push("reject")?.out.starts_with("stored b "));
+    assert!(push("replace")?.out.starts_with("replaced b "));
+    assert!(push("debounce")?.out.starts_with("debounced b "));
+    assert!(push("reject")?.err.contains("(conflict)"));
+    assert_eq!(push("other")?.code, Some(64));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forecast_is_printed() -> Result<()> {
+    let shell = Shell::start().await?;
+    for delay in ["0s", "90m", "90m", "3h"] {
+        shell.dwell(&["push", "orders", "close", "--delay", delay])?;
+    }
+    let said = shell.dwell(&["forecast", "orders", "--step", "1h", "--spans", "2"])?;
+    let counts: Vec<&str> =
+        said.out.lines().filter_map(|line| line.split_whitespace().rfind(|word| !word.starts_with('#'))).collect();
+    assert_eq!(counts, ["1", "0", "2", "1"], "{said:?}");
+    assert_eq!(shell.dwell(&["forecast", "orders", "--spans", "501"])?.code, Some(64));
+    assert_eq!(shell.dwell(&["forecast", "nothing"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
+    let shell = Shell::start().await?;
+    shell.dwell(&["push", "orders", "first", "--id", "a"])?;
+    let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
+    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit made; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit was there; active\n");
+    assert_eq!(said(&["group", "pause", "orders", "audit"])?, "audit is paused\n");
+    assert!(said(&["group", "pause", "orders", "audit", "--for", "1h"])?.starts_with("audit is paused until 2"));
+    assert!(said(&["group", "list", "orders"])?.starts_with("default  active\naudit    paused until 2"));
+    assert_eq!(said(&["group", "resume", "orders", "audit"])?, "audit is active\n");
+    assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
+    let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
+    assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
+    let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
+    assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
+    assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
+    let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
+    assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");
     Ok(())
 }
 

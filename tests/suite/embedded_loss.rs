@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use dwell::error::{Error, Result};
-use dwell::store::Repaired;
+use dwell::store::{Defect, Repaired};
 
+use crate::conformance::audited;
 use crate::support::{World, ids_of, up_to};
 
 #[tokio::test]
@@ -29,6 +30,33 @@ async fn a_body_without_a_place_and_ids_without_a_body_are_repaired() -> Result<
     assert_eq!(owner.repair(None).await?, Repaired { messages: 3, next: None });
     assert_eq!(owner.recover().await?.orphans, 0);
     // Nothing that is repaired is due earlier than it was.
+    for due in [vec!["whole"], vec![], vec!["stray"]] {
+        assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), due);
+        world.pass(35);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_is_lost_and_repairs_it() -> Result<()> {
+    let world = World::embedded().await?;
+    let orders = world.topic("orders").await?;
+    for (id, delay_ms) in [("whole", 0), ("stray", 70), ("ghost", 80)] {
+        orders.push(id, delay_ms).await?;
+    }
+    drop(orders);
+    let is_lost = |id: &[u8], bytes| if id == b"stray" { bytes <= 8 } else { id == b"ghost" && bytes > 8 };
+    let (world, lost) = world.reopened_after(|dir| lose(dir, is_lost)).await?;
+    assert_eq!(lost, 3);
+    let orders = world.topic("orders").await?;
+    let found = [("stray", Defect::BodyWithoutId), ("ghost", Defect::IdWithoutBody)];
+    for (repair, expected) in [(false, &found[..]), (true, &found), (true, &[])] {
+        let (_, findings) = audited(&orders, repair).await?;
+        let findings: Vec<_> = findings.iter().map(|finding| (finding.id.as_str(), finding.defect)).collect();
+        assert_eq!(findings, expected, "{repair}");
+    }
+    let mut owner = orders.owner().await?;
+    assert_eq!(owner.recover().await?.orphans, 0);
     for due in [vec!["whole"], vec![], vec!["stray"]] {
         assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), due);
         world.pass(35);

@@ -12,6 +12,9 @@ use crate::engine::{BareRedis, BareStyle, RedisUsage};
 /// The commands of a bare life.
 const BARE: [&str; 6] = ["zadd", "hset", "zrange", "zrem", "hmget", "hdel"];
 
+/// The commands that the scripts of a life spend their time with.
+const INSIDE: [&str; 5] = ["zadd", "hset", "zrange", "hmget", "hdel"];
+
 /// What the other costs are compared with: a command for each message, as one pipelines without scripts.
 const CEILING: &str = "bare, a command for each message";
 
@@ -34,7 +37,21 @@ pub(super) async fn run(bench: &Bench, bare: &BareRedis) -> Result<(), Failure> 
     let before = bare.usage().await?;
     lives(bench, &door, &topic, lives_count).await?;
     note(bench, bare, "dwell", &["evalsha"], &before).await?;
+    inside(bench, bare, &before).await?;
     door.delete(&topic).await
+}
+
+/// What the commands took that the scripts called; the rest of the scripts' time is Lua.
+async fn inside(bench: &Bench, bare: &BareRedis, before: &RedisUsage) -> Result<(), Failure> {
+    let after = bare.usage().await?;
+    let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;
+    let of_scripts = Some(("cost", "dwell, commands".to_owned()));
+    for command in INSIDE {
+        let (_, micros) = after.of(&[command], before);
+        let way = format!("dwell, inside the scripts: {}", command.to_uppercase());
+        bench.note(("cost", way), "µs/message", ratio(micros, messages), of_scripts.clone());
+    }
+    Ok(())
 }
 
 async fn note(

@@ -18,7 +18,7 @@ use clap::Args;
 use futures_util::future::{self, Either};
 
 use super::address::ServerAddress;
-use super::api::{Declaration, Topic};
+use super::api::{DeadFilter, Declaration, Topic};
 use super::client::{Client, GroupOf};
 use super::failure::Failure;
 use super::signals::Signals;
@@ -201,8 +201,8 @@ impl Demo {
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?);
         }
-        let mut dead = self.client.dead(&self.orders, BATCH, None).await?.dead;
-        dead.extend(self.client.dead(&self.pulse, BATCH, None).await?.dead);
+        let mut dead = self.client.dead(&self.orders, &DeadFilter::default(), BATCH, None).await?.dead;
+        dead.extend(self.client.dead(&self.pulse, &DeadFilter::default(), BATCH, None).await?.dead);
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
         Ok(promises::Facts { left_over, dead, took, store_ahead: ahead })

@@ -32,6 +32,8 @@ const RETRY_AFTER: [Duration; 3] = [Duration::from_millis(200), Duration::from_s
 struct Summary {
     stored: u64,
     duplicate: u64,
+    /// Replaced or debounced.
+    replaced: u64,
     failed: u64,
     blank: u64,
 }
@@ -39,9 +41,12 @@ struct Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |number| output::thousands(number);
-        let lines = self.stored + self.duplicate + self.failed + self.blank;
+        let lines = self.stored + self.duplicate + self.replaced + self.failed + self.blank;
         write!(f, "{} lines: {} stored, ", count(lines), count(self.stored))?;
         write!(f, "{} duplicate, {} failed", count(self.duplicate), count(self.failed))?;
+        if self.replaced > 0 {
+            write!(f, ", {} replaced", count(self.replaced))?;
+        }
         if self.blank > 0 { write!(f, ", {} blank", count(self.blank)) } else { Ok(()) }
     }
 }
@@ -161,6 +166,7 @@ impl Push<'_> {
                 // This very message, from a push whose answer was lost.
                 ("duplicate", _) if line.id_is_ours => self.summary.stored += 1,
                 ("duplicate", _) => self.summary.duplicate += 1,
+                ("replaced" | "debounced", _) => self.summary.replaced += 1,
                 ("error", Some(problem)) if problem.is_passing() && !last => again.push(line),
                 (_, Some(problem)) => self.failed(line.number, &problem.to_string()),
                 (status, None) => self.failed(line.number, &format!("the broker says {status:?}")),

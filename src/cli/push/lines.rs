@@ -8,8 +8,9 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::api::Payload;
+use crate::error::Error;
 use crate::limits::BATCH_BODY_BYTES_MAX;
-use crate::message::{Due, Key, MessageId, NewMessage};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
 use crate::time::{Timestamp, span};
 
 /// Bytes of one line. A message of the largest payload fits, also in base64.
@@ -27,6 +28,8 @@ pub(super) struct Item {
     key: Option<Key>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     id: Option<MessageId>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    conflict: Option<String>,
     #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
     delay: Option<Duration>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -35,6 +38,8 @@ pub(super) struct Item {
     ttl: Option<Duration>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
@@ -154,7 +159,10 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
-        fresh: false,
+        conflict: match &item.conflict {
+            Some(conflict) => conflict.parse().map_err(|error: Error| error.detail().to_owned())?,
+            None => Conflict::Keep,
+        },
         key: item.key.clone(),
         due: match (item.delay, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
@@ -163,6 +171,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         },
         ttl: item.ttl,
         max_attempts: item.max_attempts,
+        priority: item.priority.unwrap_or(0),
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         payload: payload.bytes()?,

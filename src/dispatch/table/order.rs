@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{APPETITE_FIRST, Fate, Held, Now, Out, Slot, Table};
+use crate::codec::Failure;
 use crate::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX};
 use crate::message::Message;
 use crate::store::{ReserveLimit, Retried, Returned};
@@ -231,10 +232,10 @@ impl Table {
     }
 
     /// A delivery failed and is tried again: it stays reserved and current, and only its charge goes to the store.
-    pub(super) fn keep(&mut self, out: Out, keepsake: Keepsake, next_at: Timestamp) {
+    pub(super) fn keep(&mut self, out: Out, keepsake: Keepsake, next_at: Timestamp, failure: Option<Failure>) {
         let Out { slot, id, attempt, .. } = out;
         let Keepsake { place, bytes, message, .. } = keepsake;
-        self.decide_fate(id.clone(), slot, None, Fate::Kept(Retried { id, next_at, attempts: attempt }));
+        self.decide_fate(id.clone(), slot, None, Fate::Kept(Retried { id, next_at, attempts: attempt, failure }));
         let held = Held { slot, ready_at: next_at, place, charged: attempt, charged_before: attempt, bytes, message };
         if let Some(order) = &mut self.order {
             order.bytes -= bytes;
@@ -285,7 +286,7 @@ impl Table {
         for Held { slot, ready_at, place, charged, charged_before, message, .. } in ready.into_iter().chain(waiting) {
             let id = message.id;
             if charged != charged_before {
-                let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before };
+                let kept = Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None };
                 self.decide_fate(id.clone(), slot, None, Fate::Kept(kept));
             }
             self.decide_fate(id.clone(), slot, None, Fate::Back(Returned { id, ready_at: place }));

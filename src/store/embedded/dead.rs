@@ -15,7 +15,7 @@ use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
-use crate::store::{Channel, Dead, DeadCursor, DeadPage};
+use crate::store::{Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -75,6 +75,39 @@ impl Inner {
         Ok(answers)
     }
 
+    pub(super) async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        let (dropped, ids) = self.past_bounds(pair, bounds)?;
+        if !ids.is_empty() {
+            self.purge(pair, &ids).await?;
+        }
+        Ok(dropped)
+    }
+
+    /// What is past the bounds, at most a page, and what is left then.
+    fn past_bounds(&self, pair: &Pair, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
+        let (mut dropped, mut ids) = (DeadDropped::default(), Vec::new());
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok((dropped, ids)) };
+        let state = topic.partition(place.partition);
+        let state = locked(&state);
+        let Some(state) = state.pairs.get(&place.group) else { return Ok((dropped, ids)) };
+        let mut left = state.counts.dead;
+        for entry in Stored::new(&self.tree, place).dead_zset().iter() {
+            let (died_at, id) = entry?;
+            let died_at = died_at.at;
+            let aged = bounds.died_before.is_some_and(|before| died_at < before);
+            let past = aged || bounds.count.is_some_and(|count| left > count);
+            if !past || ids.len() == RECOVER_IDS_MAX {
+                (dropped.oldest, dropped.more) = (Some(died_at), past);
+                break;
+            }
+            *(if aged { &mut dropped.aged } else { &mut dropped.surplus }) += 1;
+            left = left.saturating_sub(1);
+            ids.push(id);
+        }
+        Ok((dropped, ids))
+    }
+
     /// Takes dead messages out of the dead zset and hash, and does `also` with each in the same batch.
     fn change_dead(
         &self,
@@ -111,15 +144,9 @@ impl Inner {
 }
 
 /// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset.
-pub(super) fn bury(
-    stored: &Stored<'_>,
-    batch: &mut Batch,
-    id: &MessageId,
-    body: &[u8],
-    record: &DeadRecord,
-    now: Timestamp,
-) -> Result<()> {
-    let record = encode_dead(record)?;
+pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body: &[u8], now: Timestamp) -> Result<()> {
+    let Buried { id, record, failure } = buried;
+    let record = [encode_dead(record)?, stored.history(id, failure.as_ref())?].concat();
     let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
     let value = [&length.to_be_bytes()[..], &record, body].concat();
     stored.dead_zset().add(batch, id, now);

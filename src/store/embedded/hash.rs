@@ -1,5 +1,7 @@
 //! A hash: a name and its bytes, cut into parts. It is what Redis calls by that name.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
@@ -31,6 +33,11 @@ impl<'a> Hash<'a> {
     /// The reservations of a pair.
     pub(super) fn reservations(tree: &'a Tree, place: Place) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Reservation }
+    }
+
+    /// The attempts charged to a pair's messages.
+    pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::Attempts }
     }
 
     /// Whether an id is there.
@@ -82,6 +89,16 @@ impl<'a> Hash<'a> {
     pub(super) fn ids(&self) -> impl Iterator<Item = Result<MessageId>> + use<'a> {
         let prefix = self.place.of(self.kind);
         self.tree.scan_prefix(prefix).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
+    }
+
+    /// The names that follow one, whether or not that one is still there; all without one.
+    pub(super) fn ids_after(&self, id: Option<&MessageId>) -> impl Iterator<Item = Result<MessageId>> + use<'a> {
+        let from = match id {
+            None => Bound::Included(self.place.of(self.kind)),
+            Some(id) => Bound::Excluded(self.place.named(self.kind, id.as_str().as_bytes())),
+        };
+        let range = (from, Bound::Excluded(self.place.behind(self.kind)));
+        self.tree.range(range).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
     }
 
     fn join(&self, name: &[u8], first: IVec) -> Result<Bytes> {

@@ -31,7 +31,8 @@ pub(super) const TIES: u16 = 1 << 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// id -> charged attempts, 4 bytes; and when it is tried again, 8 bytes, if that is not its score.
+    /// id -> charged attempts, 4 bytes; a byte 1 and when it is tried again, 8 bytes, if that is not its score; and the
+    /// lines of its history.
     Attempts = b'a',
     /// died at, id -> nothing.
     DeadByScore = b'd',
@@ -51,6 +52,10 @@ pub(super) enum Kind {
     SeenByScore = b's',
     /// id -> remembered until.
     SeenById = b'S',
+    /// cancelled at, id -> nothing.
+    CancelledByScore = b'x',
+    /// id -> cancelled at, and the groups of which it was not taken.
+    CancelledById = b'X',
     /// due time, id -> nothing.
     ByScore = b'z',
     /// id -> due time.
@@ -132,9 +137,9 @@ impl Place {
     }
 
     /// The key of a score, and an id if it is not the beginning of all with this score.
-    pub(super) fn scored(self, kind: Kind, score: Score, id: &str) -> Vec<u8> {
+    pub(super) fn scored(self, kind: Kind, score: impl Into<Score>, id: &str) -> Vec<u8> {
         let mut key = self.of(kind);
-        key.extend_from_slice(&score_bytes(score));
+        key.extend_from_slice(&score_bytes(score.into()));
         key.extend_from_slice(id.as_bytes());
         key
     }
@@ -252,8 +257,8 @@ mod tests {
     #[test]
     fn keys_sort_by_score_and_are_taken_apart_again() -> Result<()> {
         let place = Place { topic: 7, partition: Partition(3), group: 2 };
-        let early = place.scored(Kind::ByScore, Timestamp::from_ms(255).into(), "b");
-        let late = place.scored(Kind::ByScore, Timestamp::from_ms(256).into(), "a");
+        let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
+        let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");
         assert!(early < late && late < place.behind(Kind::ByScore));
         assert_eq!(scored_of(&late)?, (Timestamp::from_ms(256).into(), MessageId::new("a")?));
         let tied = [1, 255, 256, TIES - 1].map(|tie| Score { at: Timestamp::from_ms(255), tie });

@@ -4,7 +4,7 @@ use super::Inner;
 use super::dead::read_dead;
 use super::pair::Stored;
 use super::topics::locked;
-use crate::codec::decode_body;
+use crate::codec::{decode_body, decode_history};
 use crate::error::Result;
 use crate::message::MessageId;
 use crate::store::{PairStats, Peeked, State};
@@ -15,7 +15,9 @@ impl Inner {
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok(None) };
         let state = topic.partition(place.partition);
-        let _state = locked(&state);
+        let state = locked(&state);
+        let lease = state.pairs.get(&place.group).and_then(|pair| pair.lease.as_ref());
+        let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
         let stored = Stored::new(&self.tree, place);
         if let Some(body) = stored.hash().get(id)? {
             let next_at = stored.zset().score(id)?.map(|score| score.at);
@@ -25,14 +27,29 @@ impl Inner {
                 None => State::InFlight,
             };
             let attempts = stored.attempts(id)?.unwrap_or(0);
-            return Ok(Some(Peeked { message: decode_body(id.clone(), body)?, state, next_at, attempts }));
+            let history = decode_history(&stored.history(id, None)?)?;
+            return Ok(Some(Peeked {
+                message: decode_body(id.clone(), body)?,
+                state,
+                next_at,
+                attempts,
+                owner,
+                history,
+            }));
         }
         let (Some(died_at), Some(value)) = (stored.dead_zset().score(id)?, stored.dead_hash().get(id)?) else {
             return Ok(None);
         };
         let (record, body) = read_dead(&value)?;
         let (message, attempts) = (decode_body(id.clone(), body)?, record.attempts);
-        Ok(Some(Peeked { message, state: State::Dead { died_at: died_at.at, record }, next_at: None, attempts }))
+        Ok(Some(Peeked {
+            message,
+            state: State::Dead { died_at: died_at.at, record },
+            next_at: None,
+            attempts,
+            owner,
+            history: Vec::new(),
+        }))
     }
 
     pub(super) fn stats(&self, pair: &Pair) -> Result<PairStats> {

@@ -11,8 +11,13 @@
 //!
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
+mod audit;
+mod cancelled;
 mod commit;
+mod control;
+mod copy;
 mod dead;
+mod forecast;
 mod hash;
 mod keys;
 mod lease;
@@ -24,8 +29,10 @@ mod owner;
 mod pair;
 mod push;
 mod reservation;
+mod put;
 mod scan;
 mod settle;
+mod slots;
 mod tail;
 mod topics;
 mod zset;
@@ -41,15 +48,17 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
-    Acquired, Channel, Claim, DeadCursor, DeadPage, Description, Loss, MemberId, PairStats, Peeked, PushKind, Pushed,
-    Renewal, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Forecast, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal,
+    Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -67,6 +76,7 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    slots: SlotBook,
     /// What the tree lies on. Every change goes through it.
     disk: Arc<Disk>,
     committer: Committer,
@@ -97,6 +107,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                slots: SlotBook::default(),
                 disk,
                 committer,
                 topics: RwLock::new(topics),
@@ -222,16 +233,32 @@ impl Store for Embedded {
         let now = self.inner.now();
         let (updated, gone) = self.inner.topics_mut().update(&self.inner, wanted, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(wanted.topic.clone()));
         for place in gone {
             self.inner.remove_all(&place.prefix()).await?;
         }
         Ok(updated)
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().proclaim(descriptor)
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.inner.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         let now = self.inner.now();
         let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
         self.inner.commit().await?;
+        self.inner.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
         if let Some(number) = number {
             self.inner.remove_all(&keys::topic_data(number)).await?;
         }
@@ -242,11 +269,40 @@ impl Store for Embedded {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        // Nothing is cancelled in this store, so a replay has nothing to stay away from.
-        _kind: PushKind,
+        kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.inner.push(descriptor, partition, messages).await
+        self.inner.push(descriptor, partition, kind, messages).await
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        self.inner.put(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.inner.cancel(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.inner.reschedule(descriptor, partition, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -255,6 +311,18 @@ impl Store for Embedded {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.inner.audit(pair, from, repair).await
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        let mut forecasts = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            forecasts.push(self.inner.forecast(pair, spans).await?);
+        }
+        Ok(forecasts)
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
@@ -267,6 +335,10 @@ impl Store for Embedded {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.inner.drop_dead(pair, bounds).await
     }
 
     async fn beat(
@@ -290,6 +362,10 @@ impl Store for Embedded {
             self.inner.wakes.wake(&channel);
         }
         Ok(())
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

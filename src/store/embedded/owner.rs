@@ -151,12 +151,7 @@ impl Owner for Handle {
             let mut batch = Batch::default();
             for charge in charges {
                 if stored.hash().has(&charge.id)? {
-                    match stored.charged(&charge.id)? {
-                        Some((_, Some(next_at))) => {
-                            stored.charge_until(&mut batch, &charge.id, charge.attempts, next_at);
-                        }
-                        _ => stored.charge(&mut batch, &charge.id, charge.attempts),
-                    }
+                    stored.charge(&mut batch, &charge.id, charge.attempts, None)?;
                 }
             }
             self.inner.apply(batch)
@@ -207,7 +202,7 @@ fn reserve(
         bytes += body.len();
         stored.zset().remove(&mut batch, &id, score);
         counts.unscheduled(ready_at);
-        let ((attempts, next_at), size) = (stored.charged(&id)?.unwrap_or((0, None)), body.len());
+        let ((attempts, next_at), size) = ((stored.attempts(&id)?.unwrap_or(0), stored.next_attempt(&id)?), body.len());
         let message = decode_body(id.clone(), body);
         entries.push(Entry { id: id.clone(), place: place(score) });
         messages.push(ReservedMessage {
@@ -259,8 +254,8 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
                 if stored.attempts(id)?.is_none() {
                     match place {
-                        Some(_) => stored.charge_until(&mut batch, id, 1, now),
-                        None => stored.charge(&mut batch, id, 1),
+                        Some(_) => stored.charge_until(&mut batch, id, 1, now, None)?,
+                        None => stored.charge(&mut batch, id, 1, None)?,
                     }
                 }
                 let score = place.unwrap_or(now.into());

@@ -7,9 +7,13 @@ use super::keys::{Kind, Place, read_time};
 use super::lease::Lease;
 use super::open::broken;
 use super::zset::Zset;
+use crate::codec::{Failure, extend_history};
 use crate::error::{Error, Result};
 use crate::message::MessageId;
 use crate::time::Timestamp;
+
+/// Bytes of the count in front of a history.
+const CHARGE_BYTES: usize = 4;
 
 /// What memory holds of a pair.
 #[derive(Debug, Default)]
@@ -63,30 +67,67 @@ impl<'a> Stored<'a> {
         Zset::seen(self.tree, self.place)
     }
 
+    /// The attempts charged to messages.
+    pub(super) fn charges(&self) -> Hash<'a> {
+        Hash::charges(self.tree, self.place)
+    }
+
     /// The attempts charged to a message, if any were.
     pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
-        Ok(self.charged(id)?.map(|(attempts, _)| attempts))
-    }
-
-    /// The same, with when it is tried again if that is not its score.
-    pub(super) fn charged(&self, id: &MessageId) -> Result<Option<(u32, Option<Timestamp>)>> {
-        let key = self.place.named(Kind::Attempts, id.as_str().as_bytes());
         let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");
-        let Some(bytes) = self.tree.get(key).map_err(broken)? else { return Ok(None) };
-        let (attempts, next_at) = bytes.split_first_chunk().ok_or_else(wrong)?;
-        let next_at = if next_at.is_empty() { None } else { Some(read_time(next_at)?) };
-        Ok(Some((u32::from_be_bytes(*attempts), next_at)))
+        let read = |entry: sled::IVec| entry.first_chunk().copied().map(u32::from_be_bytes).ok_or_else(wrong);
+        self.charged(id)?.map(read).transpose()
     }
 
-    /// Sets the attempts charged to a message.
-    pub(super) fn charge(&self, batch: &mut Batch, id: &MessageId, attempts: u32) {
-        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), &attempts.to_be_bytes());
+    /// The lines of the failed attempts of a message, with one more if there is one.
+    pub(super) fn history(&self, id: &MessageId, failure: Option<&Failure>) -> Result<Vec<u8>> {
+        let entry = self.charged(id)?.unwrap_or_default();
+        let (_, lines) = split_next_attempt(entry.get(CHARGE_BYTES..).unwrap_or_default());
+        Ok(failure.map_or(lines.to_vec(), |failure| extend_history(lines, failure)))
+    }
+
+    /// Sets the attempts charged to a message, and adds to its history.
+    pub(super) fn charge(
+        &self,
+        batch: &mut Batch,
+        id: &MessageId,
+        attempts: u32,
+        failure: Option<&Failure>,
+    ) -> Result<()> {
+        match self.next_attempt(id)? {
+            Some(next_at) => self.charge_until(batch, id, attempts, next_at, failure),
+            None => {
+                let entry = [&attempts.to_be_bytes()[..], &self.history(id, failure)?].concat();
+                batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// When a message that keeps its place is tried again.
+    pub(super) fn next_attempt(&self, id: &MessageId) -> Result<Option<Timestamp>> {
+        let entry = self.charged(id)?.unwrap_or_default();
+        let (next_at, _) = split_next_attempt(entry.get(CHARGE_BYTES..).unwrap_or_default());
+        next_at.map(read_time).transpose()
+    }
+
+    fn charged(&self, id: &MessageId) -> Result<Option<sled::IVec>> {
+        self.tree.get(self.place.named(Kind::Attempts, id.as_str().as_bytes())).map_err(broken)
     }
 
     /// The same for one that keeps its place, with when it is tried again.
-    pub(super) fn charge_until(&self, batch: &mut Batch, id: &MessageId, attempts: u32, next_at: Timestamp) {
-        let value = [&attempts.to_be_bytes()[..], &next_at.as_ms().to_be_bytes()].concat();
-        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), value);
+    pub(super) fn charge_until(
+        &self,
+        batch: &mut Batch,
+        id: &MessageId,
+        attempts: u32,
+        next_at: Timestamp,
+        failure: Option<&Failure>,
+    ) -> Result<()> {
+        let next_at = [&[NEXT_ATTEMPT][..], &next_at.as_ms().to_be_bytes()].concat();
+        let entry = [&attempts.to_be_bytes()[..], &next_at, &self.history(id, failure)?].concat();
+        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+        Ok(())
     }
 
     /// Forgets the attempts charged to a message.
@@ -104,6 +145,20 @@ impl<'a> Stored<'a> {
     /// Sets the number of the last epoch.
     pub(super) fn set_last_epoch(&self, batch: &mut Batch, number: u64) {
         batch.insert(self.place.of(Kind::Epoch), &number.to_be_bytes());
+    }
+}
+
+/// What stands before the time of the next attempt, and before no line of a history.
+const NEXT_ATTEMPT: u8 = 1;
+
+/// The bytes of the time of the next attempt, if there is one, and the lines of the history.
+fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    match rest {
+        [NEXT_ATTEMPT, rest @ ..] if rest.len() >= 8 => {
+            let (next_at, lines) = rest.split_at(8);
+            (Some(next_at), lines)
+        }
+        lines => (None, lines),
     }
 }
 

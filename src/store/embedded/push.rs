@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use sled::Batch;
 
 use super::Inner;
+use super::cancelled::CancelledIds;
 use super::keys::Score;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
@@ -14,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
-use crate::store::{Channel, Pushed};
+use crate::store::{Channel, PushKind, Pushed};
 use crate::topic::Descriptor;
 
 impl Inner {
@@ -22,6 +23,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        kind: PushKind,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         if messages.len() > CALL_IDS_MAX {
@@ -34,7 +36,7 @@ impl Inner {
         self.committer.check()?;
         check_room(&self.dir, DISK_RESERVE_BYTES)?;
         let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
-        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
+        let (answers, wake) = self.insert(descriptor, partition, kind, messages, &values)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -48,6 +50,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        kind: PushKind,
         messages: &[Message],
         values: &[Parts],
     ) -> Result<(Vec<Pushed>, bool)> {
@@ -65,12 +68,19 @@ impl Inner {
         }
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let answers = self.judge(topic, partition, &state, messages)?;
+        let mut answers = self.judge(topic, partition, &state, messages)?;
+        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let mut forgotten = 0;
+        if state.cancelled > 0
+            && let Some(place) = topic.places(partition).next()
+        {
+            let ids = CancelledIds::new(&self.tree, place);
+            forgotten = uncancel(ids, kind, messages, &mut answers, &mut batch)?;
+        }
         let scores = self.scores(topic, partition, &mut state, messages, &answers)?;
         let new = || messages.iter().zip(values).zip(&scores).filter_map(|(message, score)| Some((message, (*score)?)));
         let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else { return Ok((answers, false)) };
 
-        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
             let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
@@ -84,6 +94,7 @@ impl Inner {
             changed.push((place.group, counts));
         }
         self.apply(batch)?;
+        state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
@@ -140,4 +151,29 @@ impl Inner {
         }
         Ok(answers)
     }
+}
+
+/// A replay of what was cancelled later is a duplicate; who pushes such an id now makes it a message again, and it is not
+/// cancelled any more. Answers how many ids are forgotten.
+fn uncancel(
+    ids: CancelledIds<'_>,
+    kind: PushKind,
+    messages: &[Message],
+    answers: &mut [Pushed],
+    batch: &mut Batch,
+) -> Result<u64> {
+    let mut forgotten = 0;
+    for (message, answer) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
+        match ids.get(&message.id)? {
+            Some(memory) if kind == PushKind::Replay && message.envelope.pushed_at < memory.at => {
+                *answer = Pushed::Duplicate;
+            }
+            Some(memory) => {
+                ids.forget(batch, &message.id, memory.at);
+                forgotten += 1;
+            }
+            None => {}
+        }
+    }
+    Ok(forgotten)
 }

@@ -31,6 +31,7 @@ pub(super) fn count(tree: &Tree, topics: &Topics) -> Result<()> {
         let ranges = [(place.prefix(), place.of(Kind::Part)), (place.behind(Kind::Part), place.end())];
         if place.is_shared() {
             state.seen = count_kind(tree, place, Kind::SeenById)?;
+            state.cancelled = count_kind(tree, place, Kind::CancelledById)?;
         } else {
             let counts = &mut state.pairs.entry(place.group).or_default().counts;
             for entry in ranges.into_iter().flat_map(|(from, to)| tree.range(from..to).keys()) {

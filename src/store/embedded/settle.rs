@@ -45,7 +45,7 @@ impl Inner {
         for retried in &settlement.retried {
             if done.insert(&retried.id) && stored.hash().has(&retried.id)? {
                 schedule(stored, &mut batch, &mut counts, &retried.id, retried.next_at)?;
-                stored.charge(&mut batch, &retried.id, retried.attempts);
+                stored.charge(&mut batch, &retried.id, retried.attempts, retried.failure.as_ref())?;
             }
         }
         let places = places(stored, epoch, settlement)?;
@@ -57,14 +57,14 @@ impl Inner {
         }
         for kept in &settlement.kept {
             if stored.hash().has(&kept.id)? {
-                stored.charge_until(&mut batch, &kept.id, kept.attempts, kept.next_at);
+                stored.charge_until(&mut batch, &kept.id, kept.attempts, kept.next_at, kept.failure.as_ref())?;
             }
         }
         for buried in &settlement.buried {
             let body = if done.insert(&buried.id) { stored.hash().get(&buried.id)? } else { None };
             if let Some(body) = body {
                 unschedule(stored, &mut batch, &mut counts, &buried.id)?;
-                bury(stored, &mut batch, &buried.id, &body, &buried.record, now)?;
+                bury(stored, &mut batch, buried, &body, now)?;
                 counts.hash = counts.hash.saturating_sub(1);
                 counts.dead += 1;
             }

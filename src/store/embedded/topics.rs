@@ -71,6 +71,8 @@ pub(super) struct PartitionState {
     pub(super) seen: u64,
     /// Places given within milliseconds; only with an ordering.
     pub(super) order: Order,
+    /// Cancelled ids that are remembered.
+    pub(super) cancelled: u64,
 }
 
 /// A topic that was not deleted.
@@ -215,12 +217,22 @@ impl Topics {
         if old.settings.ordering != wanted.settings.ordering {
             return Err(Error::invalid("ordering", "is fixed when a topic is made"));
         }
-        let descriptor = Descriptor { generation, incarnation: old.incarnation, deleted: false, ..wanted.clone() };
+        // What a group leaves behind has a number that no other gets, and is looked for at every start.
+        let descriptor = Descriptor { leaving: Vec::new(), ..old.followed_by(wanted, generation) };
         let mut record = Record { descriptor, changed_at: now, ..topic.record.clone() };
         record.number_groups()?;
         inner.apply(record.write()?)?;
         let old = std::mem::replace(&mut topic.record, record);
         Ok((topic.descriptor().clone(), topic.forget_groups(&old)))
+    }
+
+    /// There is nothing to proclaim: no call sees an older descriptor than the one in place.
+    pub(super) fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
+        match there == Some(descriptor.generation) {
+            true => Ok(()),
+            false => Err(Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic))),
+        }
     }
 
     /// Replaces a topic by its tombstone, and returns its number, unless it is gone already.

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use sled::{Batch, Tree};
 
-use super::keys::{Kind, Place, Score, read_score, score_bytes, score_of, scored_of};
+use super::keys::{Kind, Place, Score, name_of, read_id, read_score, score_bytes, score_of, scored_of};
 use super::open::broken;
 use crate::error::Result;
 use crate::message::MessageId;
@@ -56,7 +56,7 @@ impl<'a> Zset<'a> {
 
     /// Removes an id that has this score.
     pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
-        batch.remove(self.place.scored(self.by_score, score.into(), id.as_str()));
+        batch.remove(self.place.scored(self.by_score, score, id.as_str()));
         batch.remove(self.place.named(self.by_id, id.as_str().as_bytes()));
     }
 
@@ -71,23 +71,33 @@ impl<'a> Zset<'a> {
         score: Timestamp,
         id: &MessageId,
     ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
-        self.range(Bound::Excluded(self.place.scored(self.by_score, score.into(), id.as_str())))
+        self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
     }
 
     /// The last score within a millisecond.
     pub(super) fn last_in(&self, at: Timestamp) -> Result<Option<Score>> {
         let next = Timestamp::from_ms(at.as_ms().saturating_add(1));
-        let from = self.place.scored(self.by_score, at.into(), "");
-        let to = self.place.scored(self.by_score, next.into(), "");
+        let from = self.place.scored(self.by_score, at, "");
+        let to = self.place.scored(self.by_score, next, "");
         let last = self.tree.range(from..to).keys().next_back();
         last.transpose().map_err(broken)?.map(|key| Ok(scored_of(&key)?.0)).transpose()
+    }
+
+    /// The ids that follow one, by name, whether or not that one is still there; all without one.
+    pub(super) fn ids_after(&self, id: Option<&MessageId>) -> impl Iterator<Item = Result<MessageId>> + use<> {
+        let from = match id {
+            None => Bound::Included(self.place.of(self.by_id)),
+            Some(id) => Bound::Excluded(self.place.named(self.by_id, id.as_str().as_bytes())),
+        };
+        let range = (from, Bound::Excluded(self.place.behind(self.by_id)));
+        self.tree.range(range).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
     }
 
     /// How many have a score above `low` and not above `high`. Reads them all.
     pub(super) fn count(&self, low: Timestamp, high: Timestamp) -> Result<u64> {
         let next = |score: Timestamp| Timestamp::from_ms(score.as_ms().saturating_add(1));
-        let from = self.place.scored(self.by_score, next(low).into(), "");
-        let to = self.place.scored(self.by_score, next(high).into(), "");
+        let from = self.place.scored(self.by_score, next(low), "");
+        let to = self.place.scored(self.by_score, next(high), "");
         let mut count = 0;
         for key in self.tree.range(from..to).keys() {
             key.map_err(broken)?;

@@ -11,7 +11,7 @@ use crate::codec::{decode_body, decode_dead};
 use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
-use crate::store::{Dead, DeadCursor, DeadPage};
+use crate::store::{Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -62,6 +62,18 @@ impl Shared {
         let mut reply = Reply::of(value)?;
         reply.text()?;
         answers(reply)
+    }
+
+    pub(super) async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        let keys = self.keys.pair(pair);
+        let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
+            .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))
+            .arg(bounds.count.map_or(String::new(), |count| count.to_string()))
+            .arg(RECOVER_IDS_MAX);
+        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        reply.text()?;
+        let (aged, surplus, more) = (reply.number()?, reply.number()?, reply.number()? == 1);
+        Ok(DeadDropped { aged, surplus, more, oldest: reply.time()? })
     }
 }
 

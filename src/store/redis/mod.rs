@@ -4,24 +4,32 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
+mod audit;
 mod bare;
 mod cluster;
 mod connection;
+mod copy;
+mod control;
 mod dead;
+mod expiring;
 mod failure;
+mod forecast;
 mod history;
 mod info;
 mod keys;
+mod look;
 mod members;
 mod options;
 mod owner;
 mod place;
 mod places;
 mod push;
+mod put;
 mod reply;
 mod scripts;
 mod sentinel;
 mod slot;
+mod slots;
 mod topics;
 mod wake_listener;
 mod way;
@@ -39,20 +47,21 @@ use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
-use self::owner::{RedisOwner, read_charge};
+use self::owner::RedisOwner;
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
 use crate::clock::{Clock, Instant};
-use crate::codec::decode_body;
 use crate::error::{Error, Kind, Result};
-use crate::message::{GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, Claim, DeadCursor, DeadPage, Description, Epoch, Glance, Loss, MemberId, PairStats, Peeked, PushKind,
-    Pushed, Renewal, State, Store, StoreClock, Wakes,
+    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    DeadPage, Description, Epoch, Forecast, Glance, Loss, MemberId, PairStats, Peeked, PushKind, Pushed, Put, Renewal,
+    Reschedule, Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, Wakes,
 };
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
@@ -188,6 +197,20 @@ impl Store for Redis {
         self.shared.update(wanted).await
     }
 
+    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.roll_all(descriptor, None).await
+    }
+
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.shared.copy(descriptor, partition, group, from).await
+    }
+
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.delete(descriptor).await
     }
@@ -202,35 +225,38 @@ impl Store for Redis {
         self.shared.push(descriptor, partition, kind, messages).await
     }
 
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        self.shared.put_all(descriptor, partition, kind, conflict, messages).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        replayed: Option<Timestamp>,
+    ) -> Result<Cancelled> {
+        self.shared.cancel(descriptor, partition, id, replayed).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.shared.reschedule(descriptor, partition, reschedule).await
+    }
+
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
-        let keys = self.shared.keys.pair(pair);
-        let call =
-            Call::new(&SCRIPTS.peek, &[&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash])
-                .arg(id.as_str())
-                .arg(self.shared.time_override());
-        let sent_now = self.shared.ask(&call).await?;
-        let (status, mut reply) = sent_now;
-        match status.as_str() {
-            "LIVE" => {
-                let message = decode_body(id.clone(), reply.bytes()?)?;
-                let next_at = reply.time()?;
-                let attempts = reply.maybe_text()?.map_or(0, |charge| read_charge(&charge).0);
-                let now = self.shared.clock.now();
-                let state = match next_at {
-                    Some(at) if at > now => State::Scheduled,
-                    Some(_) => State::Ready,
-                    None => State::InFlight,
-                };
-                Ok(Some(Peeked { message, state, next_at, attempts }))
-            }
-            "DEAD" => {
-                let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
-                let (attempts, message) = (dead.record.attempts, dead.message?);
-                let state = State::Dead { died_at: dead.died_at, record: dead.record };
-                Ok(Some(Peeked { message, state, next_at: None, attempts }))
-            }
-            _ => Ok(None),
-        }
+        self.shared.peek(pair, id).await
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
@@ -247,6 +273,14 @@ impl Store for Redis {
         answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
     }
 
+    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+        self.shared.audit(pair, from, repair).await
+    }
+
+    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+        self.shared.forecast(pairs, spans).await
+    }
+
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.shared.dead(pair, after, limit).await
     }
@@ -257,6 +291,10 @@ impl Store for Redis {
 
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.purge(pair, ids).await
+    }
+
+    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+        self.shared.drop_dead(pair, bounds).await
     }
 
     async fn beat(
@@ -271,6 +309,10 @@ impl Store for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.shared.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.shared.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

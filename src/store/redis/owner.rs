@@ -12,7 +12,7 @@ use super::places::Places;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::clock::{Clock, Instant};
-use crate::codec::{decode_body, encode_dead};
+use crate::codec::{Failure, decode_body, decode_history, encode_dead, encode_failure};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -195,7 +195,7 @@ impl Owner for RedisOwner {
         let head = reply.time()?;
         let unsettled = reply.number()?;
         let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let mut messages = reserved_messages(reply.list()?, reply.list()?, reply.list()?)?;
+        let mut messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
         if self.places.are_kept() {
             self.places.note(&mut messages, reply.list()?)?;
         }
@@ -260,10 +260,10 @@ fn field(epoch: &Epoch, reservation: Reservation) -> String {
     format!("{epoch}.{}", reservation.0)
 }
 
-fn reserved_messages(mut ids: Reply, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
-    let mut messages = Vec::with_capacity(ids.left());
-    while ids.left() > 0 {
-        let id = MessageId::new(ids.text()?)?;
+fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Result<Vec<ReservedMessage>> {
+    let mut messages = Vec::with_capacity(bodies.left());
+    for id in ids.split_ascii_whitespace() {
+        let id = MessageId::new(id)?;
         let body: Bytes = bodies.bytes()?;
         let charged = if attempts.left() > 0 { attempts.maybe_text()? } else { None };
         let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);
@@ -289,13 +289,15 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
     for returned in &settlement.returned {
         call = call.arg(places.score(returned)).arg(returned.id.as_str());
     }
-    call = block(call, 2 * (settlement.retried.len() + settlement.kept.len()));
+    let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
+    call = block(call, 3 * (settlement.retried.len() + settlement.kept.len()));
     for retried in settlement.retried.iter().chain(&settlement.kept) {
-        call = call.arg(retried.id.as_str()).arg(write_charge(retried.attempts, retried.next_at));
+        let charge = write_charge(retried.attempts, retried.next_at);
+        call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure));
     }
-    call = block(call, 2 * settlement.buried.len());
+    call = block(call, 3 * settlement.buried.len());
     for buried in &settlement.buried {
-        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?);
+        call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?).arg(line(&buried.failure));
     }
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
     call = block(call, 2 * kept.len());
@@ -310,12 +312,17 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
     Ok(call)
 }
 
-/// A charge in `a`: the attempts, and when the message is due again.
+/// A charge in `a`: the attempts, and when the message is due again. Behind them the scripts keep its history.
 fn write_charge(attempts: u32, next_at: Timestamp) -> String {
     format!("{attempts} {}", next_at.as_ms())
 }
 
 pub(super) fn read_charge(text: &str) -> (u32, Option<Timestamp>) {
-    let (attempts, next_at) = text.split_once(' ').unwrap_or((text, ""));
+    let mut parts = text.splitn(3, ' ');
+    let (attempts, next_at) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     (attempts.parse().unwrap_or(1), next_at.parse().ok().map(Timestamp::from_ms))
+}
+
+pub(super) fn read_history(charge: &str) -> Result<Vec<Failure>> {
+    charge.splitn(3, ' ').nth(2).map_or(Ok(Vec::new()), |lines| decode_history(lines.as_bytes()))
 }

@@ -1,9 +1,10 @@
-//! Push: building the call of a batch, and repeating it within its time.
+//! Push: building the call of a batch, and reading its answer.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
+use super::expiring::{Answer, Expiring};
 use super::owner::check_ids;
+use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms, topics};
 use crate::clock::{Clock, Instant};
@@ -15,17 +16,17 @@ use crate::partition::Partition;
 use crate::store::{PushKind, Pushed};
 use crate::topic::Descriptor;
 
-/// The pause before a push is repeated.
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
+/// The part of the time of a call in which a fresh push may be applied: one over this. It does not look whether its
+/// messages are there already, so it must not come after its own repeat, which waits until this part is over.
+const FRESH_PART: u32 = 4;
 
-/// What Redis said of a push.
-enum Answer {
-    /// The indexes of duplicates.
-    Done(Vec<usize>),
-    /// The partition has not seen this descriptor yet.
-    Behind,
-    /// It came after its time was up, by the clock of Redis as it is now known.
-    Late,
+/// Messages of one partition, which differ in their ids.
+struct Offer<'a> {
+    descriptor: &'a Descriptor,
+    partition: Partition,
+    messages: &'a [&'a Message],
+    /// When whoever pushes has given up.
+    until: Instant,
 }
 
 impl Shared {
@@ -44,9 +45,13 @@ impl Shared {
         if unique.is_empty() {
             return Ok(Vec::new());
         }
-        let until = Clock::System.instant().plus(self.connection.timeout());
-        let call = || self.push_call(descriptor, partition, kind, &unique, until);
-        let duplicates = self.push_until_answered(descriptor, partition, call, until).await?;
+        let time = self.connection.timeout();
+        let began = Clock::System.instant();
+        let offer = Offer { descriptor, partition, messages: &unique, until: began.plus(time) };
+        let duplicates = match kind {
+            PushKind::Fresh => self.push_fresh(&offer, began.plus(time / FRESH_PART)).await?,
+            PushKind::Live | PushKind::Replay => self.push_looking(&offer, kind, None).await?,
+        };
         let mut pushed = vec![Pushed::Stored; unique.len()];
         for index in duplicates {
             if let Some(outcome) = pushed.get_mut(index) {
@@ -58,75 +63,35 @@ impl Shared {
         Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
     }
 
-    /// Calls are repeated under the same ids while time is left: a repeat cannot store anything twice. One that was late
-    /// is made anew, once: the clock of Redis was another one than was thought.
-    async fn push_until_answered(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        make: impl Fn() -> Result<Call>,
-        until: Instant,
-    ) -> Result<Vec<usize>> {
-        let (mut call, mut unknown, mut was_late) = (make()?, None, false);
-        loop {
-            let error = match self.push_once(&call).await {
-                Ok(Answer::Done(duplicates)) => return Ok(duplicates),
-                Ok(Answer::Behind) => match self.roll(descriptor, partition).await {
-                    Ok(()) => continue,
-                    Err(error) => error,
-                },
-                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
-                    (call, was_late) = (make()?, true);
-                    continue;
-                }
-                Ok(Answer::Late) => {
-                    Error::unavailable("the call reached Redis after its time was up and was not applied")
-                }
-                Err(error) => error,
-            };
-            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown);
-            if repeatable {
-                unknown.get_or_insert(error.clone());
+    /// Without a look at what is there. Whatever becomes of that call, what follows looks, and comes after it.
+    async fn push_fresh(&self, offer: &Offer<'_>, until: Instant) -> Result<Vec<usize>> {
+        let Some(now) = self.clock.surely() else {
+            return self.push_looking(offer, PushKind::Live, None).await;
+        };
+        // In the millisecond of `until` it is late already.
+        let valid_until = (now.as_ms() + ms(until.since(Clock::System.instant()))).saturating_sub(1);
+        let call = self.push_call(offer, PushKind::Fresh, valid_until)?;
+        match self.expire(&call).await {
+            Ok(Answer::Done(reply)) => read_duplicates(reply),
+            Ok(Answer::Late | Answer::Behind) => self.push_looking(offer, PushKind::Live, None).await,
+            Err(error) if error.kind() == Kind::OutcomeUnknown => {
+                Clock::System.sleep_until(until).await;
+                self.push_looking(offer, PushKind::Live, Some(error)).await
             }
-            if !repeatable || Clock::System.instant() >= until {
-                // Once one call may have been applied, no later failure makes it certain that it was not.
-                return Err(unknown.unwrap_or(error));
-            }
-            // A connection that breaks at once would be made anew a thousand times a second.
-            Clock::System.sleep(REPEAT_AFTER).await;
+            Err(error) => Err(error),
         }
     }
 
-    async fn push_once(&self, call: &Call) -> Result<Answer> {
-        let (status, mut reply) = self.ask(call).await?;
-        match status.as_str() {
-            "OK" => {
-                let mut indexes = reply.list()?;
-                let mut duplicates = Vec::with_capacity(indexes.left());
-                while indexes.left() > 0 {
-                    duplicates.push(usize::try_from(indexes.number()?).unwrap_or(usize::MAX));
-                }
-                Ok(Answer::Done(duplicates))
-            }
-            "BEHIND" => Ok(Answer::Behind),
-            "LATE" => Ok(Answer::Late),
-            "FULL" => Err(Error::new(
-                Kind::Full,
-                format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
-            )),
-            _ => Err(Error::stale("the topic was changed or deleted; load it again")),
-        }
+    /// What looks at what is there. `unknown` is why an earlier call may have been applied.
+    async fn push_looking(&self, offer: &Offer<'_>, kind: PushKind, unknown: Option<Error>) -> Result<Vec<usize>> {
+        let make = || self.push_call(offer, kind, self.valid_until(offer.until));
+        let expiring = Expiring { descriptor: offer.descriptor, partition: offer.partition, until: offer.until };
+        self.until_answered(&expiring, unknown, make, read_duplicates).await
     }
 
-    /// A call that has no effect after `until`, when its caller has given up and taken another way.
-    fn push_call(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        kind: PushKind,
-        messages: &[&Message],
-        until: Instant,
-    ) -> Result<Call> {
+    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way.
+    fn push_call(&self, offer: &Offer<'_>, kind: PushKind, valid_until: u64) -> Result<Call> {
+        let Offer { descriptor, partition, messages, .. } = *offer;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups: Vec<_> =
             descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect();
@@ -136,15 +101,11 @@ impl Shared {
         }
         let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let valid_until = self.clock.now().as_ms() + ms(until.since(Clock::System.instant()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(script, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
-            .arg(match kind {
-                PushKind::Live => "live",
-                PushKind::Replay => "replay",
-            })
+            .arg(kind.name())
             .arg(PAIR_MESSAGES_MAX)
             .arg(earliest.as_ms())
             .arg(self.time_override())
@@ -157,11 +118,14 @@ impl Shared {
         }
         Ok(call)
     }
+}
 
-    /// Shows the descriptor to a partition. # Errors: `Stale` when it has seen a newer one.
-    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
-        let keys = self.keys.partition(&descriptor.topic, partition);
-        let call = Call::new(&SCRIPTS.roll, &[&keys.generation]).arg(topics::write(descriptor)?).arg("");
-        topics::rolled(self.connection.eval(&call).await?)
+/// The indexes of duplicates.
+fn read_duplicates(mut reply: Reply) -> Result<Vec<usize>> {
+    let mut indexes = reply.list()?;
+    let mut duplicates = Vec::with_capacity(indexes.left());
+    while indexes.left() > 0 {
+        duplicates.push(usize::try_from(indexes.number()?).unwrap_or(usize::MAX));
     }
+    Ok(duplicates)
 }

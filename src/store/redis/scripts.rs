@@ -44,16 +44,21 @@ macro_rules! scripts {
     };
 }
 
-// Without a flag a full Redis refuses the script before its first line: a push is refused whole. Everything else must go
-// on when memory is full, so that dwell can be drained and leased.
+// Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
+// Everything else must go on when memory is full, so that dwell can be drained and leased.
 scripts! {
-    push: "#!lua", "_time", "_unordered";
-    push_ordered: "#!lua", "_time", "_order", "push";
+    push: "#!lua", "_time", "_body", "_unordered";
+    push_ordered: "#!lua", "_time", "_body", "_order", "push";
+    put: "#!lua", "_time", "_body", "_charge", "_unordered";
+    put_ordered: "#!lua", "_time", "_body", "_charge", "_order", "put";
+    cancel: "#!lua flags=allow-oom", "_time", "_body";
+    reschedule: "#!lua flags=allow-oom", "_time", "_body", "_charge";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";
     beat: "#!lua flags=allow-oom", "_time";
     leave: "#!lua flags=allow-oom";
     notice: "#!lua flags=allow-oom", "_time";
+    slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";
@@ -63,12 +68,17 @@ scripts! {
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
+    audit: "#!lua flags=allow-oom", "_time";
+    forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
+    drop_dead: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";
+    unsubscribe: "#!lua flags=allow-oom";
+    copy: "#!lua";
     permits: "#!lua flags=allow-oom,no-writes";
 }
 

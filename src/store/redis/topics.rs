@@ -79,14 +79,44 @@ impl Shared {
         if there.generation != wanted.generation {
             return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
         }
-        let generation = self.next_generation(there.generation);
-        let new = Descriptor { generation, ..wanted.clone() };
+        let there = self.finish_leaving(&key, there).await?;
+        let new = there.followed_by(wanted, self.next_generation(there.generation));
         let in_place = self.replace(&key, Some(&there), &new).await?;
         if in_place != new {
             return Err(Error::stale(format!("topic {} was changed by someone else; load it again", wanted.topic)));
         }
         self.roll_all(&new, None).await?;
-        Ok(new)
+        self.finish_leaving(&key, new).await
+    }
+
+    /// Deletes what groups that left have left behind, and then takes them off the descriptor. Interrupted anywhere, the
+    /// next change of the topic finishes it: until then the descriptor names them, in every partition.
+    async fn finish_leaving(&self, key: &str, descriptor: Descriptor) -> Result<Descriptor> {
+        if descriptor.leaving.is_empty() {
+            return Ok(descriptor);
+        }
+        self.roll_all(&descriptor, None).await?;
+        for group in &descriptor.leaving {
+            let wipe = |partition| {
+                let shared = self.keys.partition(&descriptor.topic, partition);
+                let pair = self.keys.group(&descriptor.topic, partition, group);
+                let mut keys = vec![shared.generation.as_str()];
+                keys.extend(pair.all());
+                Call::new(&SCRIPTS.unsubscribe, &keys).arg(group.as_str())
+            };
+            let answers =
+                self.connection.eval_all(&SCRIPTS.unsubscribe, descriptor.partitions().map(wipe).collect()).await;
+            answers.into_iter().try_for_each(|answer| rolled(answer?))?;
+        }
+        let generation = self.next_generation(descriptor.generation);
+        let clean = Descriptor { generation, leaving: Vec::new(), ..descriptor.clone() };
+        let in_place = self.replace(key, Some(&descriptor), &clean).await?;
+        if in_place.deleted || in_place.incarnation != clean.incarnation {
+            return Err(Error::not_found(format!("topic {} was deleted meanwhile", clean.topic)));
+        }
+        // Someone else may have changed it again.
+        self.roll_all(&in_place, None).await?;
+        Ok(in_place)
     }
 
     /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
@@ -123,8 +153,12 @@ impl Shared {
     async fn delete_data(&self, tombstone: &Descriptor) -> Result<()> {
         let wipe = |partition| {
             let shared = self.keys.partition(&tombstone.topic, partition);
-            let pairs: Vec<_> =
-                tombstone.groups.iter().map(|group| self.keys.group(&tombstone.topic, partition, group)).collect();
+            let pairs: Vec<_> = tombstone
+                .groups
+                .iter()
+                .chain(&tombstone.leaving)
+                .map(|group| self.keys.group(&tombstone.topic, partition, group))
+                .collect();
             let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.order];
             keys.extend(pairs.iter().flat_map(PairKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
@@ -139,15 +173,16 @@ impl Shared {
         self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 
-    /// Shows the descriptor to every partition.
-    async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
+    /// Shows the descriptor to every partition; the first one announces it.
+    pub(super) async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
         let keep = keep.map_or(String::new(), |keep| ms(keep).to_string());
         let bytes = write(descriptor)?;
         let calls: Vec<Call> = descriptor
             .partitions()
             .map(|partition| {
                 let keys = self.keys.partition(&descriptor.topic, partition);
-                Call::new(&SCRIPTS.roll, &[&keys.generation]).arg(&bytes).arg(&keep)
+                let announce = u8::from(partition == Partition(0));
+                Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]).arg(&bytes).arg(&keep).arg(announce)
             })
             .collect();
         let answers = self.connection.eval_all(&SCRIPTS.roll, calls).await;

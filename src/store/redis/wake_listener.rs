@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, failure};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::partition::Partition;
 use crate::store::{Channel, Wakes};
 
 /// The pause before a lost connection is made anew: from the first to the longest.
@@ -30,7 +31,10 @@ const PING_AFTER: u32 = 5;
 /// What `release` says where `push` and `redrive` say when the earlier head is due.
 const RELEASED: &[u8] = b"released";
 
-/// What is announced in each channel of Redis, or one of two things.
+/// What `roll` says there.
+const CHANGED: &[u8] = b"changed";
+
+/// What is announced in each channel of Redis, or one thing of several.
 type Channels = HashMap<String, Channel>;
 
 /// What is heard at one node.
@@ -57,15 +61,28 @@ impl Ear {
         let channel = self.channels().get(&*name).cloned();
         match (&said.kind, channel) {
             (PushKind::SMessage, Some(channel)) => {
-                let is_release = matches!(said.data.get(1), Some(Value::BulkString(what)) if what == RELEASED);
-                let twin = channel.twin().filter(|_| matches!(channel, Channel::Release(..)) != is_release);
-                self.wakes.wake(twin.as_ref().unwrap_or(&channel));
+                let said = match said.data.get(1) {
+                    Some(Value::BulkString(said)) => said.as_slice(),
+                    _ => b"",
+                };
+                self.wakes.wake(&meant(channel, said));
             }
             // Who is told so without having asked has lost the slot of the channel.
             (PushKind::SUnsubscribe, Some(_)) | (PushKind::Disconnection, _) => self.lost.notify_one(),
             _ => {}
         }
     }
+}
+
+/// Which of the things that are announced where this is was meant.
+fn meant(channel: Channel, said: &[u8]) -> Channel {
+    let is_meant = |channel: &Channel| match channel {
+        Channel::Head(..) => said != RELEASED && said != CHANGED,
+        Channel::Release(..) => said == RELEASED,
+        Channel::Changed(..) => said == CHANGED,
+        Channel::Members(..) => true,
+    };
+    channel.beside().into_iter().find(is_meant).unwrap_or(channel)
 }
 
 /// Listens at every node until `stop`.
@@ -154,8 +171,7 @@ async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnec
     tell(connection, "SUNSUBSCRIBE", &unwanted).await?;
     tell(connection, "SSUBSCRIBE", &fresh).await?;
     for channel in fresh.iter().filter_map(|name| wanted.get(name)) {
-        shared.wakes.wake(channel);
-        channel.twin().iter().for_each(|twin| shared.wakes.wake(twin));
+        channel.beside().iter().for_each(|beside| shared.wakes.wake(beside));
     }
     Ok(())
 }
@@ -183,6 +199,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => {
                 shared.keys.partition(topic, *partition).wake
             }
+            Channel::Changed(topic) => shared.keys.partition(topic, Partition(0)).wake,
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))

@@ -25,7 +25,7 @@ async fn a_full_redis_refuses_pushes_and_can_be_drained() -> Result<()> {
     let first = owner.reserve(up_to(9)).await?;
     assert_eq!(first.messages.len(), 3);
     owner.start(&[Charge { id: MessageId::new("a")?, attempts: 2 }]).await?;
-    let again = Retried { id: MessageId::new("c")?, next_at: behind.world.now(), attempts: 1 };
+    let again = Retried { id: MessageId::new("c")?, next_at: behind.world.now(), attempts: 1, failure: None };
     owner.settle(&Settlement { acked: ids(&["a", "b"])?, ..retries(first.reservation, again, &[])? }).await?;
     let second = owner.reserve(up_to(9)).await?;
     assert_eq!(ids_of(&second.messages), ["c"]);

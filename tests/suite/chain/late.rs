@@ -34,7 +34,7 @@ async fn a_late_settlement_decides_nothing() -> Result<()> {
     behind.push(&["a"]).await?;
     let mut owner = behind.orders.owner().await?;
     let first = owner.reserve(up_to(9)).await?.reservation;
-    let again = Retried { id: MessageId::new("a")?, next_at: behind.world.now(), attempts: 1 };
+    let again = Retried { id: MessageId::new("a")?, next_at: behind.world.now(), attempts: 1, failure: None };
     behind.proxy.next(Strike::Copy);
     owner.settle(&retries(first, again, &[])?).await?;
     let nack = behind.proxy.struck()?;

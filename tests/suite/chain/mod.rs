@@ -1,6 +1,7 @@
 //! The numbered chain of an owner's calls on a real Redis: replies are lost, copies arrive late, Redis loses what it
 //! had, and other programs change its keys.
 
+mod audit;
 mod foreign;
 mod full;
 mod late;

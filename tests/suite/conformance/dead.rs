@@ -1,12 +1,13 @@
 use std::time::Duration;
 
-use dwell::codec::{DeadReason, DeadRecord};
+use dwell::codec::{DeadReason, DeadRecord, Failure};
 use dwell::error::Result;
-use dwell::limits::{PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
+use dwell::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
 use dwell::message::MessageId;
-use dwell::store::{Charge, Pushed, State};
+use dwell::store::{Buried, Charge, DeadBounds, Owner, Pushed, Reserved, Retried, Settlement, State};
+use dwell::time::Timestamp;
 
-use crate::support::{TestTopic, World, buries, ids, ids_of, up_to};
+use crate::support::{TestTopic, World, buries, ids, ids_of, retries, up_to};
 
 /// Pushes so many messages and buries them, all in the same millisecond.
 async fn bury_many(orders: &TestTopic, prefix: &str, count: usize) -> Result<()> {
@@ -165,5 +166,125 @@ pub(super) async fn a_page_of_large_dead_messages_is_short(world: World) -> Resu
     }
     assert_eq!(listed, 10);
     assert!(pages >= 2);
+    Ok(())
+}
+
+/// The owner says that this attempt at the only message failed, to be tried again at once.
+async fn fail(world: &World, owner: &mut Box<dyn Owner>, attempt: u32, reason: &str) -> Result<Failure> {
+    let taken = owner.reserve(up_to(1)).await?;
+    let failure = Failure::new(world.now(), attempt, Some(reason));
+    let id = taken.messages[0].id.clone();
+    let retried = Retried { id, next_at: world.now(), attempts: attempt, failure: Some(failure.clone()) };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    Ok(failure)
+}
+
+/// A settlement that buries the only message, after an attempt that failed so.
+fn bury_after(taken: &Reserved, failure: &Failure) -> Result<Settlement> {
+    let record = DeadRecord::new(DeadReason::MaxAttempts, failure.attempt, failure.reason.clone());
+    let buried = vec![Buried { id: taken.messages[0].id.clone(), record, failure: Some(failure.clone()) }];
+    Ok(Settlement { buried, remaining: vec![(taken.reservation, vec![])], ..Settlement::default() })
+}
+
+async fn history(orders: &TestTopic, id: &str) -> Result<Vec<Failure>> {
+    Ok(orders.peek(id).await?.map(|peeked| peeked.history).unwrap_or_default())
+}
+
+pub(super) async fn a_history_tells_how_attempts_failed(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    let first = fail(&world, &mut owner, 1, "smtp: 451\n\"later\"").await?;
+    assert_eq!(history(&orders, "a").await?, std::slice::from_ref(&first));
+    world.pass(5);
+    let second = fail(&world, &mut owner, 2, "smtp: 452").await?;
+    world.pass(5);
+    let taken = owner.reserve(up_to(1)).await?;
+    assert_eq!(
+        (taken.messages[0].attempts, taken.messages[0].ready_at),
+        (2, Timestamp::from_ms(world.now().as_ms() - 5))
+    );
+    let third = Failure::new(world.now(), 3, None);
+    owner.settle(&bury_after(&taken, &third)?).await?;
+    let dead = orders.store.dead(&orders.pair(), None, 1).await?.dead;
+    assert_eq!(dead[0].record.history, [first, second, third]);
+    assert_eq!(dead[0].message.as_ref().map(|message| message.id.as_str()), Ok("a"));
+    // What is made ready again begins anew.
+    orders.store.redrive(&orders.pair(), &ids(&["a"])?).await?;
+    assert_eq!(history(&orders, "a").await?, []);
+    Ok(())
+}
+
+pub(super) async fn a_history_keeps_the_newest_sixteen(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    let longest = "\u{1}".repeat(5_000);
+    let mut all = Vec::new();
+    for attempt in 1..=20 {
+        all.push(fail(&world, &mut owner, attempt, &longest).await?);
+        assert_eq!(history(&orders, "a").await?, all[all.len().saturating_sub(HISTORY_MAX)..]);
+    }
+    let taken = owner.reserve(up_to(1)).await?;
+    let last = Failure::new(world.now(), 21, Some("x"));
+    owner.settle(&bury_after(&taken, &last)?).await?;
+    all.push(last);
+    let dead = orders.store.dead(&orders.pair(), None, 1).await?.dead;
+    assert_eq!(dead[0].record.history, all[all.len() - HISTORY_MAX..]);
+    Ok(())
+}
+
+pub(super) async fn recovery_and_charges_keep_the_history(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    let failure = fail(&world, &mut owner, 1, "no").await?;
+    owner.reserve(up_to(1)).await?;
+    owner.start(&[Charge { id: failure_id()?, attempts: 2 }]).await?;
+    assert_eq!(history(&orders, "a").await?, std::slice::from_ref(&failure));
+    let mut next = orders.owner().await?;
+    assert_eq!(orders.recover(&mut next).await?, 1);
+    assert_eq!(history(&orders, "a").await?, std::slice::from_ref(&failure));
+    let taken = next.reserve(up_to(1)).await?;
+    assert_eq!((taken.messages[0].attempts, taken.messages[0].ready_at), (2, world.now()));
+    Ok(())
+}
+
+fn failure_id() -> Result<MessageId> {
+    MessageId::new("a")
+}
+
+pub(super) async fn what_is_past_the_bounds_is_dropped_oldest_first(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    for prefix in ["z", "y", "x"] {
+        bury_many(&orders, prefix, 2).await?;
+        world.pass(10);
+    }
+    let (store, pair) = (orders.store.clone(), orders.pair());
+    let none = store.drop_dead(&pair, DeadBounds::default()).await?;
+    let begun = world.now().as_ms() - 30;
+    assert_eq!((none.aged, none.surplus, none.more, none.oldest), (0, 0, false, Some(Timestamp::from_ms(begun))));
+    // A message that died just then is not older.
+    let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun)), count: Some(6) };
+    assert_eq!(store.drop_dead(&pair, bounds).await?, none);
+    let bounds = DeadBounds { died_before: Some(Timestamp::from_ms(begun + 1)), count: Some(3) };
+    let dropped = store.drop_dead(&pair, bounds).await?;
+    let oldest = Some(Timestamp::from_ms(begun + 10));
+    assert_eq!((dropped.aged, dropped.surplus, dropped.more, dropped.oldest), (2, 1, false, oldest));
+    assert_eq!(list(&orders, 10, async |_| Ok(())).await?, ids(&["y000001", "x000000", "x000001"])?);
+    assert_eq!(orders.stats().await?.dead, 3);
+    let all = store.drop_dead(&pair, DeadBounds { died_before: None, count: Some(0) }).await?;
+    assert_eq!((all.aged, all.surplus, all.more, all.oldest), (0, 3, false, None));
+    Ok(())
+}
+
+pub(super) async fn dropping_comes_in_pages(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    bury_many(&orders, "m", RECOVER_IDS_MAX + 1).await?;
+    let bounds = DeadBounds { died_before: None, count: Some(0) };
+    let first = orders.store.drop_dead(&orders.pair(), bounds).await?;
+    assert_eq!((first.surplus, first.more), (RECOVER_IDS_MAX as u64, true));
+    let second = orders.store.drop_dead(&orders.pair(), bounds).await?;
+    assert_eq!((second.surplus, second.more, second.oldest), (1, false, None));
     Ok(())
 }

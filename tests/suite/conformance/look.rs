@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use dwell::error::Result;
+use dwell::limits::FORECAST_SPANS_MAX;
 use dwell::message::{GroupName, MessageId, TopicName};
 use dwell::partition::Partition;
-use dwell::store::{DeadPage, PairStats, Retried, State};
+use dwell::store::{DeadPage, Forecast, PairStats, Retried, Spans, State};
 use dwell::topic::Pair;
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
@@ -27,7 +28,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
     let taken = owner.reserve(up_to(1)).await?;
     assert_eq!(look().await?, Some(("in_flight", None, 0)));
     let next_at = world.now().plus(Duration::from_millis(5));
-    let retried = Retried { id: pushed.id.clone(), next_at, attempts: 1 };
+    let retried = Retried { id: pushed.id.clone(), next_at, attempts: 1, failure: None };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     assert_eq!(look().await?, Some(("scheduled", Some(next_at), 1)));
     world.pass(5);
@@ -119,5 +120,26 @@ pub(super) async fn a_store_has_one_identity_for_ever(world: World) -> Result<()
     world.store.delete(&orders.descriptor).await?;
     assert_eq!(world.store.identity("another").await?, answers[0]);
     assert_eq!(world.store.topics().await?, []);
+    Ok(())
+}
+
+pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    for (id, delay_ms) in [("a", 0), ("b", 1), ("c", 100), ("d", 101), ("e", 200), ("f", 301), ("g", 5_000)] {
+        orders.push(id, delay_ms).await?;
+    }
+    let spans = Spans { from: world.now(), step: Duration::from_millis(100), count: 3 };
+    let forecast = async |spans| Result::Ok(orders.store.forecast(&[orders.pair()], spans).await?.remove(0));
+    assert_eq!(forecast(spans).await?, Forecast { ready: 1, spans: vec![2, 2, 0], later: 2 });
+    let most = Spans { step: Duration::from_millis(10), count: FORECAST_SPANS_MAX, ..spans };
+    let counted = forecast(most).await?;
+    assert_eq!((counted.spans.len(), counted.spans.iter().sum::<u64>(), counted.later), (FORECAST_SPANS_MAX, 6, 0));
+    // What was taken is not counted; another group has its own.
+    assert_eq!(orders.owner().await?.reserve(up_to(1)).await?.messages.len(), 1);
+    assert_eq!(forecast(spans).await?.ready, 0);
+    let unknown = orders.pair_of("unknown")?;
+    let pairs = [unknown, orders.pair()];
+    let both = orders.store.forecast(&pairs, spans).await?;
+    assert_eq!((both[0].spans.clone(), both[1].spans.clone()), (vec![0, 0, 0], vec![2, 2, 0]));
     Ok(())
 }

@@ -3,17 +3,24 @@
 //! A story gets a world of its own: a fresh store, and a clock that only the story moves. Leases are the exception: in
 //! Redis they lapse in real time, so stories about lapsed leases move the clock *and* ask until the store agrees.
 
+mod audit;
+mod control;
 mod dead;
+mod groups;
 mod leases;
 mod look;
 mod members;
 mod order;
 mod push;
+mod put;
 mod recovery;
 mod reserve;
 mod settle;
+mod slots;
 mod topics;
 mod wake;
+
+pub(crate) use audit::audited;
 
 /// Makes a test of every story for every store: each is a way to make a world.
 macro_rules! contract {
@@ -56,8 +63,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_full_millisecond_goes_on_in_the_next, an_id_that_was_pushed_again_has_the_place_of_its_last_push, each_group_keeps_the_order;
     dead: a_dead_message_keeps_its_body_and_its_reason, dead_messages_are_listed_by_death_and_id,
         pages_hold_still_while_the_list_changes, a_redriven_message_begins_anew,
-        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short;
-    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock,
+        a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short,
+        a_history_tells_how_attempts_failed, a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
+        what_is_past_the_bounds_is_dropped_oldest_first, dropping_comes_in_pages;
+    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock, a_forecast_counts_what_becomes_due,
         what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,
@@ -65,6 +74,24 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_topic_made_again_is_another_one,
         a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
+    groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
+        a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
+        a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    slots: each_slot_is_given_once_and_keeps_its_distance;
+    audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
-    wake: an_earlier_head_wakes, a_redriven_message_wakes, a_release_is_no_head_and_a_head_no_release;
+    control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,
+        what_is_dead_or_gone_is_not_cancelled, a_cancel_is_answered_the_same_when_it_is_said_again,
+        a_cancelled_message_does_not_come_back_from_a_log, who_pushes_a_cancelled_id_again_makes_a_message,
+        a_cancel_from_a_log_takes_nothing_newer, a_cancel_is_remembered_for_a_day,
+        a_rescheduled_message_is_due_then_and_not_before, a_reschedule_keeps_attempts_and_what_was_pushed,
+        what_does_not_wait_is_not_rescheduled, a_reschedule_may_expect_what_it_finds,
+        a_reschedule_that_finds_one_group_changed_changes_none, cancels_and_reschedules_need_the_current_descriptor;
+    put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing_and_a_repeat_of_it_is_stored,
+        a_replaced_message_is_another_one, a_debounced_message_has_another_due_time_and_nothing_else,
+        what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,
+        a_message_is_not_debounced_past_its_expiry, a_replay_replaces_only_what_is_older,
+        a_call_meets_its_own_messages_in_order, a_put_takes_so_many_messages_and_not_one_more;
+    wake: an_earlier_head_wakes, a_message_that_is_rescheduled_to_the_front_wakes, a_redriven_message_wakes,
+        a_release_is_no_head_and_a_head_no_release, a_change_of_a_topic_is_told_and_no_head;
 } }

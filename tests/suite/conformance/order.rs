@@ -108,7 +108,7 @@ pub(super) async fn a_failed_message_that_holds_its_key_stays_reserved(world: Wo
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(1)).await?;
     let next_at = world.now().plus(Duration::from_millis(800));
-    let kept = vec![Retried { id: MessageId::new("b")?, next_at, attempts: 3 }];
+    let kept = vec![Retried { id: MessageId::new("b")?, next_at, attempts: 3, failure: None }];
     owner.settle(&Settlement { kept: kept.clone(), ..Settlement::default() }).await?;
     let looked = orders.peek("b").await?.map(|peeked| (peeked.state.name(), peeked.attempts));
     assert_eq!(looked, Some(("in_flight", 3)));

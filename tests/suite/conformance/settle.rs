@@ -29,7 +29,7 @@ pub(super) async fn a_failed_message_is_due_again_with_its_attempts(world: World
     let mut owner = orders.owner().await?;
     let taken = owner.reserve(up_to(9)).await?;
     let next_at = world.now().plus(Duration::from_millis(500));
-    let retried = Retried { id: MessageId::new("a")?, next_at, attempts: 1 };
+    let retried = Retried { id: MessageId::new("a")?, next_at, attempts: 1, failure: None };
     owner.settle(&retries(taken.reservation, retried, &[])?).await?;
     world.pass(499);
     assert_eq!(owner.reserve(up_to(9)).await?.head, Some(next_at));
@@ -63,7 +63,7 @@ pub(super) async fn a_settlement_may_decide_differently_about_each_message(world
     let later = world.now().plus(Duration::from_millis(70));
     let mut mixed = buries(taken.reservation, &["m000003"], &["m000004", "m000005"])?;
     mixed.acked = vec![all[0].clone()];
-    mixed.retried = vec![Retried { id: all[1].clone(), next_at: later, attempts: 7 }];
+    mixed.retried = vec![Retried { id: all[1].clone(), next_at: later, attempts: 7, failure: None }];
     mixed.returned = vec![Returned { id: all[2].clone(), ready_at: world.now() }];
     owner.settle(&mixed).await?;
     let stats = orders.stats().await?;

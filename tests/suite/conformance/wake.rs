@@ -42,6 +42,26 @@ pub(super) async fn an_earlier_head_wakes(world: World) -> Result<()> {
     Ok(())
 }
 
+pub(super) async fn a_message_that_is_rescheduled_to_the_front_wakes(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (notify, _wake) = sleeper(&orders);
+    orders.push_all(&[orders.message("first", 1_000_000)?, orders.message("second", 2_000_000)?]).await?;
+    let mut delay = 900_000;
+    eventually("a new head wakes", async || {
+        delay -= 1;
+        orders.reschedule("second", delay).await?;
+        Ok(woken(&notify).await.then_some(()))
+    })
+    .await?;
+    // The pushes and the first of these may still be on their way.
+    while woken(&notify).await {}
+    orders.reschedule("first", 950_000).await?;
+    assert!(!woken(&notify).await, "it is not the head");
+    orders.reschedule("second", 960_000).await?;
+    assert!(!woken(&notify).await, "it is not the head any more");
+    Ok(())
+}
+
 pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 200).await?;
@@ -78,5 +98,24 @@ pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> 
     orders.push("b", 1).await?;
     earlier.notified().await;
     assert!(released.notified().now_or_never().is_none());
+    Ok(())
+}
+
+pub(super) async fn a_change_of_a_topic_is_told_and_no_head(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let (changed, _changes) = sleeper_at(&orders, Channel::Changed(orders.descriptor.topic.clone()));
+    let (earlier, _heads) = sleeper(&orders);
+    if world.store.describe().kind == "redis" {
+        changed.notified().await;
+        earlier.notified().await;
+    }
+    orders.push("a", 2).await?;
+    earlier.notified().await;
+    assert!(changed.notified().now_or_never().is_none());
+    let orders = world.existing(world.store.update(&orders.descriptor).await?);
+    changed.notified().await;
+    assert!(earlier.notified().now_or_never().is_none());
+    world.store.delete(&orders.descriptor).await?;
+    changed.notified().await;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Conversations with a served broker: what docs/protocol.md says, said over HTTP.
 
 mod clients;
+mod groups;
+mod control;
 mod refusals;
 mod served;
 mod session;

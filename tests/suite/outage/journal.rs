@@ -12,7 +12,7 @@ use crate::support::{Mode, RedisServer, eventually};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-async fn journaled() -> Result<Outage> {
+pub(super) async fn journaled() -> Result<Outage> {
     Ok(Outage { journal: Some(WINDOW), ..Outage::with(RedisServer::start().await?)? })
 }
 

@@ -4,6 +4,7 @@ mod away;
 mod disk;
 mod beside;
 mod clock;
+mod control;
 mod identity;
 mod journal;
 mod nodes;

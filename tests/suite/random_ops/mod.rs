@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::error::{Error, Result};
-use dwell::message::MessageId;
+use dwell::message::{GroupName, MessageId};
+use dwell::partition::Partition;
 use dwell::store::{Buried, Charge, Owner, PairStats, Reservation, Retried, Returned, Settlement, State};
 use fastrand::Rng;
 
@@ -77,7 +78,8 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
             73..75 if can_reopen => game = game.reopen().await?,
             75..85 => game.one_millisecond_before_due(group).await?,
             85..92 => game.pass(),
-            92..97 => game.take_dead(group, true).await?,
+            92..95 => game.take_dead(group, true).await?,
+            95..97 => game.make_again().await?,
             _ => game.take_dead(group, false).await?,
         }
         game.compare().await?;
@@ -132,6 +134,48 @@ impl Game {
             Some(old) => *old = player,
             None => self.players.push(player),
         }
+        Ok(())
+    }
+
+    /// Deletes the second group and makes it again, empty or with a copy of the first one, which is cut short and begun
+    /// again while the first one goes on.
+    async fn make_again(&mut self) -> Result<()> {
+        let audit = GroupName::new(GROUPS[1])?;
+        let mut wanted = self.topic.descriptor.clone();
+        wanted.groups.retain(|group| *group != audit);
+        wanted = self.world.store.update(&wanted).await?;
+        wanted.groups.push(audit.clone());
+        let copy = self.random.bool();
+        wanted.subscription_mut(&audit).copy_of = copy.then(GroupName::standard);
+        self.topic.descriptor = self.world.store.update(&wanted).await?;
+        self.model.groups[1] = Default::default();
+        if copy {
+            self.copy(1).await?;
+            self.push().await?;
+            self.settle(0).await?;
+            self.copy(usize::MAX).await?;
+            let mut wanted = self.topic.descriptor.clone();
+            wanted.subscription_mut(&audit).copy_of = None;
+            self.topic.descriptor = self.world.store.update(&wanted).await?;
+        }
+        self.acquire(1).await
+    }
+
+    /// Copies so many pages from the beginning; the model copies what came.
+    async fn copy(&mut self, pages: usize) -> Result<()> {
+        let (descriptor, audit) = (&self.topic.descriptor, GroupName::new(GROUPS[1])?);
+        let (mut from, mut copied) = (None, 0);
+        for _ in 0..pages {
+            let page = self.world.store.copy(descriptor, Partition(0), &audit, from).await?;
+            copied += page.messages;
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        // The few messages of this story fit into a page of any store.
+        assert!(from.is_none());
+        assert_eq!(copied, self.model.copy());
         Ok(())
     }
 
@@ -193,7 +237,7 @@ impl Game {
                 0..3 => settlement.acked.push(id.clone()),
                 3 => {
                     let next_at = now.plus(Duration::from_millis(self.random.u64(0..50)));
-                    let retried = Retried { id: id.clone(), next_at, attempts: attempts + 1 };
+                    let retried = Retried { id: id.clone(), next_at, attempts: attempts + 1, failure: None };
                     if self.model.ordered {
                         // It stays reserved, and may be given back by a later decision.
                         player.held.insert(id.clone(), (reservation, ready_at, attempts + 1));
@@ -205,7 +249,7 @@ impl Game {
                 4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
                 5 => {
                     let record = DeadRecord::new(DeadReason::MaxAttempts, attempts + 1, None);
-                    settlement.buried.push(Buried { id: id.clone(), record });
+                    settlement.buried.push(Buried { id: id.clone(), record, failure: None });
                 }
                 _ => continue,
             }

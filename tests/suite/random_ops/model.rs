@@ -66,6 +66,26 @@ impl Model {
         answers
     }
 
+    /// Gives the second group what the first one has and it has not; answers how many messages that is.
+    pub(super) fn copy(&mut self) -> usize {
+        let [source, copy] = &mut self.groups;
+        let mut copied = 0;
+        for (id, known) in &source.messages {
+            if matches!(known.state, Place::Dead(..)) {
+                continue;
+            }
+            copy.messages.entry(id.clone()).or_insert_with(|| {
+                copied += 1;
+                let message = known.message.clone();
+                // What was tried, and what is held, has lost its place.
+                let untouched = matches!(known.state, Place::Waiting(_)) && known.attempts.is_none() && known.turn > 0;
+                let (place, turn) = if untouched { (known.place, known.turn) } else { (message.due_at, 0) };
+                Known { state: Place::Waiting(place), message, attempts: None, place, turn, retry_at: None }
+            });
+        }
+        copied
+    }
+
     pub(super) fn settle(&mut self, group: usize, epoch: u64, settlement: &Settlement, now: Timestamp) {
         let messages = &mut self.groups[group].messages;
         for id in &settlement.acked {

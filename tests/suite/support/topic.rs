@@ -10,9 +10,10 @@ use dwell::error::{Error, Result};
 use dwell::message::{Due, GroupName, Message, MessageId, NewMessage};
 use dwell::partition::Partition;
 use dwell::store::{
-    Acquired, Buried, Claim, MemberId, Owner, PairStats, Peeked, PushKind, Pushed, Renewal, Reservation, ReserveLimit,
-    ReservedMessage, Retried, Returned, Settlement, Store,
+    Acquired, Buried, Claim, Expected, Fate, Fates, MemberId, Owner, PairStats, Peeked, PushKind, Pushed, Renewal,
+    Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
 };
+use dwell::time::Timestamp;
 use dwell::topic::{Descriptor, Pair};
 
 /// Long enough for every story that is not about leases.
@@ -90,6 +91,27 @@ impl TestTopic {
         answer.unwrap_or_else(|| Err(Error::bug("a renewal of one claim has no answer")))
     }
 
+    /// Cancels a message, and answers what became of it in each group.
+    pub(crate) async fn cancel(&self, id: &str) -> Result<Vec<Fate>> {
+        let cancelled = self.store.cancel(&self.descriptor, Partition(0), &MessageId::new(id)?, None).await?;
+        Ok(fates_of(&cancelled.fates))
+    }
+
+    /// Makes a message due so many milliseconds from now, and answers what became of it in each group.
+    pub(crate) async fn reschedule(&self, id: &str, delay_ms: u64) -> Result<Vec<Fate>> {
+        let due_at = Clock::Manual(self.time.clone()).now().plus(Duration::from_millis(delay_ms));
+        match self.reschedule_if(id, due_at, Expected::default()).await? {
+            Rescheduled::Done { fates, .. } => Ok(fates_of(&fates)),
+            changed => Err(Error::bug(format!("nothing was expected, and yet: {changed:?}"))),
+        }
+    }
+
+    /// Gives a message another due time, if it is what is expected.
+    pub(crate) async fn reschedule_if(&self, id: &str, due_at: Timestamp, expected: Expected) -> Result<Rescheduled> {
+        let reschedule = Reschedule { id: MessageId::new(id)?, due_at, expected };
+        self.store.reschedule(&self.descriptor, Partition(0), &reschedule).await
+    }
+
     /// Looks at a message in the group `default`.
     pub(crate) async fn peek(&self, id: &str) -> Result<Option<Peeked>> {
         self.store.peek(&self.pair(), &MessageId::new(id)?).await
@@ -117,6 +139,11 @@ impl TestTopic {
             }
         }
     }
+}
+
+/// What became of a message in each group, without their names.
+pub(crate) fn fates_of(fates: &Fates) -> Vec<Fate> {
+    fates.0.iter().map(|(_, fate)| *fate).collect()
 }
 
 /// The member of this name, the same one each time.
@@ -147,7 +174,7 @@ pub(crate) fn acks(texts: &[&str]) -> Result<Settlement> {
 /// A settlement that buries.
 pub(crate) fn buries(reservation: Reservation, texts: &[&str], remaining: &[&str]) -> Result<Settlement> {
     let record = DeadRecord::new(DeadReason::Buried, 1, Some("no such customer".into()));
-    let bury = |id| Buried { id, record: record.clone() };
+    let bury = |id| Buried { id, record: record.clone(), failure: None };
     let buried = ids(texts)?.into_iter().map(bury).collect();
     Ok(Settlement { buried, remaining: vec![(reservation, ids(remaining)?)], ..Settlement::default() })
 }

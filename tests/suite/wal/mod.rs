@@ -48,7 +48,12 @@ async fn a_message_is_cancelled_unless_it_was_handed_out() -> Result<()> {
     assert_eq!(story.wal.depth().records, 2);
     assert_eq!(ids_of(&story.wal.page(None, 1, usize::MAX).await?), ["a"]);
     assert_eq!(story.cancel("a").await?, Cancelled::Replaying);
-    assert_eq!(story.cancel("c").await?, Cancelled::Removed);
+    assert_eq!(story.cancel("c").await?, Cancelled::RemovedSent, "perhaps an earlier process sent it");
+    story.append(&["d", "e"]).await?;
+    assert_eq!(ids_of(&story.wal.page(None, 2, usize::MAX).await?), ["a", "d"]);
+    assert_eq!(story.cancel("d").await?, Cancelled::Replaying);
+    story.wal.take_back().await?;
+    assert_eq!((story.cancel("d").await?, story.cancel("e").await?), (Cancelled::Removed, Cancelled::Removed));
     let page = story.wal.page(None, 9, usize::MAX).await?;
     assert_eq!(ids_of(&page), ["a"]);
     story.wal.trim(page[0].position).await?;

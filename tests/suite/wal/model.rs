@@ -26,11 +26,13 @@ struct Expected {
     at: Timestamp,
     /// Known once it was read.
     position: Option<Position>,
+    /// By an earlier process.
+    inherited: bool,
 }
 
 impl Model {
     fn append(&mut self, id: String, at: Timestamp) {
-        self.waiting.push(Expected { id, at, position: None });
+        self.waiting.push(Expected { id, at, position: None, inherited: false });
     }
 
     /// Holds a page that begins with the entry at this index to what should be there.
@@ -52,9 +54,11 @@ impl Model {
         let is_handed = |expected: &Expected| expected.position.is_some_and(|position| Some(position) <= handed);
         let is_there = self.waiting.iter().any(|expected| expected.id == id);
         let is_replaying = self.waiting.iter().any(|expected| expected.id == id && is_handed(expected));
+        let is_inherited = self.waiting.iter().any(|expected| expected.id == id && expected.inherited);
         self.waiting.retain(|expected| expected.id != id || is_handed(expected));
         match (is_there, is_replaying) {
             (_, true) => Cancelled::Replaying,
+            (true, false) if is_inherited => Cancelled::RemovedSent,
             (true, false) => Cancelled::Removed,
             (false, false) => Cancelled::Absent,
         }
@@ -91,12 +95,17 @@ async fn step(rng: &mut Rng, mut story: Story, model: &mut Model, number: usize)
             let id = format!("{}-{}", rng.usize(0..=number), rng.usize(0..30));
             assert_eq!(story.cancel(&id).await?, model.cancel(&id), "{id}");
         }
-        88..97 => {
+        88..90 => {
+            story.wal.take_back().await?;
+            model.handed = None;
+        }
+        90..97 => {
             story.time.advance(Duration::from_millis(rng.u64(0..1_000)));
         }
         _ => {
             story = story.reopened().await?;
             model.handed = None;
+            model.waiting.iter_mut().for_each(|expected| expected.inherited = true);
         }
     }
     assert_eq!(story.wal.depth().records as usize, model.waiting.len());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dwell::clock::{Clock, Manual};
 use dwell::error::Result;
-use dwell::message::{MessageId, NewMessage, TopicName};
+use dwell::message::{Conflict, MessageId, NewMessage, TopicName};
 use dwell::metrics::{Metrics, WalMetrics};
 use dwell::time::Timestamp;
 use dwell::wal::{Cancelled, Entry, Record, Wal, WalOptions};
@@ -113,7 +113,13 @@ pub(super) fn metrics() -> Result<WalMetrics> {
 /// The push of a message with a payload of so many bytes.
 pub(super) fn push(id: &str, bytes: usize) -> Result<Record> {
     let message = NewMessage::new(vec![b'x'; bytes]).id(MessageId::new(id)?).accept(START)?;
-    Ok(Record::Push { topic: TopicName::new("orders")?, incarnation: 0, message })
+    Ok(Record::Push {
+        topic: TopicName::new("orders")?,
+        incarnation: 0,
+        message,
+        sent: false,
+        conflict: Conflict::Keep,
+    })
 }
 
 /// Everything that waits, read in pages.
@@ -130,6 +136,8 @@ pub(super) async fn all_of(wal: &Wal) -> Result<Vec<Entry>> {
 pub(super) fn ids_of(entries: &[Entry]) -> Vec<String> {
     let id = |entry: &Entry| match &entry.record {
         Record::Push { message, .. } => message.id.to_string(),
+        Record::Cancel { id, .. } => format!("cancel {id}"),
+        Record::Reschedule { id, .. } => format!("reschedule {id}"),
         Record::Create(descriptor) => format!("create {}", descriptor.topic),
     };
     entries.iter().map(id).collect()

@@ -1,13 +1,16 @@
 -- peek: looks at one message.
---   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh
+--   KEYS[1] T:<group>:z  [2] T:<group>:h  [3] T:<group>:a  [4] T:<group>:dz  [5] T:<group>:dh  [6] T:<group>:lease
 --   ARGV[1] id   ARGV[2] time override, us, or ''
--- Returns {'LIVE', now us, body, score or '', attempts or ''} {'DEAD', now us, value, died at ms} {'NONE', now us}.
+-- Returns {'LIVE', now us, owner or '', body, score or '', attempts or ''} {'DEAD', now us, owner or '', value, died at ms}
+--   {'NONE', now us}.
 -- A body without a score is in a reservation. Changes nothing.
 local answer = string.format('%.0f', time_us(ARGV[2]))
+local owner = redis.call('GET', KEYS[6]) or ''
 local body = redis.call('HGET', KEYS[2], ARGV[1])
 if body then
-  return {'LIVE', answer, body, redis.call('ZSCORE', KEYS[1], ARGV[1]) or '', redis.call('HGET', KEYS[3], ARGV[1]) or ''}
+  local attempts = redis.call('HGET', KEYS[3], ARGV[1]) or ''
+  return {'LIVE', answer, owner, body, redis.call('ZSCORE', KEYS[1], ARGV[1]) or '', attempts}
 end
 local dead = redis.call('HGET', KEYS[5], ARGV[1])
-if dead then return {'DEAD', answer, dead, redis.call('ZSCORE', KEYS[4], ARGV[1]) or '0'} end
+if dead then return {'DEAD', answer, owner, dead, redis.call('ZSCORE', KEYS[4], ARGV[1]) or '0'} end
 return {'NONE', answer}

@@ -12,7 +12,7 @@ local function try(command, key, ...)
 end
 for _, key in ipairs(ARGV) do
   for _, command in ipairs({
-    'GET', 'DEL', 'UNLINK', 'EXISTS', 'PTTL', 'HLEN', 'ZCARD', 'SCARD', 'SMEMBERS'
+    'GET', 'DEL', 'UNLINK', 'EXISTS', 'PTTL', 'HLEN', 'ZCARD', 'SCARD', 'SMEMBERS', 'INFO'
   }) do try(command, key) end
   for _, command in ipairs({
     'SET', 'PEXPIRE', 'HGET', 'HDEL', 'HEXISTS', 'HMGET', 'HSCAN', 'ZMSCORE', 'ZRANK', 'ZREM', 'ZSCAN', 'ZSCORE', 'SADD',

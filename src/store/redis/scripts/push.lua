@@ -1,10 +1,14 @@
 -- push: stores messages of one partition in the pairs of all groups, all or none.
 --   KEYS[1] T:gen   KEYS[2] T:seen   KEYS[3] T:x   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'live' or 'replay'   ARGV[4] bodies a pair may hold
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh', 'live' or 'replay'   ARGV[4] bodies a pair may hold
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] n
 --   then n times (due ms, id), then n times (id, body); the ids differ from each other
 -- Returns {'OK', now us, indexes of duplicates} or, with nothing changed,
 --   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
+-- 'fresh' is for ids that were made for this call, which is made once: it does not look for them. What may be a repeat
+-- is 'live'.
+-- T:x has cancelled ids: a replay of what was pushed before that is a duplicate; who pushes such an id now makes it a message
+-- again, and it is not cancelled any more.
 -- A crash before or after leaves all or nothing. A repeat finds its ids and answers that they are duplicates. A call
 -- that was stuck on the way longer than its caller waited is LATE, so it cannot store what was buffered elsewhere.
 local now_us = time_us(ARGV[6])
@@ -20,8 +24,6 @@ end
 local n = tonumber(ARGV[7])
 local scores, bodies = 7, 7 + 2 * n
 local ids = {}
-for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
-
 local duplicate, duplicates = {}, {}
 local function mark(found, is)
   for i = 1, n do
@@ -32,17 +34,34 @@ local function mark(found, is)
   end
 end
 local function there() return true end
+local looks = ARGV[3] ~= 'fresh'
+if looks then
+  for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
+end
 for g = 5, #KEYS, 3 do
   local h, dh = KEYS[g + 1], KEYS[g + 2]
   if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then return {'FULL', answer} end
-  mark(redis.call('HMGET', h, unpack(ids)), there)
-  if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), there) end
+  if looks then
+    mark(redis.call('HMGET', h, unpack(ids)), there)
+    if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), there) end
+  end
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if looks and redis.call('EXISTS', KEYS[2]) == 1 then
   mark(redis.call('ZMSCORE', KEYS[2], unpack(ids)), function(till) return tonumber(till) > now end)
 end
-if ARGV[3] == 'replay' and redis.call('EXISTS', KEYS[3]) == 1 then
-  mark(redis.call('ZMSCORE', KEYS[3], unpack(ids)), there)
+local forgotten = {}
+if looks and redis.call('EXISTS', KEYS[3]) == 1 then
+  local cancelled = redis.call('ZMSCORE', KEYS[3], unpack(ids))
+  for i = 1, n do
+    if cancelled[i] and not duplicate[i] then
+      if ARGV[3] == 'replay' and pushed_at(ARGV[bodies + 2 * i]) < tonumber(cancelled[i]) then
+        duplicate[i] = true
+        duplicates[#duplicates + 1] = i - 1
+      else
+        forgotten[#forgotten + 1] = ids[i]
+      end
+    end
+  end
 end
 if #duplicates == n then return {'OK', answer, duplicates} end
 
@@ -75,5 +94,6 @@ for g = 5, #KEYS, 3 do
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end
+if #forgotten > 0 then redis.call('ZREM', KEYS[3], unpack(forgotten)) end
 if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[5]) end
 return {'OK', answer, duplicates}

@@ -23,8 +23,11 @@ local function move(entry)
   elseif place ~= '' and #body >= 8 and tonumber(place) < struct.unpack('>I8', body) then
     return
   elseif redis.call('ZADD', KEYS[2], 'NX', place ~= '' and place or now, id) == 1 then
-    local charged = tonumber(string.match(redis.call('HGET', KEYS[4], id) or '', '^%d+')) or 0
-    if place == '' or charged == 0 then redis.call('HSET', KEYS[4], id, math.max(1, charged) .. ' ' .. now) end
+    local charged, history = string.match(redis.call('HGET', KEYS[4], id) or '', '^(%d+) ?%S*(.*)$')
+    charged = tonumber(charged or 0)
+    if place == '' or charged == 0 then
+      redis.call('HSET', KEYS[4], id, math.max(1, charged) .. ' ' .. now .. (history or ''))
+    end
     moved = moved + 1
   end
 end

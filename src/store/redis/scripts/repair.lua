@@ -27,7 +27,7 @@ local page = redis.call('HSCAN', KEYS[3], cursor, 'COUNT', 250)
 for i = 1, #page[2], 2 do
   local id, body = page[2][i], page[2][i + 1]
   if not redis.call('ZSCORE', KEYS[2], id) then
-    local due = string.match(redis.call('HGET', KEYS[4], id) or '', ' (%d+)$')
+    local due = string.match(redis.call('HGET', KEYS[4], id) or '', '^%d+ (%d+)')
     due = tonumber(due) or (#body >= 8 and struct.unpack('>I8', body)) or now
     redis.call('ZADD', KEYS[2], string.format('%.0f', math.max(now, due)), id)
     repaired = repaired + 1

@@ -2,22 +2,25 @@
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
 --   ARGV[1..3] the chain   ARGV[4] field of the reservation   ARGV[5] messages at most   ARGV[6] bytes at most
 --   ARGV[7] bodies to read at a time
--- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids, bodies, attempts}
---   or what the chain answers. `attempts` is empty when none are charged.
+-- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids with a blank
+--   between them, bodies, attempts} or what the chain answers. `attempts` is empty when none are charged.
 -- A crash before or after changes nothing or leaves the ids in the reservation, where the next epoch's recovery finds
 -- them. A repeat reads the bodies of that reservation again.
 local z, h = KEYS[2], KEYS[3]
-local ids, bodies, dropped, taken = {}, {}, 0, 0
+local ids, bodies, count, dropped, taken = {}, {}, 0, 0, 0
+local joined = ''
 if applied then
-  local field = redis.call('HGET', KEYS[1], ARGV[4])
-  for id in string.gmatch(field or '', '%S+') do ids[#ids + 1] = id end
-  for i = 1, #ids do bodies[i] = redis.call('HGET', h, ids[i]) end
+  joined = redis.call('HGET', KEYS[1], ARGV[4]) or ''
+  for id in string.gmatch(joined, '%S+') do
+    count = count + 1
+    ids[count], bodies[count] = id, redis.call('HGET', h, id)
+  end
 else
   local due = redis.call('ZRANGE', z, '-inf', math.floor(now_us / 1000), 'BYSCORE', 'LIMIT', 0, ARGV[5])
-  local chunk, bytes, limit = tonumber(ARGV[7]), 0, tonumber(ARGV[6])
-  while taken < #due and bytes < limit do
+  local n, chunk, bytes, limit = #due, tonumber(ARGV[7]), 0, tonumber(ARGV[6])
+  while taken < n and bytes < limit do
     local from = taken
-    local read = redis.call('HMGET', h, unpack(due, from + 1, math.min(from + chunk, #due)))
+    local read = redis.call('HMGET', h, unpack(due, from + 1, math.min(from + chunk, n)))
     for i = 1, #read do
       local body = read[i]
       if body then
@@ -25,9 +28,8 @@ else
           bytes = limit
           break
         end
-        bytes = bytes + #body
-        bodies[#bodies + 1] = body
-        ids[#ids + 1] = due[from + i]
+        bytes, count = bytes + #body, count + 1
+        ids[count], bodies[count] = due[from + i], body
       else
         dropped = dropped + 1
       end
@@ -35,14 +37,21 @@ else
     end
   end
   if taken > 0 then redis.call('ZREMRANGEBYRANK', z, 0, taken - 1) end
-  if #ids > 0 then
-    redis.call('HSET', KEYS[1], '@', line, ARGV[4], table.concat(ids, ' '))
+  if count > 0 then
+    joined = table.concat(ids, ' ')
+    redis.call('HSET', KEYS[1], '@', line, ARGV[4], joined)
   else
     redis.call('HSET', KEYS[1], '@', line)
   end
 end
 local attempts = {}
-if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then attempts = redis.call('HMGET', KEYS[4], unpack(ids)) end
+if count > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
+  attempts = redis.call('HMGET', KEYS[4], unpack(ids))
+  -- The history of attempts stays here.
+  for i = 1, #attempts do
+    if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
+  end
+end
 local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
-return {'OK', line, head[2] or '', unsettled, dropped, ids, bodies, attempts}
+return {'OK', line, head[2] or '', unsettled, dropped, joined, bodies, attempts}

@@ -2,8 +2,8 @@
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a
 --   ARGV[1..3] the chain   ARGV[4] field of the reservation   ARGV[5] messages at most   ARGV[6] bytes at most
 --   ARGV[7] bodies to read at a time
--- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids, bodies, attempts,
---   places}, or what the chain answers. `attempts` is empty when none are charged.
+-- Returns {'OK', owner line, earliest due time left ms or '', bodies not in the zset, ids dropped, ids with a blank
+--   between them, bodies, attempts, places}, or what the chain answers. `attempts` is empty when none are charged.
 -- A crash before or after changes nothing or leaves ids and places in the reservation, from where the next epoch's recovery
 -- puts them back into their places. A repeat reads the bodies of that reservation again.
 local z, h = KEYS[2], KEYS[3]
@@ -51,7 +51,13 @@ else
   end
 end
 local attempts = {}
-if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then attempts = redis.call('HMGET', KEYS[4], unpack(ids)) end
+if #ids > 0 and redis.call('EXISTS', KEYS[4]) == 1 then
+  attempts = redis.call('HMGET', KEYS[4], unpack(ids))
+  -- The history of attempts stays here.
+  for i = 1, #attempts do
+    if attempts[i] then attempts[i] = string.match(attempts[i], '^%S+ ?%S*') end
+  end
+end
 local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
 local unsettled = math.max(0, redis.call('HLEN', h) - redis.call('ZCARD', z))
-return {'OK', line, head[2] or '', unsettled, dropped, ids, bodies, attempts, places}
+return {'OK', line, head[2] or '', unsettled, dropped, table.concat(ids, ' '), bodies, attempts, places}

@@ -1,8 +1,9 @@
 -- settle: applies an owner's decisions about reserved messages, all or none.
 --   KEYS[1] T:<group>:r  [2] T:<group>:z  [3] T:<group>:h  [4] T:<group>:a  [5] T:<group>:dz  [6] T:<group>:dh  [7] T:seen
 --   ARGV[1..3] the chain   ARGV[4] dedup window, ms
---   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id) · charged (id, attempts)
---   · buried (id, dead record) · reservations that remain (field, ids) · reservations with nothing left (field)
+--   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id)
+--   · charged (id, attempts and due ms, line of the history or '') · buried (id, dead record, line of the history or '')
+--   · reservations that remain (field, ids) · reservations with nothing left (field)
 -- Returns {'OK', owner line} or what the chain answers.
 -- A body leaves the hash only here, and only through the chain, so an old epoch removes nothing. A repeat does nothing.
 if applied then return {'OK', line} end
@@ -31,14 +32,26 @@ end
 
 from, to = block()
 call('ZADD', KEYS[2], from, to)
-from, to = block()
-call('HSET', KEYS[4], from, to)
+-- The newest 16 lines, that of now included.
+local function history(id, failure)
+  local lines = charges and string.match(redis.call('HGET', KEYS[4], id) or '', '^%S+ %S+ (.*)$') or ''
+  if failure == '' then return lines end
+  if select(2, string.gsub(lines, '\n', '')) >= 16 then lines = string.match(lines, '^[^\n]*\n(.*)$') end
+  return lines .. failure
+end
 
 from, to = block()
-for i = from, to, 2 do
-  local id, record = ARGV[i], ARGV[i + 1]
+for i = from, to, 3 do
+  local lines = history(ARGV[i], ARGV[i + 2])
+  redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1] .. (lines == '' and '' or ' ' .. lines))
+end
+
+from, to = block()
+for i = from, to, 3 do
+  local id = ARGV[i]
   local body = redis.call('HGET', KEYS[3], id)
   if body then
+    local record = ARGV[i + 1] .. history(id, ARGV[i + 2])
     redis.call('HSET', KEYS[6], id, struct.pack('>I4', #record) .. record .. body)
     redis.call('ZADD', KEYS[5], now, id)
     redis.call('HDEL', KEYS[3], id)

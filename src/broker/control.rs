@@ -1,0 +1,123 @@
+//! What producers do to messages that wait: cancel and reschedule; and pushes with a policy about ids that are there.
+
+use std::sync::Arc;
+
+use super::Broker;
+use super::push::PushOutcome;
+use crate::error::{Error, Kind, Result};
+use crate::message::{Conflict, Due, Key, Message, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{Cancelled, Expected, PushKind, Pushed, Put, Reschedule, Rescheduled};
+use crate::time::Timestamp;
+use crate::topic::Descriptor;
+
+/// How often a verb loads the topic again because it changed on the way.
+const RELOADS_MAX: usize = 3;
+
+/// What came of rescheduling a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RescheduleOutcome {
+    /// Where it is.
+    pub partition: Partition,
+    /// The due time that was asked for.
+    pub due_at: Timestamp,
+    /// What became of it in each group, or that it is not what was expected.
+    pub rescheduled: Rescheduled,
+}
+
+impl Broker {
+    /// Takes a message out of every group in which it waits; `key` if it was pushed with one. What a consumer has, or the
+    /// owner of the partition holds ready for one, is left alone. The answer says what became of it in each group.
+    ///
+    /// # Errors
+    /// `NotFound` topic, and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
+    pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
+        let mut descriptor = self.topics.get(topic).await?;
+        for _ in 0..RELOADS_MAX {
+            let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+            match self.store.cancel(&descriptor, partition, id, None).await {
+                Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(topic).await?,
+                cancelled => return Ok((partition, cancelled?)),
+            }
+        }
+        Err(changing(topic))
+    }
+
+    /// Gives a message another due time in every group in which it waits, if it is what is expected there; `key` if it was
+    /// pushed with one. Attempts stay.
+    ///
+    /// # Errors
+    /// `Invalid` too far ahead, or not before it expires; `NotFound` topic; and the store's.
+    pub async fn reschedule(
+        &self,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        due: Due,
+        expected: Expected,
+    ) -> Result<RescheduleOutcome> {
+        let due_at = due.fix(self.store.clock().now())?;
+        let reschedule = Reschedule { id: id.clone(), due_at, expected };
+        let mut descriptor = self.topics.get(topic).await?;
+        for _ in 0..RELOADS_MAX {
+            let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+            match self.store.reschedule(&descriptor, partition, &reschedule).await {
+                Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(topic).await?,
+                Ok(Rescheduled::Expires) => {
+                    return Err(Error::invalid("due_at", format!("message {id} expires before {due_at}")));
+                }
+                rescheduled => return Ok(RescheduleOutcome { partition, due_at, rescheduled: rescheduled? }),
+            }
+        }
+        Err(changing(topic))
+    }
+
+    /// Pushes messages of one partition under a policy about ids that are there.
+    pub(super) async fn put(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        partition: Partition,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        let mut descriptor = descriptor.clone();
+        for _ in 0..RELOADS_MAX {
+            match self.store.put(&descriptor, partition, PushKind::Live, conflict, messages).await {
+                Err(error) if error.kind() == Kind::Stale => {
+                    let (topic, partitions) = (descriptor.topic.clone(), descriptor.settings.partitions);
+                    descriptor = self.topics.load_or_create(&topic).await?;
+                    if descriptor.settings.partitions != partitions {
+                        return Err(Error::unavailable(format!("topic {topic} was made anew; push again")));
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(changing(&descriptor.topic))
+    }
+}
+
+/// What a producer is told of one message.
+pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflict, put: Put) -> Result<PushOutcome> {
+    let id = &message.id;
+    let refused = |why: String| Err(Error::new(Kind::Conflict, why));
+    match put {
+        Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
+            refused(format!("message {id} is there already; nothing changed"))
+        }
+        Put::Pushed(pushed) => Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed }),
+        Put::InFlight => {
+            refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
+        }
+        Put::Dead => {
+            refused(format!("message {id} is dead, and stays as it is; redrive or purge it, or take another id"))
+        }
+        Put::Expires => {
+            refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
+        }
+    }
+}
+
+fn changing(topic: &TopicName) -> Error {
+    Error::unavailable(format!("topic {topic} is being changed or deleted; try again"))
+}

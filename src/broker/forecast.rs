@@ -1,0 +1,43 @@
+//! How many messages of a group become due, in equal spans of time ahead.
+
+use std::time::Duration;
+
+use super::Broker;
+use crate::error::{Error, Result};
+use crate::limits::{DELAY_MAX, FORECAST_SPANS_MAX};
+use crate::message::{GroupName, TopicName};
+use crate::store::{Forecast, Spans};
+use crate::time::{ms_up, show_span};
+
+impl Broker {
+    /// Counts what becomes due in so many spans from now on, over all partitions of a group. What is in flight is not
+    /// counted.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` out of range.
+    pub async fn forecast(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        step: Duration,
+        count: usize,
+    ) -> Result<(Spans, Forecast)> {
+        if !(Duration::from_millis(1)..=DELAY_MAX).contains(&step) {
+            return Err(Error::invalid("step", format!("is not in 1ms to {}", show_span(DELAY_MAX))));
+        }
+        if !(1..=FORECAST_SPANS_MAX).contains(&count) {
+            return Err(Error::invalid("spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
+        }
+        let descriptor = self.topics.group(topic, group).await?;
+        let step = Duration::from_millis(ms_up(step));
+        let spans = Spans { from: self.store.clock().now(), step, count };
+        let pairs: Vec<_> = descriptor.partitions().map(|partition| descriptor.pair(partition, group)).collect();
+        let mut all = Forecast { spans: vec![0; count], ..Forecast::default() };
+        for part in self.store.forecast(&pairs, spans).await? {
+            all.ready += part.ready;
+            all.later += part.later;
+            all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
+        }
+        Ok((spans, all))
+    }
+}

@@ -1,0 +1,182 @@
+//! `dwell group`: makes, lists, shows, deletes, pauses and resumes groups.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::api::{Group, NewGroup, PauseOf};
+use super::client::GroupOf;
+use super::failure::Failure;
+use super::topic::table;
+use super::{ServerArgs, output, parse};
+use crate::message::{GroupName, TopicName};
+use crate::time::{Timestamp, parse_span, parse_timestamp};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell group create orders audit                      gets every message that is pushed from now on
+  dwell group create orders audit --copy-of default    and a copy of what is there for the group default
+  dwell group create orders audit --rate 10 --max-in-flight 100
+  dwell group list orders
+  dwell group show orders audit
+  dwell group pause orders audit --for 10m
+  dwell group resume orders audit
+  dwell group delete orders audit";
+
+/// Make, list, show, delete, pause and resume groups
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct GroupArgs {
+    #[command(subcommand)]
+    command: GroupCommand,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum GroupCommand {
+    /// Make a group, which gets every message of the topic, or change the limits of one
+    Create(CreateArgs),
+    /// Print the groups of a topic and their states
+    List {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
+    },
+    /// Print the state and the counts of a group
+    Show {
+        #[command(flatten)]
+        of: PlaceArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a group with all its messages
+    Delete(PlaceArgs),
+    /// Hand nothing out, until it is resumed or for a time
+    Pause(PauseArgs),
+    /// Go on
+    Resume(PlaceArgs),
+}
+
+#[derive(Debug, Args)]
+struct PlaceArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The group
+    #[arg(value_parser = parse::group)]
+    group: GroupName,
+}
+
+impl PlaceArgs {
+    fn of(&self) -> GroupOf {
+        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    }
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    #[command(flatten)]
+    of: PlaceArgs,
+    /// Begin with a copy of what this group has scheduled, ready or in flight
+    #[arg(long, value_name = "GROUP", value_parser = parse::group)]
+    copy_of: Option<GroupName>,
+    /// Messages a second, at most, by all brokers together; 0 is without a limit
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Deliveries in flight, at most, in all partitions together; 0 is without a limit
+    #[arg(long, value_name = "N")]
+    max_in_flight: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct PauseArgs {
+    #[command(flatten)]
+    of: PlaceArgs,
+    /// For so long from now on
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
+    span: Option<Duration>,
+    /// Until this time
+    #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse_timestamp)]
+    until: Option<Timestamp>,
+}
+
+pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
+    let client = args.server.client()?;
+    match &args.command {
+        GroupCommand::Create(args) => {
+            let new = NewGroup {
+                copy_of: args.copy_of.as_ref().map(GroupName::to_string),
+                rate: args.rate,
+                max_in_flight: args.max_in_flight,
+            };
+            let (created, group) = client.make_group(&args.of.of(), &new).await?;
+            let what = if created { "made" } else { "was there" };
+            output::line(format_args!("{} {what}; {}", group.group, state(&group)))
+        }
+        GroupCommand::List { topic } => {
+            let rows: Vec<_> =
+                client.groups(topic).await?.iter().map(|group| vec![group.group.clone(), state(group)]).collect();
+            output::line(output::columns(&rows, &[]))
+        }
+        GroupCommand::Show { of, json } => {
+            let group = client.group(&of.of()).await?;
+            if *json { output::json(&group) } else { output::line(described(&group)) }
+        }
+        GroupCommand::Delete(of) => {
+            client.delete_group(&of.of()).await?;
+            output::line(format_args!("{} deleted", of.group))
+        }
+        GroupCommand::Pause(args) => {
+            let pause = PauseOf { span: args.span, until: args.until };
+            let group = client.pause(&args.of.of(), &pause).await?;
+            output::line(format_args!("{} is {}", group.group, state(&group)))
+        }
+        GroupCommand::Resume(of) => {
+            let group = client.resume(&of.of()).await?;
+            output::line(format_args!("{} is {}", group.group, state(&group)))
+        }
+    }
+}
+
+/// What it does now, in words.
+fn state(group: &Group) -> String {
+    let mut words = match (&group.copy_of, group.paused_until) {
+        (Some(source), _) => format!("{} from {source}", group.state),
+        (None, Some(until)) => format!("{} until {until}", group.state),
+        (None, None) => group.state.clone(),
+    };
+    if let Some(rate) = group.rate {
+        words.push_str(&format!(", at most {rate} a second"));
+    }
+    if let Some(limit) = group.max_in_flight {
+        words.push_str(&format!(", at most {limit} in flight"));
+    }
+    words
+}
+
+/// The state, and a table with a line for every partition.
+fn described(group: &Group) -> String {
+    format!("{}: {}\n\n{}", group.group, state(group), table(&group.partitions.iter().collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_described_group_says_what_it_does() -> serde_json::Result<()> {
+        let group: Group = serde_json::from_str(
+            r#"{"group": "audit", "state": "paused", "paused_until": "2026-01-02T03:04:05Z",
+                "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}]}"#,
+        )?;
+        let expected = "\
+audit: paused until 2026-01-02T03:04:05.000Z
+
+partition  group  scheduled  ready  in flight  dead  next due  oldest ready  owner
+        0  audit         12      3          2     1  -         -             -";
+        assert_eq!(described(&group), expected);
+        Ok(())
+    }
+}

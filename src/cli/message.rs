@@ -1,0 +1,125 @@
+//! `dwell message`: looks at one message, cancels it, gives it another due time.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::api::{Control, Looked, NewDue};
+use super::failure::Failure;
+use super::{ServerArgs, output, parse};
+use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::time::{Timestamp, parse_span, parse_timestamp};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell message get orders close-4711 --key customer-7
+  dwell message cancel orders close-4711 --key customer-7
+  dwell message reschedule orders close-4711 --key customer-7 --delay 1h
+  dwell message run orders close-4711 --key customer-7
+
+A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither cancelled nor
+rescheduled, and the command fails.";
+
+/// Look at, cancel and reschedule a message
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct MessageArgs {
+    #[command(subcommand)]
+    command: MessageCommand,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum MessageCommand {
+    /// Print a message and where it is
+    Get {
+        #[command(flatten)]
+        which: WhichArgs,
+        /// In which group
+        #[arg(long, default_value = "default", value_parser = parse::group)]
+        group: GroupName,
+    },
+    /// Take a message out of every group in which it waits
+    Cancel(WhichArgs),
+    /// Give a message another due time
+    Reschedule {
+        #[command(flatten)]
+        which: WhichArgs,
+        /// Due so long from now, as in 30s, 1h30m, 2d
+        #[arg(long, value_name = "DURATION", value_parser = parse_span, required_unless_present = "at")]
+        delay: Option<Duration>,
+        /// Due at this time: RFC 3339 or Unix milliseconds
+        #[arg(long, value_name = "TIME", value_parser = parse_timestamp, conflicts_with = "delay")]
+        at: Option<Timestamp>,
+        /// Only if it still has this etag, which `get --json` prints
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+    },
+    /// Make a message due now
+    Run(WhichArgs),
+}
+
+#[derive(Debug, Args)]
+struct WhichArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The message
+    #[arg(value_parser = parse::id)]
+    id: MessageId,
+    /// The key that it was pushed with, if it was
+    #[arg(long, value_parser = parse::key)]
+    key: Option<Key>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
+    let client = args.server.client()?;
+    let now = NewDue { delay: Some(Duration::ZERO), due_at: None };
+    let (which, control) = match &args.command {
+        MessageCommand::Get { which, group } => {
+            let looked = client.look_at(&which.topic, &which.id, which.key.as_ref(), group).await?;
+            return if which.json { output::json(&looked) } else { output::line(shown(&looked)) };
+        }
+        MessageCommand::Cancel(which) => (which, client.cancel(&which.topic, &which.id, which.key.as_ref()).await?),
+        MessageCommand::Reschedule { which, delay, at, if_match } => {
+            let due = NewDue { delay: *delay, due_at: *at };
+            let key = which.key.as_ref();
+            (which, client.reschedule(&which.topic, &which.id, key, &due, if_match.as_deref()).await?)
+        }
+        MessageCommand::Run(which) => {
+            (which, client.reschedule(&which.topic, &which.id, which.key.as_ref(), &now, None).await?)
+        }
+    };
+    if which.json {
+        output::json(&control)?
+    } else {
+        output::line(told(&control))?
+    }
+    // Some group has it in flight: that is not what was asked for.
+    if control.status == "partly" { Err(Failure::said()) } else { Ok(()) }
+}
+
+/// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.
+fn shown(looked: &Looked) -> String {
+    let times = if looked.attempts == 1 { "once".to_owned() } else { format!("{} times", looked.attempts) };
+    let next = looked.next_at.filter(|at| *at != looked.due_at).map_or(String::new(), |at| format!(", next at {at}"));
+    let dead = looked.reason.as_ref().map_or(String::new(), |reason| format!(", {reason}"));
+    let error = looked.last_error.as_ref().map_or(String::new(), |error| format!(": {error:?}"));
+    let (id, state, partition, due) = (&looked.id, &looked.state, looked.partition, looked.due_at);
+    let owner = looked.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
+    let payload = looked.payload.shown();
+    format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}  {payload}")
+}
+
+/// `close-4711 cancelled`; the groups one by one where they differ.
+fn told(control: &Control) -> String {
+    let due = control.due_at.map_or(String::new(), |at| format!(", due {at}"));
+    let buffered = if control.buffered { " (it was buffered on the broker's disk)" } else { "" };
+    let others = control.groups.iter().filter(|group| group.status != control.status);
+    let others: String = others.map(|group| format!(", {} in {}", group.status, group.group)).collect();
+    format!("{} {}{due}{buffered}{others}", control.id, control.status)
+}

@@ -1,0 +1,216 @@
+//! Why a message is dead, and how its attempts failed.
+//!
+//! A dead record is `version (1) | bincode | history`, a history is a line for each failed attempt, oldest first:
+//! `[at ms, attempt, reason or null]`. Lines, so that a script can add one and drop the oldest without reading them.
+
+use bincode::{Decode, Encode};
+
+use super::CONFIG;
+use crate::error::{Error, Result};
+use crate::limits::{HISTORY_MAX, HISTORY_REASON_BYTES_MAX, REASON_BYTES_MAX};
+use crate::time::Timestamp;
+
+/// Records before there were histories.
+const WITHOUT_HISTORY: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Why a message is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum DeadReason {
+    /// It failed as often as it may.
+    MaxAttempts,
+    /// A consumer said that it can never succeed.
+    Buried,
+    /// Its body could not be read.
+    Unreadable,
+    /// Its time to live was over before it was handed out.
+    Expired,
+}
+
+impl DeadReason {
+    /// All of them.
+    pub const ALL: [DeadReason; 4] =
+        [DeadReason::MaxAttempts, DeadReason::Buried, DeadReason::Unreadable, DeadReason::Expired];
+
+    /// The stable name, as in the API and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeadReason::MaxAttempts => "max_attempts",
+            DeadReason::Buried => "buried",
+            DeadReason::Unreadable => "unreadable",
+            DeadReason::Expired => "expired",
+        }
+    }
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// When, on the store's clock.
+    pub at: Timestamp,
+    /// Which attempt, from 1 on.
+    pub attempt: u32,
+    /// What the nack said, or why there was none; cut so that it takes at most 200 bytes as JSON.
+    pub reason: Option<String>,
+}
+
+impl Failure {
+    /// A failure whose reason is cut to its limit.
+    pub fn new(at: Timestamp, attempt: u32, reason: Option<&str>) -> Failure {
+        let cut = |text: &str| {
+            let mut bytes = 0;
+            let fits = |c: &char| {
+                bytes += bytes_in_json(*c);
+                bytes <= HISTORY_REASON_BYTES_MAX
+            };
+            text.chars().take_while(fits).collect()
+        };
+        Failure { at, attempt, reason: reason.map(cut) }
+    }
+}
+
+/// Bytes that JSON text takes for a character.
+fn bytes_in_json(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
+}
+
+/// What is kept beside the body of a dead message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadRecord {
+    /// Why it is dead.
+    pub reason: DeadReason,
+    /// Attempts that were made.
+    pub attempts: u32,
+    /// What the last nack said, or why there was none; at most 1,024 bytes.
+    pub last_error: Option<String>,
+    /// How the last attempts failed, oldest first; at most [`HISTORY_MAX`].
+    pub history: Vec<Failure>,
+}
+
+#[derive(Encode, Decode)]
+struct Header {
+    reason: DeadReason,
+    attempts: u32,
+    last_error: Option<String>,
+}
+
+impl DeadRecord {
+    /// A record whose last error is cut to its limit, without a history.
+    pub fn new(reason: DeadReason, attempts: u32, last_error: Option<String>) -> DeadRecord {
+        let last_error = last_error.map(|mut text| {
+            let mut end = text.len().min(REASON_BYTES_MAX);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            text
+        });
+        DeadRecord { reason, attempts, last_error, history: Vec::new() }
+    }
+}
+
+/// The bytes of a dead record. Lines of a history may be put behind them.
+pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
+    let DeadRecord { reason, attempts, last_error, history } = record;
+    let header = Header { reason: *reason, attempts: *attempts, last_error: last_error.clone() };
+    let mut bytes = vec![VERSION];
+    bincode::encode_into_std_write(header, &mut bytes, CONFIG)
+        .map_err(|error| Error::bug(format!("a dead record did not encode: {error}")))?;
+    history.iter().for_each(|failure| bytes.extend_from_slice(encode_failure(failure).as_bytes()));
+    Ok(bytes)
+}
+
+/// The dead record of its bytes. # Errors: [`crate::error::Kind::Corrupt`].
+pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
+    let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
+    if !matches!(*version, WITHOUT_HISTORY | VERSION) {
+        return Err(Error::corrupt(format!("a dead record has version {version}, this dwell reads up to {VERSION}")));
+    }
+    let (header, read): (Header, usize) = bincode::decode_from_slice(rest, CONFIG)
+        .map_err(|error| Error::corrupt(format!("a dead record is unreadable ({error})")))?;
+    let history = if *version == VERSION { decode_history(&rest[read..])? } else { Vec::new() };
+    let Header { reason, attempts, last_error } = header;
+    Ok(DeadRecord { reason, attempts, last_error, history })
+}
+
+/// The line of a failure, with its end.
+pub fn encode_failure(failure: &Failure) -> String {
+    let line = serde_json::json!([failure.at.as_ms(), failure.attempt, failure.reason]);
+    format!("{line}\n")
+}
+
+/// The failures of a history. # Errors: [`crate::error::Kind::Corrupt`].
+pub fn decode_history(lines: &[u8]) -> Result<Vec<Failure>> {
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let read = |line| {
+        let (at, attempt, reason) = serde_json::from_slice(line)
+            .map_err(|error| Error::corrupt(format!("a history of attempts is unreadable ({error})")))?;
+        Ok(Failure { at: Timestamp::from_ms(at), attempt, reason })
+    };
+    lines.map(read).collect()
+}
+
+/// A history with one more line, without its oldest one when it is full.
+pub fn extend_history(history: &[u8], failure: &Failure) -> Vec<u8> {
+    let ends: Vec<usize> = history.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
+    let surplus = (ends.len() + 1).saturating_sub(HISTORY_MAX);
+    let from = surplus.checked_sub(1).and_then(|last| ends.get(last)).map_or(0, |end| end + 1);
+    [&history[from..], encode_failure(failure).as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(attempt: u32, reason: &str) -> Failure {
+        Failure::new(Timestamp::from_ms(1_767_323_045_678), attempt, Some(reason))
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() -> Result<()> {
+        let mut record = DeadRecord::new(DeadReason::Buried, 3, Some("é".repeat(REASON_BYTES_MAX)));
+        assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
+        assert!(record.last_error.as_ref().is_some_and(|text| text.len() <= REASON_BYTES_MAX));
+        record.history = vec![failure(1, "a \"quoted\"\nline"), Failure::new(Timestamp::ZERO, 2, None)];
+        assert_eq!(decode_dead(&encode_dead(&record)?)?, record);
+        Ok(())
+    }
+
+    /// Bytes written by version 1, which had no history.
+    #[test]
+    fn version_1_still_opens() -> Result<()> {
+        let bytes = [1, 1, 3, 1, 9, b's', b'm', b't', b'p', b':', b' ', b'4', b'5', b'1'];
+        assert_eq!(decode_dead(&bytes)?, DeadRecord::new(DeadReason::Buried, 3, Some("smtp: 451".into())));
+        assert!(decode_dead(&[3, 1, 3, 0]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_history_keeps_the_newest_lines() -> Result<()> {
+        let mut history = Vec::new();
+        for attempt in 1..=20 {
+            history = extend_history(&history, &failure(attempt, "no"));
+            let kept = decode_history(&history)?;
+            assert_eq!(kept.len(), usize::try_from(attempt).unwrap_or(0).min(HISTORY_MAX));
+            assert_eq!(kept.last().map(|failure| failure.attempt), Some(attempt));
+        }
+        assert_eq!(decode_history(&history)?.first().map(|failure| failure.attempt), Some(5));
+        Ok(())
+    }
+
+    #[test]
+    fn a_line_is_bounded_whatever_the_reason_is() -> Result<()> {
+        for (text, kept) in [("x", 200), ("\n", 100), ("\u{1}", 33), ("é", 100), ("\"", 100)] {
+            let failure = failure(u32::MAX, &text.repeat(1_000));
+            assert_eq!(failure.reason.as_ref().map(|reason| reason.chars().count()), Some(kept), "{text:?}");
+            let line = encode_failure(&failure);
+            assert!(line.len() <= 230 && line.matches('\n').count() == 1, "{line:?}");
+            assert_eq!(decode_history(line.as_bytes())?, [failure]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether the keys of a group agree with each other.
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{GroupPath, Params};
+use super::problem::Problem;
+use crate::broker::Audit;
+use crate::partition::Partition;
+
+/// Where to go on.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditParams {
+    /// The `next_cursor` of the answer before.
+    cursor: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for AuditParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AuditParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["cursor"])?;
+        Ok(AuditParams { cursor: params.get("cursor").map(str::to_owned) })
+    }
+}
+
+/// What was found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Findings {
+    /// Entries that were looked at.
+    seen: u64,
+    /// What was found; with POST it is repaired.
+    findings: Vec<Found>,
+    /// Where the next request goes on, if there is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Keys that disagree.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Found {
+    /// Whose.
+    id: String,
+    /// The partition.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// How: `body_without_id`, `id_without_body`, `charge_without_body`, `dead_id_without_body` or
+    /// `dead_body_without_id`.
+    defect: &'static str,
+}
+
+impl From<Audit> for Findings {
+    fn from(audit: Audit) -> Findings {
+        let found = |(partition, finding): (_, crate::store::Finding)| Found {
+            id: finding.id,
+            partition,
+            defect: finding.defect.name(),
+        };
+        let findings = audit.findings.into_iter().map(found).collect();
+        Findings { seen: audit.seen, findings, next_cursor: audit.next }
+    }
+}
+
+/// Look for half a second whether ids and bodies of a group agree. Changes nothing.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/audit", tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path), AuditParams),
+    responses((status = 200, description = "What was found", body = Findings), Problem)
+)]
+pub(crate) async fn audit(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: AuditParams,
+) -> Result<Reply<Findings>, Problem> {
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await?;
+    Ok(Reply(audit.into()))
+}
+
+/// The same, and repair what is found.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/audit", tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path), AuditParams),
+    responses((status = 200, description = "What was found and repaired", body = Findings), Problem)
+)]
+pub(crate) async fn repair(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: AuditParams,
+) -> Result<Reply<Findings>, Problem> {
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await?;
+    Ok(Reply(audit.into()))
+}

@@ -1,0 +1,277 @@
+//! Cancelling and rescheduling a message.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{MessagePath, Params, TopicPath};
+use super::problem::{Class, Problem};
+use super::shape::due_of;
+use super::strict::{Json, present};
+use crate::error::Kind;
+use crate::message::{Key, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled};
+use crate::time::{Timestamp, span};
+
+/// What became of a message that was cancelled or rescheduled.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Control {
+    #[schema(value_type = String)]
+    id: MessageId,
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// `cancelled` or `rescheduled`; `partly` when a group had it in flight.
+    status: &'static str,
+    /// When it is due now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    due_at: Option<Timestamp>,
+    /// `true` when it was on the local disk, on its way to the store.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    buffered: bool,
+    groups: Vec<GroupFate>,
+}
+
+/// What became of it in one group.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupFate {
+    #[schema(value_type = String)]
+    group: String,
+    /// `cancelled` or `rescheduled`, `in_flight`, `dead` or `absent`.
+    status: &'static str,
+}
+
+/// Which message is meant.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct KeyParams {
+    /// The key that it was pushed with, if it was.
+    #[param(value_type = Option<String>)]
+    key: Option<Key>,
+}
+
+impl<S: Sync> FromRequestParts<S> for KeyParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<KeyParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["key"])?;
+        Ok(KeyParams { key: params.get("key").map(Key::new).transpose()? })
+    }
+}
+
+/// A new due time: exactly one of the two.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewDue {
+    /// A duration from now, at most 3,650 d; 0 is now.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "30m")]
+    delay: Option<Duration>,
+    /// A time, in place of `delay`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    due_at: Option<Timestamp>,
+}
+
+/// Cancel a message: take it out of every group in which it waits.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/messages/{id}", tag = "producing",
+    params(("topic" = String, Path), ("id" = String, Path), KeyParams),
+    responses(
+        (status = 200, description = "It is cancelled", body = Control),
+        (status = 207, description = "It is cancelled, but a group had it in flight", body = Control),
+        Problem,
+    )
+)]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: KeyParams,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    cancel_it(&app, &topic, id, params).await
+}
+
+/// The path of a batch is also the path of the message with the id `batch`.
+pub(crate) async fn cancel_batch(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: KeyParams,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    cancel_it(&app, &topic, MessageId::new("batch")?, params).await
+}
+
+async fn cancel_it(
+    app: &App,
+    topic: &TopicName,
+    id: MessageId,
+    params: KeyParams,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    let (partition, cancelled) = app.broker.cancel(topic, &id, params.key.as_ref()).await?;
+    let control =
+        Control { id, partition, status: "cancelled", due_at: None, buffered: cancelled.buffered, groups: vec![] };
+    answer(control, &cancelled.fates)
+}
+
+/// Give a message another due time in every group in which it waits. A `delay` of 0 runs it now.
+#[utoipa::path(
+    patch, path = "/v1/topics/{topic}/messages/{id}", tag = "producing", request_body = NewDue,
+    params(
+        ("topic" = String, Path), ("id" = String, Path), KeyParams,
+        ("If-Match" = Option<String>, Header, description = "The `etag` that it has to have")
+    ),
+    responses(
+        (status = 200, description = "It is rescheduled", body = Control),
+        (status = 207, description = "It is rescheduled, but a group had it in flight", body = Control),
+        Problem,
+    )
+)]
+pub(crate) async fn reschedule(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: KeyParams,
+    headers: HeaderMap,
+    Json(due): Json<NewDue>,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    reschedule_it(&app, &topic, id, params, &headers, &due).await
+}
+
+/// The path of a batch is also the path of the message with the id `batch`.
+pub(crate) async fn reschedule_batch(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: KeyParams,
+    headers: HeaderMap,
+    Json(due): Json<NewDue>,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    reschedule_it(&app, &topic, MessageId::new("batch")?, params, &headers, &due).await
+}
+
+async fn reschedule_it(
+    app: &App,
+    topic: &TopicName,
+    id: MessageId,
+    params: KeyParams,
+    headers: &HeaderMap,
+    due: &NewDue,
+) -> Result<(StatusCode, Reply<Control>), Problem> {
+    if due.delay.is_none() && due.due_at.is_none() {
+        return Err(Problem::invalid("delay", "is missing, and so is `due_at`"));
+    }
+    let (due, expected) = (due_of(due.delay, due.due_at)?, expected(headers)?);
+    let outcome = app.broker.reschedule(topic, &id, params.key.as_ref(), due, expected).await?;
+    match outcome.rescheduled {
+        Rescheduled::Done { fates, .. } => {
+            let (partition, due_at) = (outcome.partition, Some(outcome.due_at));
+            answer(Control { id, partition, status: "rescheduled", due_at, buffered: false, groups: vec![] }, &fates)
+        }
+        Rescheduled::Changed(group) => {
+            let detail = format!("message {id} is another one in group {group} than `If-Match` says; nothing changed");
+            Err(Problem::new(Class::PreconditionFailed, detail))
+        }
+        Rescheduled::Expires => Err(Problem::invalid("due_at", "is not before it expires")),
+    }
+}
+
+/// One answer for all groups: see docs/protocol.md.
+fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>), Problem> {
+    let (done, id) = (control.status, &control.id);
+    let status = |fate: Fate| if fate == Fate::Done { done } else { fate.name() };
+    let groups: Vec<GroupFate> =
+        fates.0.iter().map(|(group, fate)| GroupFate { group: group.to_string(), status: status(*fate) }).collect();
+    let refused = |kind, why: String| {
+        let groups = serde_json::to_value(&groups).unwrap_or_default();
+        Err(Problem::new(Class::Verb(kind), why).with_groups(groups))
+    };
+    let names = |fate| fates.of(fate).map(|group| group.as_str()).collect::<Vec<_>>().join(", ");
+    match (fates.has(Fate::Done), fates.has(Fate::InFlight), fates.has(Fate::Dead)) {
+        (true, false, _) => Ok((StatusCode::OK, Reply(Control { groups, ..control }))),
+        (true, true, _) => Ok((StatusCode::MULTI_STATUS, Reply(Control { groups, status: "partly", ..control }))),
+        (false, true, _) => {
+            refused(Kind::Conflict, format!("message {id} is in flight in {}; it is not {done}", names(Fate::InFlight)))
+        }
+        (false, false, true) => {
+            refused(Kind::Conflict, format!("message {id} is dead in {}; it is not {done}", names(Fate::Dead)))
+        }
+        (false, false, false) => {
+            let why = "it was never pushed, it is settled, or it was pushed with another `key`";
+            refused(Kind::NotFound, format!("there is no message {id} that waits: {why}"))
+        }
+    }
+}
+
+/// What names the due time and the attempts of a message, so that a change of either is noticed.
+pub(crate) fn etag(peeked: &Peeked) -> String {
+    format!("\"{}.{}\"", peeked.message.due_at.as_ms(), peeked.attempts)
+}
+
+/// What `If-Match` says.
+fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
+    let mut values = headers.get_all(header::IF_MATCH).iter();
+    let Some(value) = values.next() else { return Ok(Expected::default()) };
+    let wrong = || Problem::invalid("If-Match", "is not one `etag` that dwell gave, or `*`");
+    let text = value.to_str().ok().filter(|_| values.next().is_none()).ok_or_else(wrong)?.trim();
+    if text == "*" {
+        return Ok(Expected::default());
+    }
+    let tag = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let (due_at, attempts) = tag.and_then(|tag| tag.split_once('.')).ok_or_else(wrong)?;
+    Ok(Expected {
+        due_at: Some(Timestamp::from_ms(due_at.parse().map_err(|_| wrong())?)),
+        attempts: Some(attempts.parse().map_err(|_| wrong())?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::GroupName;
+
+    #[test]
+    fn a_tag_is_read_back_and_garbage_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let read = |text: &str| -> Result<Option<Expected>, Box<dyn std::error::Error>> {
+            let headers = HeaderMap::from_iter([(header::IF_MATCH, text.parse()?)]);
+            Ok(expected(&headers).ok())
+        };
+        let tagged = Expected { due_at: Some(Timestamp::from_ms(1_767_323_045_678)), attempts: Some(2) };
+        assert_eq!(read("\"1767323045678.2\"")?, Some(tagged));
+        assert_eq!(read("*")?, Some(Expected::default()));
+        for bad in ["", "1.2", "\"1\"", "\"1.x\"", "W/\"1.2\"", "\"1.2\", \"3.4\""] {
+            assert_eq!(read(bad)?, None, "{bad:?}");
+        }
+        assert_eq!(expected(&HeaderMap::new()).ok(), Some(Expected::default()));
+        Ok(())
+    }
+
+    #[test]
+    fn one_answer_for_all_groups() -> crate::error::Result<()> {
+        let (id, names) = (MessageId::new("a")?, [GroupName::new("default")?, GroupName::new("audit")?]);
+        let status = |fates: [Fate; 2]| {
+            let (status, partition) = ("cancelled", Partition(0));
+            let control = Control { id: id.clone(), partition, status, due_at: None, buffered: false, groups: vec![] };
+            let fates = Fates(names.iter().cloned().zip(fates).collect());
+            answer(control, &fates).map_or_else(|problem| problem.status(), |(status, _)| status).as_u16()
+        };
+        use Fate::{Absent, Dead, Done, InFlight};
+        let cases = [
+            ([Done, Done], 200),
+            ([Done, Absent], 200),
+            ([Dead, Done], 200),
+            ([Done, InFlight], 207),
+            ([InFlight, Absent], 409),
+            ([Dead, InFlight], 409),
+            ([Absent, Dead], 409),
+            ([Absent, Absent], 404),
+        ];
+        for (fates, expected) in cases {
+            assert_eq!(status(fates), expected, "{fates:?}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! How many messages become due.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{GroupPath, Params};
+use super::problem::Problem;
+use crate::limits::FORECAST_SPANS_MAX;
+use crate::time::{Timestamp, span};
+
+/// How long a span is, and how many there are, when nothing is said.
+const STANDARD: (Duration, u32) = (Duration::from_secs(60), 60);
+
+/// Which spans.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForecastParams {
+    /// How long each span is, 1 ms to 3,650 d. Default 1 min.
+    #[param(value_type = Option<String>, example = "1h")]
+    step: Duration,
+    /// How many there are, 1 to 500. Default 60.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    spans: u32,
+}
+
+impl<S: Sync> FromRequestParts<S> for ForecastParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ForecastParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["step", "spans"])?;
+        let most = u32::try_from(FORECAST_SPANS_MAX).unwrap_or(u32::MAX);
+        Ok(ForecastParams {
+            step: params.span("step")?.unwrap_or(STANDARD.0),
+            spans: params.number("spans", 1..=most)?.unwrap_or(STANDARD.1),
+        })
+    }
+}
+
+/// How many messages of a group become due.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupForecast {
+    /// Where the first span begins: now.
+    #[schema(value_type = String, format = DateTime)]
+    from: Timestamp,
+    /// How long each span is.
+    #[serde(serialize_with = "span::serialize")]
+    #[schema(value_type = String, example = "1m")]
+    step: Duration,
+    /// Messages that are due already.
+    ready: u64,
+    /// One for each span.
+    spans: Vec<Due>,
+    /// Messages that become due after the last span.
+    later: u64,
+}
+
+/// How many messages become due in a span.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Due {
+    /// The end of the span, which belongs to it.
+    #[schema(value_type = String, format = DateTime)]
+    until: Timestamp,
+    /// Messages.
+    due: u64,
+}
+
+/// Count what becomes due in spans of time ahead.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/forecast", tag = "topics",
+    params(("topic" = String, Path), ("group" = String, Path), ForecastParams),
+    responses((status = 200, description = "The counts", body = GroupForecast), Problem)
+)]
+pub(crate) async fn forecast(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: ForecastParams,
+) -> Result<Reply<GroupForecast>, Problem> {
+    let count = usize::try_from(params.spans).unwrap_or(usize::MAX);
+    let (spans, forecast) = app.broker.forecast(&topic, &group, params.step, count).await?;
+    let due = |(index, due)| Due { until: spans.end(index + 1), due };
+    Ok(Reply(GroupForecast {
+        from: spans.from,
+        step: spans.step,
+        ready: forecast.ready,
+        spans: forecast.spans.into_iter().enumerate().map(due).collect(),
+        later: forecast.later,
+    }))
+}

@@ -1,0 +1,215 @@
+//! Groups: make, describe, delete, list, pause, resume.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::params::{GroupPath, NoParams, TopicPath};
+use super::problem::Problem;
+use super::strict::{JsonOrDefault, present};
+use super::topics::{Counts, PartitionState};
+use crate::broker::{GroupWish, PauseFor};
+use crate::message::GroupName;
+use crate::time::{Timestamp, span};
+use crate::topic::{Descriptor, Rest};
+
+/// What is asked of a group. What is absent stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewGroup {
+    /// The group whose messages, scheduled, ready or in flight, the new one gets a copy of. Default: none, it gets what is
+    /// pushed from now on. Means nothing for a group that exists.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    copy_of: Option<GroupName>,
+    /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
+    #[serde(default, deserialize_with = "present")]
+    rate: Option<f64>,
+    /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
+    #[serde(default, deserialize_with = "present")]
+    max_in_flight: Option<u32>,
+}
+
+/// A group.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Group {
+    group: String,
+    /// `active`; `paused` or `copying`: nothing is handed out.
+    state: &'static str,
+    /// When the pause ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    paused_until: Option<Timestamp>,
+    /// The group that is being copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy_of: Option<String>,
+    /// Messages that are handed out in a second, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    /// Deliveries in flight, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+}
+
+impl Group {
+    fn new(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
+        let subscription = descriptor.subscription(group);
+        let rest = subscription.rest(now);
+        let state = match rest {
+            None => "active",
+            Some(Rest::Copying) => "copying",
+            Some(Rest::Paused(_)) => "paused",
+        };
+        Group {
+            group: group.to_string(),
+            state,
+            paused_until: rest.and_then(Rest::until),
+            copy_of: subscription.copy_of.map(|source| source.to_string()),
+            rate: subscription.rate.map(f64::from),
+            max_in_flight: subscription.max_in_flight,
+        }
+    }
+}
+
+/// A group and what is in it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupDescription {
+    #[serde(flatten)]
+    group: Group,
+    /// The messages in all partitions.
+    totals: Counts,
+    /// One for every partition.
+    partitions: Vec<PartitionState>,
+}
+
+/// The groups of a topic.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupList {
+    groups: Vec<Group>,
+}
+
+/// For how long.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PauseOf {
+    /// From now on. Not together with `until`. Default: until it is resumed.
+    #[serde(default, rename = "for", with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "10m")]
+    span: Option<Duration>,
+    /// Until this time.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    until: Option<Timestamp>,
+}
+
+/// Make a group, or change the limits of one.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}/groups/{group}", tag = "groups", request_body = Option<NewGroup>,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses(
+        (status = 201, description = "The group was made", body = Group),
+        (status = 200, description = "The group was there", body = Group),
+        Problem,
+    )
+)]
+pub(crate) async fn make(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    JsonOrDefault(new): JsonOrDefault<NewGroup>,
+) -> Result<(StatusCode, Reply<Group>), Problem> {
+    let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
+    let made = app.broker.make_group(&topic, &group, wish).await?;
+    let status = if made.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Reply(Group::new(&made.descriptor, &group, app.broker.now()))))
+}
+
+/// Describe a group: its state, and what is in it.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "The group", body = GroupDescription), Problem)
+)]
+pub(crate) async fn describe(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<Reply<GroupDescription>, Problem> {
+    let (descriptor, stats) = app.broker.group(&topic, &group).await?;
+    let mut totals = Counts::default();
+    stats.iter().for_each(|(_, stats)| totals.add(stats));
+    let group = Group::new(&descriptor, &group, app.broker.now());
+    Ok(Reply(GroupDescription { group, totals, partitions: stats.into_iter().map(PartitionState::from).collect() }))
+}
+
+/// Delete a group with all its messages.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 204, description = "The group is gone"), Problem)
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<StatusCode, Problem> {
+    app.broker.delete_group(&topic, &group).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List the groups of a topic.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups", tag = "groups",
+    params(("topic" = String, Path)),
+    responses((status = 200, description = "Its groups", body = GroupList), Problem)
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+) -> Result<Reply<GroupList>, Problem> {
+    let (descriptor, now) = (app.broker.topic(&topic).await?, app.broker.now());
+    Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| Group::new(&descriptor, group, now)).collect() }))
+}
+
+/// Pause a group: nothing is handed out, what is out may still be settled.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/pause", tag = "groups", request_body = Option<PauseOf>,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "It is paused", body = Group), Problem)
+)]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    JsonOrDefault(pause): JsonOrDefault<PauseOf>,
+) -> Result<Reply<Group>, Problem> {
+    let pause = match (pause.span, pause.until) {
+        (Some(_), Some(_)) => return Err(Problem::invalid("for", "is given together with `until`")),
+        (Some(span), None) => PauseFor::Span(span),
+        (None, Some(until)) => PauseFor::Until(until),
+        (None, None) => PauseFor::Ever,
+    };
+    let descriptor = app.broker.pause_group(&topic, &group, pause).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+}
+
+/// Resume a group.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/resume", tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "It goes on", body = Group), Problem)
+)]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<Reply<Group>, Problem> {
+    let descriptor = app.broker.resume_group(&topic, &group).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+}

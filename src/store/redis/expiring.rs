@@ -1,0 +1,105 @@
+//! Calls that expire: those of callers who wait for a while and then take another way. Within that time they are repeated;
+//! after it Redis does nothing.
+
+use std::time::Duration;
+
+use super::reply::Reply;
+use super::scripts::{Call, SCRIPTS};
+use super::{Shared, ms, topics};
+use crate::clock::{Clock, Instant};
+use crate::error::{Error, Kind, Result};
+use crate::limits::PAIR_MESSAGES_MAX;
+use crate::partition::Partition;
+use crate::topic::Descriptor;
+
+/// The pause before a call is repeated.
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+
+/// A call that changes a partition of a topic.
+pub(super) struct Expiring<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) partition: Partition,
+    /// When whoever makes it has given up.
+    pub(super) until: Instant,
+}
+
+/// What Redis said of a call.
+pub(super) enum Answer {
+    /// It was applied, now or before; what follows the status and the time.
+    Done(Reply),
+    /// The partition has not seen this descriptor yet.
+    Behind,
+    /// It came after its time was up, by the clock of Redis as it is now known.
+    Late,
+}
+
+impl Shared {
+    /// Until when a call is valid that is made now and has until then, on Redis' clock, in ms.
+    pub(super) fn valid_until(&self, until: Instant) -> u64 {
+        self.clock.now().as_ms() + ms(until.since(Clock::System.instant()))
+    }
+
+    /// Calls are repeated while time is left: a repeat changes nothing, and is answered as the first one was. One that was
+    /// late is made anew, once: the clock of Redis was another one than was thought. `unknown` is why an earlier call may
+    /// have been applied.
+    pub(super) async fn until_answered<T>(
+        &self,
+        expiring: &Expiring<'_>,
+        mut unknown: Option<Error>,
+        make: impl Fn() -> Result<Call>,
+        read: impl Fn(Reply) -> Result<T>,
+    ) -> Result<T> {
+        let until = expiring.until;
+        let (mut call, mut was_late) = (make()?, false);
+        loop {
+            let error = match self.expire(&call).await {
+                Ok(Answer::Done(reply)) => return read(reply),
+                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
+                    (call, was_late) = (make()?, true);
+                    continue;
+                }
+                Ok(Answer::Late) => {
+                    Error::unavailable("the call reached Redis after its time was up and was not applied")
+                }
+                Err(error) => error,
+            };
+            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown);
+            if repeatable {
+                unknown.get_or_insert(error.clone());
+            }
+            if !repeatable || Clock::System.instant() >= until {
+                // Once one call may have been applied, no later failure makes it certain that it was not.
+                return Err(unknown.unwrap_or(error));
+            }
+            // A connection that breaks at once would be made anew a thousand times a second.
+            Clock::System.sleep(REPEAT_AFTER).await;
+        }
+    }
+
+    /// Makes a call once.
+    pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
+        let (status, reply) = self.ask(call).await?;
+        match status.as_str() {
+            "OK" => Ok(Answer::Done(reply)),
+            "BEHIND" => Ok(Answer::Behind),
+            "LATE" => Ok(Answer::Late),
+            "FULL" => Err(Error::new(
+                Kind::Full,
+                format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
+            )),
+            _ => Err(Error::stale("the topic was changed or deleted; load it again")),
+        }
+    }
+
+    /// Shows the descriptor to a partition. # Errors: `Stale` when it has seen a newer one.
+    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
+        let keys = self.keys.partition(&descriptor.topic, partition);
+        let call = Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]);
+        let call = call.arg(topics::write(descriptor)?).arg("").arg(0);
+        topics::rolled(self.connection.eval(&call).await?)
+    }
+}

@@ -1,0 +1,65 @@
+//! Pushes with a policy about ids that are there.
+
+use super::control::with_groups;
+use super::expiring::Expiring;
+use super::owner::check_ids;
+use super::reply::Reply;
+use super::scripts::{Call, SCRIPTS};
+use super::{Shared, topics};
+use crate::clock::Clock;
+use crate::codec::encode_body;
+use crate::error::{Error, Result};
+use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::message::{Conflict, Message};
+use crate::partition::Partition;
+use crate::store::{PushKind, Pushed, Put};
+use crate::topic::Descriptor;
+
+impl Shared {
+    pub(super) async fn put_all(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        kind: PushKind,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        check_ids(messages.len(), PUT_IDS_MAX)?;
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.pairs(descriptor, partition);
+        let mut keys = with_groups(&[&shared.generation, &shared.seen, &shared.cancelled, &shared.wake], &groups);
+        let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let make = || {
+            let call = Call::new(script, &keys)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(kind.name())
+                .arg(PAIR_MESSAGES_MAX)
+                .arg(conflict.name())
+                .arg(self.time_override());
+            messages.iter().try_fold(call, |call, message| {
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(encode_body(message)?))
+            })
+        };
+        let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
+        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
+    }
+}
+
+fn outcome(said: &str) -> Result<Put> {
+    Ok(match said {
+        "stored" => Put::Pushed(Pushed::Stored),
+        "duplicate" => Put::Pushed(Pushed::Duplicate),
+        "replaced" => Put::Pushed(Pushed::Replaced),
+        "debounced" => Put::Pushed(Pushed::Debounced),
+        "in_flight" => Put::InFlight,
+        "dead" => Put::Dead,
+        "expires" => Put::Expires,
+        other => return Err(Error::corrupt(format!("a script answered {other:?} for a message"))),
+    })
+}

@@ -1,0 +1,64 @@
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::store::{AuditCursor, AuditPage, Finding, Retried};
+
+use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
+
+/// All pages of an audit: how many entries were seen, and what was found.
+pub(crate) async fn audited(orders: &TestTopic, repair: bool) -> Result<(u64, Vec<Finding>)> {
+    let (mut seen, mut findings, mut from) = (0, Vec::new(), None);
+    loop {
+        let page = orders.store.audit(&orders.pair(), from.as_ref(), repair).await?;
+        seen += page.seen;
+        findings.extend(page.findings);
+        from = page.next;
+        if from.is_none() {
+            return Ok((seen, findings));
+        }
+    }
+}
+
+pub(super) async fn what_dwell_wrote_is_sound(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let sound = async || -> Result<u64> {
+        let (seen, findings) = audited(&orders, false).await?;
+        assert_eq!(findings, []);
+        // A repair of what is sound changes nothing.
+        let stats = orders.stats().await?;
+        assert_eq!((audited(&orders, true).await?, orders.stats().await?), ((seen, vec![]), stats));
+        Ok(seen)
+    };
+    assert_eq!(sound().await?, 0);
+    orders.push_many("m", 600).await?;
+    world.pass(1_000);
+    assert!(sound().await? >= 1_200);
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(5)).await?;
+    sound().await?;
+    let next_at = world.now().plus(Duration::from_millis(5));
+    let retried = Retried { id: taken.messages[0].id.clone(), next_at, attempts: 1, failure: None };
+    owner.settle(&retries(taken.reservation, retried, &["m000001", "m000002", "m000003", "m000004"])?).await?;
+    owner.settle(&acks(&["m000001"])?).await?;
+    sound().await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    owner.settle(&buries(taken.reservation, &[taken.messages[0].id.as_str()], &[])?).await?;
+    assert!(sound().await? >= 1_192);
+    // What a dead owner left reserved has a place.
+    drop(owner);
+    sound().await?;
+    orders.owner().await?.recover().await?;
+    sound().await.map(drop)
+}
+
+pub(super) async fn an_audit_goes_on_where_it_ended_and_nowhere_else(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    for strange in ["", "x0", "h", "h-1", "h0 ", "z 0 0", "h99999999999999999999999"] {
+        let from = AuditCursor(strange.to_owned());
+        let answer = orders.store.audit(&orders.pair(), Some(&from), true).await;
+        // What a store takes for a cursor of its own finds nothing in an empty pair.
+        let harmless = answer.as_ref().is_ok_and(|page: &AuditPage| page.seen == 0 && page.findings.is_empty());
+        assert!(harmless || kind_of(answer) == Some(dwell::error::Kind::Invalid), "{strange:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell::error::Result;
+use dwell::limits::PUT_IDS_MAX;
+use dwell::message::{Conflict, Key, Message, MessageId};
+use dwell::partition::Partition;
+use dwell::store::{Expected, PushKind, Pushed, Put, Rescheduled, Retried, Settlement};
+
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, retries, up_to};
+
+const POLICIES: [Conflict; 3] = [Conflict::Reject, Conflict::Replace, Conflict::Debounce];
+
+const STORED: Put = Put::Pushed(Pushed::Stored);
+const DUPLICATE: Put = Put::Pushed(Pushed::Duplicate);
+const REPLACED: Put = Put::Pushed(Pushed::Replaced);
+const DEBOUNCED: Put = Put::Pushed(Pushed::Debounced);
+
+async fn put_all(orders: &TestTopic, kind: PushKind, conflict: Conflict, messages: &[Message]) -> Result<Vec<Put>> {
+    orders.store.put(&orders.descriptor, Partition(0), kind, conflict, messages).await
+}
+
+async fn put(orders: &TestTopic, conflict: Conflict, message: &Message) -> Result<Put> {
+    Ok(put_all(orders, PushKind::Live, conflict, std::slice::from_ref(message)).await?[0])
+}
+
+/// A message of another payload than its id.
+fn other(orders: &TestTopic, id: &str, delay_ms: u64) -> Result<Message> {
+    let mut message = orders.message(id, delay_ms)?;
+    message.envelope.payload = Bytes::from_static(b"another payload");
+    Ok(message)
+}
+
+pub(super) async fn what_is_new_is_stored_under_every_policy(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    for conflict in POLICIES {
+        assert_eq!(put(&orders, conflict, &orders.message(conflict.name(), 5)?).await?, STORED);
+    }
+    world.pass(5);
+    for group in ["default", "audit"] {
+        let mut owner = orders.acquire(&orders.pair_of(group)?, &member("m"), LEASE).await?;
+        assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["debounce", "reject", "replace"]);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_rejected_push_changes_nothing_and_a_repeat_of_it_is_stored(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let message = orders.message("a", 5)?;
+    assert_eq!(put(&orders, Conflict::Reject, &message).await?, STORED);
+    assert_eq!(put(&orders, Conflict::Reject, &message).await?, STORED, "its answer was lost");
+    let before = orders.peek("a").await?;
+    assert_eq!(put(&orders, Conflict::Reject, &other(&orders, "a", 9)?).await?, DUPLICATE);
+    assert_eq!(orders.peek("a").await?, before);
+    Ok(())
+}
+
+pub(super) async fn a_replaced_message_is_another_one(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut owner = orders.owner().await?;
+    orders.push("a", 0).await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    let retried = Retried {
+        id: MessageId::new("a")?,
+        next_at: world.now().plus(Duration::from_secs(9)),
+        attempts: 3,
+        failure: None,
+    };
+    owner.settle(&retries(taken.reservation, retried, &[])?).await?;
+    let new = other(&orders, "a", 50)?;
+    assert_eq!(put(&orders, Conflict::Replace, &new).await?, REPLACED);
+    assert_eq!(put(&orders, Conflict::Replace, &new).await?, DUPLICATE, "said again");
+    let peeked = orders.peek("a").await?;
+    let found = peeked.as_ref().map(|peeked| (&peeked.message, peeked.attempts, peeked.next_at));
+    assert_eq!(found, Some((&new, 0, Some(new.due_at))));
+    world.pass(50);
+    let taken = owner.reserve(up_to(9)).await?;
+    assert_eq!(taken.messages[0].message, Ok(new));
+    assert_eq!((taken.messages.len(), taken.unsettled), (1, 1));
+    Ok(())
+}
+
+pub(super) async fn a_debounced_message_has_another_due_time_and_nothing_else(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let first = orders.message("a", 10)?;
+    orders.push_all(std::slice::from_ref(&first)).await?;
+    for delay in [500, 100] {
+        let again = other(&orders, "a", delay)?;
+        assert_eq!(put(&orders, Conflict::Debounce, &again).await?, DEBOUNCED);
+        assert_eq!(put(&orders, Conflict::Debounce, &again).await?, DUPLICATE, "said again");
+        let expected = Message { due_at: again.due_at, ..first.clone() };
+        assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(expected));
+    }
+    world.pass(99);
+    let mut owner = orders.owner().await?;
+    assert!(owner.reserve(up_to(1)).await?.messages.is_empty());
+    world.pass(1);
+    assert_eq!(ids_of(&owner.reserve(up_to(1)).await?.messages), ["a"]);
+    Ok(())
+}
+
+pub(super) async fn what_is_in_flight_or_dead_is_left_alone(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    let first = orders.message("a", 0)?;
+    orders.push_all(std::slice::from_ref(&first)).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    let audit = orders.pair_of("audit")?;
+    let refused = async |expected: Put| -> Result<()> {
+        for conflict in [Conflict::Replace, Conflict::Debounce] {
+            assert_eq!(put(&orders, conflict, &other(&orders, "a", 50)?).await?, expected);
+        }
+        // Not in the other group either, where it waits.
+        let there = orders.store.peek(&audit, &first.id).await?;
+        assert_eq!(there.map(|peeked| (peeked.message, peeked.next_at)), Some((first.clone(), Some(first.due_at))));
+        Ok(())
+    };
+    refused(Put::InFlight).await?;
+    owner.settle(&buries(taken.reservation, &["a"], &[])?).await?;
+    refused(Put::Dead).await?;
+    assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(first.clone()));
+    Ok(())
+}
+
+pub(super) async fn what_was_settled_lately_or_in_one_group_is_not_given_again(world: World) -> Result<()> {
+    let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    let mut owner = orders.owner().await?;
+    orders.push("a", 0).await?;
+    owner.reserve(up_to(1)).await?;
+    let dedup_window = Duration::from_millis(100);
+    owner.settle(&Settlement { dedup_window, ..acks(&["a"])? }).await?;
+    assert_eq!(put(&orders, Conflict::Replace, &other(&orders, "a", 0)?).await?, REPLACED);
+    assert!(owner.reserve(up_to(1)).await?.messages.is_empty(), "this group has settled it");
+    let mut audit = orders.acquire(&orders.pair_of("audit")?, &member("m"), LEASE).await?;
+    audit.reserve(up_to(1)).await?;
+    audit.settle(&acks(&["a"])?).await?;
+    for conflict in POLICIES {
+        assert_eq!(put(&orders, conflict, &other(&orders, "a", 0)?).await?, DUPLICATE);
+    }
+    world.pass(100);
+    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 0)?).await?, STORED);
+    Ok(())
+}
+
+pub(super) async fn a_message_is_not_debounced_past_its_expiry(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut message = orders.message("a", 10)?;
+    let expires_at = world.now().plus(Duration::from_millis(100));
+    message.envelope.key = Some(Key::new("k".repeat(256))?);
+    message.envelope.expires_at = Some(expires_at);
+    orders.push_all(std::slice::from_ref(&message)).await?;
+    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 100)?).await?, Put::Expires);
+    assert_eq!(orders.reschedule_if("a", expires_at, Expected::default()).await?, Rescheduled::Expires);
+    assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(message));
+    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 99)?).await?, DEBOUNCED);
+    Ok(())
+}
+
+pub(super) async fn a_replay_replaces_only_what_is_older(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let replay = async |conflict: Conflict, message: &Message| -> Result<Put> {
+        Ok(put_all(&orders, PushKind::Replay, conflict, std::slice::from_ref(message)).await?[0])
+    };
+    let old = other(&orders, "a", 300)?;
+    world.pass(1);
+    let new = orders.message("a", 200)?;
+    orders.push_all(std::slice::from_ref(&new)).await?;
+    assert_eq!(replay(Conflict::Replace, &old).await?, DUPLICATE);
+    world.pass(1);
+    assert_eq!(replay(Conflict::Replace, &other(&orders, "a", 300)?).await?, REPLACED);
+    assert_eq!(replay(Conflict::Debounce, &other(&orders, "a", 200)?).await?, DUPLICATE, "it is sooner");
+    assert_eq!(replay(Conflict::Debounce, &other(&orders, "a", 400)?).await?, DEBOUNCED);
+    // What was cancelled stays away under every policy.
+    orders.cancel("a").await?;
+    for conflict in POLICIES {
+        assert_eq!(replay(conflict, &new).await?, DUPLICATE);
+    }
+    assert_eq!(put(&orders, Conflict::Replace, &orders.message("a", 9)?).await?, STORED);
+    Ok(())
+}
+
+pub(super) async fn a_call_meets_its_own_messages_in_order(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let batch = [orders.message("a", 5)?, orders.message("b", 5)?, other(&orders, "a", 9)?];
+    assert_eq!(put_all(&orders, PushKind::Live, Conflict::Replace, &batch).await?, [STORED, STORED, REPLACED]);
+    assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(batch[2].clone()));
+    assert_eq!(orders.stats().await?.scheduled, 2);
+    Ok(())
+}
+
+pub(super) async fn a_put_takes_so_many_messages_and_not_one_more(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut all = (0..PUT_IDS_MAX).map(|n| orders.message(&n.to_string(), 5)).collect::<Result<Vec<_>>>()?;
+    let answers = put_all(&orders, PushKind::Live, Conflict::Replace, &all).await?;
+    assert_eq!(answers, vec![STORED; PUT_IDS_MAX]);
+    assert_eq!(put_all(&orders, PushKind::Live, Conflict::Replace, &[]).await?, []);
+    all.push(orders.message("more", 5)?);
+    assert!(put_all(&orders, PushKind::Live, Conflict::Replace, &all).await.is_err());
+    Ok(())
+}

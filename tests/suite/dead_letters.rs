@@ -1,0 +1,236 @@
+//! Dead messages as a tool: searched, redriven at a rate, purged, and bounded by age and count.
+
+use std::time::Duration;
+
+use dwell::broker::{Broker, DeadFilter, DeadSweep, Options, ReserveRequest};
+use dwell::codec::DeadReason;
+use dwell::dispatch::{Decision, Verdict};
+use dwell::error::{Kind, Result};
+use dwell::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
+use dwell::message::{GroupName, NewMessage, TopicName};
+use dwell::topic::Settings;
+
+use crate::support::{Running, World, kind_of, stories};
+
+stories! {
+    the_dead_are_found_by_reason_age_and_text, only_what_is_meant_is_redriven_or_purged,
+    a_rate_is_kept_and_a_long_sweep_says_where_to_go_on, what_dies_again_is_not_redriven_twice,
+    what_is_older_than_the_topic_keeps_is_dropped, what_is_more_than_the_topic_keeps_is_dropped,
+    the_history_of_a_message_is_seen_while_it_lives,
+}
+
+struct Shop {
+    broker: Broker,
+    topic: TopicName,
+    group: GroupName,
+    _running: Running,
+}
+
+impl Shop {
+    async fn open(world: &World, settings: Settings) -> Result<Shop> {
+        // Time moves in leaps, and neither a lease nor the patience with consumers must end in one.
+        let day = Duration::from_secs(86_400);
+        let options = Options { topic_defaults: settings, lease_ttl: day, idle_timeout: day, ..Options::default() };
+        let running = Running::start(world, options)?;
+        let topic = TopicName::new("orders")?;
+        Ok(Shop { broker: running.broker.clone(), topic, group: GroupName::standard(), _running: running })
+    }
+
+    /// Pushes messages, hands them out, and has them settled so.
+    async fn settle(&self, world: &World, payloads: &[&str], decision: Decision) -> Result<()> {
+        for payload in payloads {
+            self.broker.push(&self.topic, NewMessage::new((*payload).to_owned())).await?;
+        }
+        self.settle_again(world, payloads.len(), decision).await
+    }
+
+    async fn settle_again(&self, world: &World, count: usize, decision: Decision) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            let request = ReserveRequest { max: left, wait: Duration::from_secs(60), visibility_timeout: None };
+            let taken = world.as_time_passes(self.broker.reserve(&self.topic, &self.group, request)).await?;
+            left -= taken.len();
+            let decisions = taken.iter().map(|delivery| (delivery.receipt.to_string(), decision.clone())).collect();
+            let verdicts = world.as_time_passes(self.broker.settle(&self.topic, &self.group, decisions)).await?;
+            assert!(
+                verdicts.iter().all(|verdict| matches!(verdict, Verdict::Buried | Verdict::Nacked)),
+                "{verdicts:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// The payloads of the dead that are meant, sorted.
+    async fn found(&self, filter: DeadFilter) -> Result<Vec<String>> {
+        let (mut payloads, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.broker.dead_matching(&self.topic, &self.group, &filter, cursor.as_deref(), 2).await?;
+            let payload = |message: &dwell::message::Message| message.envelope.payload.to_vec();
+            for (_, dead) in &page.dead {
+                let bytes = dead.message.as_ref().map(payload).unwrap_or_default();
+                payloads.push(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                payloads.sort();
+                return Ok(payloads);
+            }
+        }
+    }
+
+    /// Waits until so many are counted as dropped past this bound.
+    async fn dropped(&self, world: &World, bound: &str, count: u64) -> Result<()> {
+        let series = "group=\"default\",topic=\"orders\"} ";
+        let line = format!("dwell_dead_dropped_total{{bound=\"{bound}\",{series}{count}");
+        let counted = async || Ok(self.broker.metrics().text()?.lines().any(|said| said == line));
+        world.as_time_passes(world.until("they are dropped", counted)).await
+    }
+
+    async fn dead(&self) -> Result<u64> {
+        Ok(self.broker.stats(&self.topic).await?.iter().map(|(_, stats)| stats.dead).sum())
+    }
+}
+
+fn bury(reason: &str) -> Decision {
+    Decision::Bury { reason: Some(reason.to_owned()) }
+}
+
+fn nack(reason: &str) -> Decision {
+    Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason.to_owned()) }
+}
+
+fn text(text: &str) -> DeadFilter {
+    DeadFilter { text: Some(text.to_owned()), ..DeadFilter::default() }
+}
+
+/// Two that failed too often, an hour later three that were buried.
+async fn morgue(world: &World) -> Result<Shop> {
+    let shop = Shop::open(world, Settings { max_attempts: 1, ..Settings::default() }).await?;
+    shop.settle(world, &["mail 1", "mail 2"], nack("smtp: 451 later")).await?;
+    world.pass(3_600_000);
+    shop.settle(world, &["order 1", "order 2", "smtp spelled out"], bury("no such customer")).await?;
+    Ok(shop)
+}
+
+async fn the_dead_are_found_by_reason_age_and_text(world: World) -> Result<()> {
+    let shop = morgue(&world).await?;
+    let failed = DeadFilter { reason: Some(DeadReason::MaxAttempts), ..DeadFilter::default() };
+    assert_eq!(shop.found(failed.clone()).await?, ["mail 1", "mail 2"]);
+    let half_an_hour = Some(Duration::from_secs(1_800));
+    let old = DeadFilter { older_than: half_an_hour, ..DeadFilter::default() };
+    assert_eq!(shop.found(old).await?, ["mail 1", "mail 2"]);
+    let young = DeadFilter { younger_than: half_an_hour, ..DeadFilter::default() };
+    assert_eq!(shop.found(young.clone()).await?, ["order 1", "order 2", "smtp spelled out"]);
+    assert_eq!(shop.found(text("smtp")).await?, ["mail 1", "mail 2", "smtp spelled out"]);
+    assert_eq!(shop.found(DeadFilter { text: Some("smtp".to_owned()), ..young }).await?, ["smtp spelled out"]);
+    assert_eq!(shop.found(DeadFilter { text: Some("SMTP".to_owned()), ..failed }).await?, Vec::<String>::new());
+    assert_eq!(shop.found(DeadFilter::default()).await?.len(), 5);
+    assert_eq!(kind_of(shop.found(text("")).await), Some(Kind::Invalid));
+    assert_eq!(kind_of(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX + 1))).await), Some(Kind::Invalid));
+    assert!(shop.found(text(&"x".repeat(DEAD_TEXT_BYTES_MAX))).await?.is_empty());
+    Ok(())
+}
+
+async fn only_what_is_meant_is_redriven_or_purged(world: World) -> Result<()> {
+    let shop = morgue(&world).await?;
+    let sweep = DeadSweep { filter: text("mail"), limit: Some(1), ..DeadSweep::default() };
+    let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
+    assert_eq!(swept.count, 1);
+    // From where it ended there is one more.
+    let sweep = DeadSweep { limit: None, cursor: swept.next, ..sweep };
+    let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await?;
+    assert_eq!((swept.count, swept.next), (1, None));
+    let sweep = DeadSweep { filter: text("order"), ..DeadSweep::default() };
+    assert_eq!(shop.broker.purge_many(&shop.topic, &shop.group, &sweep).await?.count, 2);
+    assert_eq!(shop.found(DeadFilter::default()).await?, ["smtp spelled out"]);
+    assert_eq!(shop.broker.redrive(&shop.topic, &shop.group, None).await?, 1);
+    Ok(())
+}
+
+async fn a_rate_is_kept_and_a_long_sweep_says_where_to_go_on(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings::default()).await?;
+    let payloads: Vec<String> = (0..40).map(|n| format!("order {n}")).collect();
+    shop.settle(&world, &payloads.iter().map(String::as_str).collect::<Vec<_>>(), bury("no")).await?;
+    let began = world.now();
+    let mut sweep = DeadSweep { rate: Some(5), ..DeadSweep::default() };
+    let mut count = 0;
+    let mut requests = 0;
+    loop {
+        let since = world.now();
+        let redrive = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep);
+        let swept = world.as_time_passes(redrive).await?;
+        (count, requests) = (count + swept.count, requests + 1);
+        let took = world.now().since(since);
+        assert!(took < DEAD_REQUEST_MAX + Duration::from_secs(1), "{took:?}");
+        assert!(swept.count <= 26, "{swept:?}");
+        sweep.cursor = swept.next;
+        if sweep.cursor.is_none() {
+            break;
+        }
+    }
+    let took = world.now().since(began);
+    assert_eq!((count, shop.dead().await?), (40, 0));
+    assert!(requests >= 2 && took >= Duration::from_secs(8), "{requests} requests in {took:?}");
+    for wrong in [0, 100_001] {
+        let sweep = DeadSweep { rate: Some(wrong), ..DeadSweep::default() };
+        let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &sweep).await;
+        assert_eq!(kind_of(swept), Some(Kind::Invalid));
+    }
+    Ok(())
+}
+
+async fn what_dies_again_is_not_redriven_twice(world: World) -> Result<()> {
+    let shop = morgue(&world).await?;
+    let first = DeadSweep { limit: Some(1), ..DeadSweep::default() };
+    let swept = shop.broker.redrive_many(&shop.topic, &shop.group, &first).await?;
+    world.pass(1);
+    shop.settle_again(&world, 1, bury("still no such customer")).await?;
+    let rest = DeadSweep { cursor: swept.next, ..DeadSweep::default() };
+    assert_eq!(shop.broker.redrive_many(&shop.topic, &shop.group, &rest).await?.count, 4);
+    assert_eq!(shop.dead().await?, 1);
+    Ok(())
+}
+
+async fn what_is_older_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+    let settings = Settings { dead_max_age: Duration::from_secs(3_600), ..Settings::default() };
+    let shop = Shop::open(&world, settings).await?;
+    shop.settle(&world, &["order 1", "order 2"], bury("no")).await?;
+    world.pass(1_800_000);
+    shop.settle(&world, &["order 3"], bury("no")).await?;
+    assert_eq!(shop.dead().await?, 3);
+    world.pass(1_801_000);
+    shop.dropped(&world, "age", 2).await?;
+    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 3"]);
+    Ok(())
+}
+
+async fn what_is_more_than_the_topic_keeps_is_dropped(world: World) -> Result<()> {
+    let settings = Settings { dead_max_count: 2, partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, settings).await?;
+    for n in 0..4 {
+        shop.settle(&world, &[format!("order {n}").as_str()], bury("no")).await?;
+        world.pass(1);
+    }
+    shop.dropped(&world, "count", 2).await?;
+    assert_eq!(shop.found(DeadFilter::default()).await?, ["order 2", "order 3"]);
+    Ok(())
+}
+
+async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings { max_attempts: 3, ..Settings::default() }).await?;
+    shop.settle(&world, &["order 1"], nack("smtp: 451")).await?;
+    shop.settle_again(&world, 1, nack("smtp: 452")).await?;
+    let request = ReserveRequest { max: 1, wait: Duration::from_secs(60), visibility_timeout: None };
+    let third = world.as_time_passes(shop.broker.reserve(&shop.topic, &shop.group, request)).await?;
+    let (_, peeked) = shop.broker.peek(&shop.topic, &shop.group, &third[0].message.id, None).await?;
+    let said: Vec<_> = peeked.history.iter().map(|failure| (failure.attempt, failure.reason.as_deref())).collect();
+    assert_eq!(said, [(1, Some("smtp: 451")), (2, Some("smtp: 452"))]);
+    // Nobody answers.
+    world.pass(31_000);
+    world.as_time_passes(world.until("it is dead", async || Ok(shop.dead().await? == 1))).await?;
+    let dead = shop.broker.dead(&shop.topic, &shop.group, None, 1).await?.dead;
+    let last = dead[0].1.record.history.last().map(|failure| (failure.attempt, failure.reason.as_deref()));
+    assert_eq!(last, Some((3, Some("not settled within the visibility timeout"))));
+    assert_eq!(dead[0].1.record.history.len(), 3);
+    Ok(())
+}

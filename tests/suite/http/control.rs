@@ -1,0 +1,140 @@
+//! What a producer does to messages that wait, and to ids that are there.
+
+use serde_json::{Value, json};
+
+use super::served::{Answer, Outcome, Served};
+
+const A: &str = "/v1/topics/orders/messages/a";
+
+async fn push(dwell: &Served, query: &str, payload: &'static str) -> Outcome<Answer> {
+    let request = dwell.request(&format!("POST /v1/topics/orders/messages?{query}"))?;
+    dwell.send(request.body(payload)).await
+}
+
+fn groups(status: &str) -> Value {
+    json!([{"group": "default", "status": status}])
+}
+
+#[tokio::test]
+async fn a_message_that_waits_is_cancelled_and_one_in_flight_is_not() -> Outcome {
+    let dwell = Served::start().await?;
+    push(&dwell, "id=a&delay=1h", "close order 4711").await?;
+    for _ in 0..2 {
+        let cancelled = dwell.ask(&format!("DELETE {A}")).await?;
+        let expected = json!({"id": "a", "partition": 2, "status": "cancelled", "groups": groups("cancelled")});
+        assert_eq!((cancelled.status, cancelled.body), (200, expected));
+    }
+    assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
+    assert_eq!(dwell.ask(&format!("GET {A}")).await?.status, 404);
+    let never = dwell.ask("DELETE /v1/topics/orders/messages/never").await?;
+    assert_eq!((never.status, &never.body["groups"]), (404, &groups("absent")), "{never:?}");
+    assert_eq!(dwell.ask("DELETE /v1/topics/nowhere/messages/a").await?.status, 404);
+
+    assert_eq!(push(&dwell, "id=a", "again").await?.status, 201);
+    let receipt = dwell.receipt("orders").await?;
+    for (method, body) in [("DELETE", json!(null)), ("PATCH", json!({"delay": 0}))] {
+        let refused = dwell.send(dwell.request(&format!("{method} {A}"))?.json(&body)).await?;
+        assert_eq!((refused.status, &refused.body["type"]), (409, &json!("urn:dwell:error:conflict")), "{refused:?}");
+        assert_eq!(refused.body["groups"], groups("in_flight"));
+    }
+    let bury = json!({"receipts": [{"receipt": receipt, "bury": true}]});
+    dwell.tell("POST /v1/topics/orders/groups/default/nack", bury).await?;
+    let dead = dwell.ask(&format!("DELETE {A}")).await?;
+    assert_eq!((dead.status, &dead.body["groups"]), (409, &groups("dead")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_is_rescheduled_if_it_is_what_is_expected() -> Outcome {
+    let dwell = Served::start().await?;
+    push(&dwell, "id=a&delay=1h", "close order 4711").await?;
+    let look = async || dwell.ask(&format!("GET {A}")).await;
+    let etag = look().await?.body["etag"].as_str().ok_or("no etag")?.to_owned();
+    let patch = async |etag: &str, body: Value| -> Outcome<Answer> {
+        dwell.send(dwell.request(&format!("PATCH {A}"))?.header("If-Match", etag).json(&body)).await
+    };
+    let moved = patch(&etag, json!({"due_at": "2026-01-02T05:00:00Z"})).await?;
+    let expected = json!({"id": "a", "partition": 2, "status": "rescheduled", "due_at": "2026-01-02T05:00:00.000Z",
+        "groups": groups("rescheduled")});
+    assert_eq!((moved.status, moved.body), (200, expected));
+    assert_eq!(look().await?.body["next_at"], "2026-01-02T05:00:00.000Z");
+    let stale = patch(&etag, json!({"delay": 0})).await?;
+    assert_eq!((stale.status, &stale.body["type"]), (412, &json!("urn:dwell:error:precondition-failed")));
+    assert_eq!(patch("*", json!({"delay": 0})).await?.status, 200);
+    assert_eq!(look().await?.body["state"], "ready");
+    for (etag, body) in [
+        ("garbage", json!({"delay": 0})),
+        ("*", json!({})),
+        ("*", json!({"delay": 0, "due_at": 0})),
+        ("*", json!({"delay": "3651d"})),
+        ("*", json!({"dealy": 0})),
+    ] {
+        assert_eq!(patch(etag, body.clone()).await?.status, 422, "{etag} {body}");
+    }
+    push(&dwell, "id=b&delay=1h&ttl=1m", "short").await?;
+    let late = dwell.request("PATCH /v1/topics/orders/messages/b")?.json(&json!({"delay": "2h"}));
+    let late = dwell.send(late).await?;
+    assert!(late.status == 422 && late.body["detail"].as_str().is_some_and(|why| why.contains("expires")), "{late:?}");
+    assert_eq!(dwell.reserve("orders").await?[0]["id"], "a");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_may_have_the_id_batch() -> Outcome {
+    let dwell = Served::start().await?;
+    push(&dwell, "id=batch&delay=1h", "x").await?;
+    let path = "/v1/topics/orders/messages/batch";
+    assert_eq!(dwell.tell(&format!("PATCH {path}"), json!({"delay": "2h"})).await?["status"], "rescheduled");
+    assert_eq!(dwell.ask(&format!("DELETE {path}")).await?.body["status"], "cancelled");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_push_says_what_becomes_of_an_id_that_is_there() -> Outcome {
+    let dwell = Served::start().await?;
+    let said = async |query: &str| -> Outcome<(u16, Value)> {
+        let answer = push(&dwell, query, "x").await?;
+        let what = if answer.status < 300 { &answer.body["status"] } else { &answer.body["type"] };
+        Ok((answer.status, what.clone()))
+    };
+    let conflict = (409, json!("urn:dwell:error:conflict"));
+    assert_eq!(said("id=a&delay=1h&conflict=reject").await?, (201, json!("stored")));
+    assert_eq!(said("id=a&delay=2h&conflict=reject").await?, conflict);
+    assert_eq!(said("id=a&delay=2h&conflict=keep").await?, (200, json!("duplicate")));
+    assert_eq!(said("id=a&delay=2h&conflict=replace").await?, (200, json!("replaced")));
+    assert_eq!(said("id=a&delay=3h&conflict=debounce").await?, (200, json!("debounced")));
+    assert_eq!(said("id=a&delay=0&conflict=debounce").await?, (200, json!("debounced")));
+    dwell.receipt("orders").await?;
+    assert_eq!(said("id=a&delay=3h&conflict=debounce").await?, conflict);
+    assert_eq!(said("id=a&conflict=other").await?.0, 422);
+
+    let batch = json!({"messages": [
+        {"payload": "1", "id": "b", "delay": "1h", "conflict": "replace"},
+        {"payload": "2", "id": "b", "delay": "1h", "conflict": "replace"},
+        {"payload": "3", "id": "b", "delay": "2h"},
+        {"payload": "4", "id": "b", "delay": "2h", "conflict": "reject"},
+        {"payload": "5", "id": "b", "delay": "3h", "conflict": "debounce"}]});
+    let batch = dwell.send(dwell.request("POST /v1/topics/orders/messages/batch")?.json(&batch)).await?;
+    let results = batch.body["results"].as_array().ok_or("no results")?;
+    let statuses: Vec<_> = results.iter().map(|result| result["status"].as_str().unwrap_or_default()).collect();
+    assert_eq!((batch.status, statuses), (207, vec!["stored", "replaced", "duplicate", "error", "debounced"]));
+    assert_eq!(results[3]["error"]["status"], 409);
+    assert_eq!(dwell.ask("GET /v1/topics/orders/messages/b").await?.body["payload"], "2");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_header_that_others_know_is_an_id() -> Outcome {
+    let dwell = Served::start().await?;
+    let push = async |query: &str, key: &str| -> Outcome<Answer> {
+        let request = dwell.request(&format!("POST /v1/topics/orders/messages?{query}"))?;
+        dwell.send(request.header("Idempotency-Key", key).body("x")).await
+    };
+    assert_eq!(push("delay=1h", "4711").await?.body["id"], "4711");
+    assert_eq!(push("delay=1h", "4711").await?.body["status"], "duplicate");
+    for (query, key) in [("id=a", "4711"), ("", "has spaces in it"), ("", "")] {
+        let refused = push(query, key).await?;
+        assert_eq!(refused.status, 422, "{refused:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Groups over HTTP.
+
+use serde_json::{Value, json};
+
+use super::served::{Outcome, Served};
+
+#[tokio::test]
+async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
+    let dwell = Served::start().await?;
+    let group = "/v1/topics/orders/groups/audit";
+    assert_eq!(dwell.ask(&format!("PUT {group}")).await?.status, 404, "a group does not make its topic");
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=a")?.body("x")).await?;
+    let made = dwell.send(dwell.request(&format!("PUT {group}"))?.json(&json!({"copy_of": "default"}))).await?;
+    assert_eq!((made.status, &made.body), (201, &json!({"group": "audit", "state": "active"})));
+    let there = dwell.ask(&format!("PUT {group}")).await?;
+    assert_eq!((there.status, &there.body), (200, &made.body));
+
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=b&delay=1h")?.body("x")).await?;
+    let described = dwell.ask(&format!("GET {group}")).await?.body;
+    assert_eq!((&described["totals"]["ready"], &described["totals"]["scheduled"]), (&json!(1), &json!(1)));
+    assert_eq!(described["partitions"].as_array().map(Vec::len), Some(8));
+
+    let paused = dwell.tell(&format!("POST {group}/pause"), json!({"for": "10m"})).await?;
+    assert_eq!(paused["state"], "paused");
+    let until = dwell.now().plus(std::time::Duration::from_secs(600));
+    let until: dwell::time::Timestamp = until.to_string().parse()?;
+    let said: dwell::time::Timestamp = paused["paused_until"].as_str().ok_or("no end")?.parse()?;
+    assert!(said <= until, "{said} {until}");
+    let nothing = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
+    assert_eq!(nothing, json!({"deliveries": []}));
+    assert_eq!(dwell.ask(&format!("POST {group}/resume")).await?.body, json!({"group": "audit", "state": "active"}));
+    let taken = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
+    assert_eq!(taken["deliveries"][0]["id"], "a");
+
+    let list = dwell.ask("GET /v1/topics/orders/groups").await?.body;
+    let names = list["groups"].as_array().ok_or("no groups")?.iter().map(|group| group["group"].clone());
+    assert_eq!(names.collect::<Vec<Value>>(), [json!("default"), json!("audit")]);
+
+    let limited = dwell.tell(&format!("PUT {group}"), json!({"rate": 2.5, "max_in_flight": 8})).await?;
+    assert_eq!(limited, json!({"group": "audit", "state": "active", "rate": 2.5, "max_in_flight": 8}));
+    let lifted = dwell.tell(&format!("PUT {group}"), json!({"rate": 0})).await?;
+    assert_eq!(lifted, json!({"group": "audit", "state": "active", "max_in_flight": 8}));
+
+    assert_eq!(dwell.ask(&format!("DELETE {group}")).await?.status, 204);
+    for gone in [format!("DELETE {group}"), format!("GET {group}"), format!("POST {group}/pause")] {
+        assert_eq!(dwell.ask(&gone).await?.status, 404, "{gone}");
+    }
+    let reserve = dwell.send(dwell.request(&format!("POST {group}/reserve"))?.json(&json!({}))).await?;
+    assert_eq!((reserve.status, &reserve.body["type"]), (404, &json!("urn:dwell:error:not-found")));
+    assert_eq!(dwell.ask("DELETE /v1/topics/orders/groups/default").await?.status, 409);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_group_is_read_strictly() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({})).await?;
+    let refused = async |line: &str, body: Value| -> Outcome<u16> {
+        Ok(dwell.send(dwell.request(line)?.json(&body)).await?.status)
+    };
+    let group = "/v1/topics/orders/groups/audit";
+    assert_eq!(refused(&format!("PUT {group}"), json!({"copy": "default"})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": null})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": "a b"})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": "nobody"})).await?, 409);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"max_in_flight": 7})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"rate": 100_001})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"rate": "10"})).await?, 422);
+    let pause = "POST /v1/topics/orders/groups/default/pause";
+    assert_eq!(refused(pause, json!({"for": "1m", "until": "2026-01-02T03:04:05Z"})).await?, 422);
+    assert_eq!(refused(pause, json!({"for": "-1m"})).await?, 422);
+    assert_eq!(refused(pause, json!({"for": "3651d"})).await?, 422);
+    assert_eq!(dwell.ask(&format!("{pause}?for=1m")).await?.status, 422);
+    assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0]["state"], "active");
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Cancelling and rescheduling while Redis is away, while answers are lost, and after it lost what it had.
+
+use std::time::Duration;
+
+use dwell::broker::RescheduleOutcome;
+use dwell::error::{Kind, Result};
+use dwell::message::{Conflict, Due, MessageId, NewMessage, TopicName};
+use dwell::store::{Cancelled, Expected, Fate, Pushed, Rescheduled};
+
+use super::journal::journaled;
+use super::{Dwell, Outage};
+use crate::support::{Mode, Strike, eventually, fates_of, kind_of};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+impl Dwell {
+    async fn cancel(&self, id: &str) -> Result<Cancelled> {
+        Ok(self.broker().cancel(&TopicName::new("orders")?, &MessageId::new(id)?, None).await?.1)
+    }
+
+    async fn reschedule(&self, id: &str, delay: Duration) -> Result<RescheduleOutcome> {
+        let (topic, id, due) = (TopicName::new("orders")?, MessageId::new(id)?, Due::In(delay));
+        self.broker().reschedule(&topic, &id, None, due, Expected::default()).await
+    }
+
+    async fn push_as(&self, id: &str, payload: &'static str, delay: Duration, conflict: Conflict) -> Result<Pushed> {
+        let message = NewMessage::new(payload).id(MessageId::new(id)?).after(delay).on_conflict(conflict);
+        Ok(self.broker().push(&TopicName::new("orders")?, message).await?.pushed)
+    }
+}
+
+fn is_done(cancelled: &Cancelled) -> bool {
+    fates_of(&cancelled.fates) == [Fate::Done]
+}
+
+#[tokio::test]
+async fn what_is_buffered_is_cancelled_there_and_what_is_not_is_not() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push("orders", &["stored"], Duration::ZERO).await?;
+    outage.redis.kill()?;
+    // The first one meets the outage: perhaps it was on its way.
+    dwell.push_one("orders", "first").await?;
+    let ids: Vec<String> = (0..1_200).map(|n| format!("m{n}")).collect();
+    for ids in ids.chunks(400) {
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        dwell.push("orders", &ids, Duration::ZERO).await?;
+    }
+    for id in ["m0", "m450", "m1199"] {
+        let cancelled = eventually("no page is on its way", async || match dwell.cancel(id).await {
+            Err(error) if error.kind() == Kind::Unavailable => Ok(None),
+            cancelled => cancelled.map(Some),
+        })
+        .await?;
+        assert!(is_done(&cancelled) && cancelled.buffered, "{id}: {cancelled:?}");
+    }
+    assert_eq!(kind_of(dwell.cancel("stored").await), Some(Kind::Unavailable));
+    assert_eq!(kind_of(dwell.reschedule("m1", HOUR).await), Some(Kind::Unavailable));
+    outage.redis.restart().await?;
+    dwell.recovered().await?;
+    let mut left: Vec<&str> =
+        ids.iter().map(String::as_str).filter(|id| !["m0", "m450", "m1199"].contains(id)).collect();
+    left.extend(["first", "stored"]);
+    dwell.delivers("orders", &left).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_redis_may_have_is_never_said_to_be_cancelled_unasked() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "warm").await?;
+    dwell.delivers("orders", &["warm"]).await?;
+    outage.proxy.set(Mode::BlackHole);
+    for id in ["a", "b"] {
+        assert_eq!(dwell.push("orders", &[id], HOUR).await?[0].pushed, Pushed::Buffered);
+    }
+    // "a" was sent and not answered.
+    let refused = kind_of(dwell.cancel("a").await);
+    assert!(matches!(refused, Some(Kind::Unavailable | Kind::OutcomeUnknown)), "{refused:?}");
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    let cancelled = dwell.cancel("a").await?;
+    assert!(!cancelled.fates.has(Fate::InFlight), "{cancelled:?}");
+    assert!(is_done(&dwell.cancel("b").await?));
+    for id in ["a", "b"] {
+        let gone = dwell.reschedule(id, Duration::ZERO).await?.rescheduled;
+        assert!(matches!(&gone, Rescheduled::Done { fates, .. } if fates_of(fates) == [Fate::Absent]), "{gone:?}");
+    }
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_found_again() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    for n in 0..20 {
+        let id = format!("m{n}");
+        dwell.push("orders", &[&id], HOUR).await?;
+        outage.proxy.next(Strike::Reply);
+        let rescheduled = dwell.reschedule(&id, HOUR * 2).await?.rescheduled;
+        assert!(matches!(&rescheduled, Rescheduled::Done { fates, .. } if fates.has(Fate::Done)), "{rescheduled:?}");
+        outage.proxy.struck()?;
+        outage.proxy.next(Strike::Reply);
+        let cancelled = dwell.cancel(&id).await?;
+        assert!(is_done(&cancelled) && !cancelled.buffered, "{cancelled:?}");
+        outage.proxy.struck()?;
+    }
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_was_cancelled_or_rescheduled_stays_so_when_the_journal_gives_everything_back() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push("orders", &["gone", "later", "sooner", "again"], Duration::from_millis(900)).await?;
+    assert!(is_done(&dwell.cancel("gone").await?));
+    dwell.reschedule("later", HOUR).await?;
+    dwell.reschedule("sooner", Duration::from_millis(100)).await?;
+    assert!(is_done(&dwell.cancel("again").await?));
+    assert_eq!(dwell.push_as("again", "the second one", Duration::ZERO, Conflict::Keep).await?, Pushed::Journaled);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    eventually("the journal was offered", async || {
+        dwell.broker().health().await;
+        Ok((dwell.metric("dwell_wal_replayed_total{log=\"journal\"}")? >= 3.0).then_some(()))
+    })
+    .await?;
+    let got = dwell.delivers("orders", &["again", "sooner"]).await?;
+    assert_eq!(got.len(), 2);
+    assert!(is_done(&dwell.cancel("later").await?), "it waits for its hour");
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_buffered_push_follows_its_policy_when_it_comes_to_redis() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    for id in ["kept", "replaced", "debounced"] {
+        dwell.push_as(id, "first", HOUR, Conflict::Keep).await?;
+    }
+    outage.redis.kill()?;
+    let policies = [("kept", Conflict::Reject), ("replaced", Conflict::Replace), ("debounced", Conflict::Debounce)];
+    for (id, conflict) in policies {
+        assert_eq!(dwell.push_as(id, "second", HOUR * 2, conflict).await?, Pushed::Buffered);
+    }
+    assert_eq!(dwell.push_as("new", "first", HOUR, Conflict::Keep).await?, Pushed::Buffered);
+    assert_eq!(dwell.push_as("new", "second", HOUR * 2, Conflict::Replace).await?, Pushed::Buffered);
+    outage.redis.restart().await?;
+    dwell.recovered().await?;
+    let mut found = Vec::new();
+    for id in ["kept", "replaced", "debounced", "new"] {
+        let (topic, group) = (TopicName::new("orders")?, dwell::message::GroupName::standard());
+        let message = dwell.broker().peek(&topic, &group, &MessageId::new(id)?, None).await?.1.message;
+        let is_later = message.due_at.since(message.envelope.pushed_at) > HOUR + HOUR / 2;
+        found.push((id, String::from_utf8_lossy(&message.envelope.payload).into_owned(), is_later));
+    }
+    let expected =
+        [("kept", "first", false), ("replaced", "second", true), ("debounced", "first", true), ("new", "second", true)];
+    let expected: Vec<_> = expected.into_iter().map(|(id, payload, later)| (id, payload.to_owned(), later)).collect();
+    assert_eq!(found, expected);
+    dwell.close().await
+}

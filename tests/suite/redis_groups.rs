@@ -1,0 +1,95 @@
+//! Groups in Redis, when whoever changed them died half-way: what such a process leaves is made by hand.
+
+use dwell::error::{Kind, Result};
+use dwell::message::GroupName;
+use dwell::partition::Partition;
+use dwell::store::{CopyCursor, PairStats, Pushed};
+use dwell::topic::Descriptor;
+
+use crate::support::{TestTopic, World, kind_of};
+
+fn audit() -> Result<GroupName> {
+    GroupName::new("audit")
+}
+
+async fn meddle(world: &World, command: &[&str]) -> Result<String> {
+    world.meddle(&command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>()).await
+}
+
+/// Puts a descriptor in place as an update does that dies before any partition has seen it.
+async fn put(world: &World, descriptor: &Descriptor) -> Result<TestTopic> {
+    let json = serde_json::to_string(descriptor).unwrap_or_default();
+    let text = format!("{:016} {json}", descriptor.generation);
+    meddle(world, &["SET", &format!("dwell:topic:{}", descriptor.topic), &text]).await?;
+    Ok(world.existing(descriptor.clone()))
+}
+
+#[tokio::test]
+async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
+    let world = World::redis().await?;
+    let old = world.topic("orders").await?;
+    let mut wanted = old.descriptor.clone();
+    wanted.groups.push(audit()?);
+    let new = put(&world, &old.descriptor.followed_by(&wanted, old.descriptor.generation + 1)).await?;
+    // Who does not know of the group goes on, until making it again is answered.
+    assert_eq!(old.push("before", 0).await?, Pushed::Stored);
+    world.store.proclaim(&new.descriptor).await?;
+    assert_eq!(kind_of(old.push("passed-by", 0).await), Some(Kind::Stale));
+    assert_eq!(new.push("after", 0).await?, Pushed::Stored);
+    assert_eq!(new.stats_of(&new.pair_of("audit")?).await?.ready, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Result<()> {
+    let world = World::redis().await?;
+    let both = world.topic_with_groups("orders", &["default", "audit"]).await?;
+    both.push_many("m", 300).await?;
+    let mut wanted = both.descriptor.clone();
+    wanted.groups.retain(|group| group.as_str() == "default");
+    let half = put(&world, &both.descriptor.followed_by(&wanted, both.descriptor.generation + 1)).await?;
+    assert_eq!(half.descriptor.leaving, [audit()?]);
+    // The next change makes the group again: it is empty all the same.
+    let mut again = half.descriptor.clone();
+    again.groups.push(audit()?);
+    let again = world.existing(world.store.update(&again).await?);
+    assert!(again.descriptor.leaving.is_empty() && !again.descriptor.has_same(&both.descriptor, &audit()?));
+    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?, PairStats::default());
+    assert_eq!((again.stats().await?.ready, again.push("new", 0).await?), (300, Pushed::Stored));
+    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?.ready, 1);
+    // And the deletion of the topic takes what a group left behind.
+    let half = put(&world, &again.descriptor.followed_by(&wanted, again.descriptor.generation + 1)).await?;
+    world.store.delete(&half.descriptor).await?;
+    let left = meddle(&world, &["EXISTS", "{dwell:orders:0}:audit:z", "{dwell:orders:0}:audit:h"]).await?;
+    assert_eq!(left, "0");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_process_begins_anew() -> Result<()> {
+    let world = World::redis().await?;
+    let orders = world.topic("orders").await?;
+    orders.push_many("m", 1_500).await?;
+    let mut wanted = orders.descriptor.clone();
+    wanted.groups.push(audit()?);
+    wanted.subscription_mut(&audit()?).copy_of = Some(GroupName::standard());
+    let copy = world.store.update(&wanted).await?;
+    let page = async |from| world.store.copy(&copy, Partition(0), &audit()?, from).await;
+    let first = page(None).await?;
+    let cursor = first.next.map(|CopyCursor(text)| text).unwrap_or_default();
+    let parts: Vec<&str> = cursor.split(' ').collect();
+    assert_eq!((parts.len(), parts[1].len()), (3, 40), "{cursor}");
+    // As if Redis had been restarted: the number means another place in it, so nothing may be passed over.
+    let mut from = Some(CopyCursor(format!("{} {} {}", parts[0], "0".repeat(40), parts[2])));
+    let mut copied = first.messages;
+    loop {
+        let next = page(from).await?;
+        copied += next.messages;
+        from = next.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(copied, 1_500);
+    Ok(())
+}
