@@ -4,8 +4,9 @@
 # make ci       what continuous integration runs
 # make races    100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
+# make order    the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 
-.PHONY: test tools demo races faults lint bench-build ci
+.PHONY: test tools demo races faults order lint bench-build ci
 
 test: tools
 	cargo test --locked
@@ -30,6 +31,12 @@ faults: tools
 	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
 	@echo "|---|---|---|---|---|---|---|---|---|---|"
 	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
+
+MESSAGES ?= 200000
+KEYS ?= 1000
+
+order: tools
+	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
 
 lint:
 	cargo fmt --check

@@ -132,6 +132,14 @@ pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_BYTES_MAX: usize = CALL_BYTES_MAX;
 
+/// Messages that stand behind others of their key in an owner's memory, for each partition of a group of a topic with
+/// ordering. Past it nothing is reserved until some are handed out: what is behind waits in the store.
+pub const PARKED_MESSAGES_MAX: usize = 10_000;
+
+/// Bytes of bodies that an owner keeps of messages in flight and behind others of their key, for each partition of a group
+/// of a topic with ordering, but for one more call.
+pub const ORDERED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Deliveries in flight for each partition of a group. Past it nothing more is handed out until some settle.
 pub const IN_FLIGHT_MAX: usize = 20_000;
 

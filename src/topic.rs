@@ -39,6 +39,8 @@ pub struct Settings {
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
     #[serde(with = "span")]
     pub dedup_window: Duration,
+    /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
+    pub ordering: Ordering,
     /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
     /// most 3,650 days.
     #[serde(with = "span")]
@@ -52,6 +54,31 @@ pub struct Settings {
     pub dead_max_count: u64,
 }
 
+/// What order the messages of a topic keep beyond their due times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    /// None: a message that is tried again does not hold up others.
+    #[default]
+    None,
+    /// The messages of a key one after the other, by due time and then as pushed: none is handed out before the one ahead
+    /// of it is gone or dead.
+    Key,
+}
+
+impl Ordering {
+    /// Every one.
+    pub const ALL: &[Ordering] = &[Ordering::None, Ordering::Key];
+
+    /// The stable name, as in the API and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ordering::None => "none",
+            Ordering::Key => "key",
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -60,6 +87,7 @@ impl Default for Settings {
             max_attempts: 16,
             backoff: Backoff::default(),
             dedup_window: Duration::ZERO,
+            ordering: Ordering::None,
             ttl: Duration::ZERO,
             on_expiry: Expiry::Drop,
             dead_max_age: Duration::ZERO,
@@ -134,6 +162,11 @@ impl Descriptor {
         let groups = vec![GroupName::standard()];
         let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
         Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, subscriptions, leaving, settings }
+    }
+
+    /// Whether the messages of a key come one after the other.
+    pub fn is_ordered(&self) -> bool {
+        self.settings.ordering == Ordering::Key
     }
 
     /// The partition of a routing key.

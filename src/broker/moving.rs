@@ -31,7 +31,7 @@ impl Broker {
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for the same topic; `Conflict` when the other topic has not all groups, or another number of
-    /// partitions, or a group is being copied; `Full`.
+    /// partitions, or a group is being copied, or one of the two has an ordering; `Full`.
     pub async fn move_topic(
         &self,
         topic: &TopicName,
@@ -87,6 +87,12 @@ impl Broker {
                 from.topic
             ));
         }
+        if from.is_ordered() {
+            return conflict(format!(
+                "topic {} has an ordering, and a key that is on its way would be in two places; let it be consumed instead",
+                from.topic
+            ));
+        }
         let partitions_wanted = partitions.unwrap_or(from.settings.partitions);
         let settings = Settings { partitions: partitions_wanted, ..from.settings.clone() };
         let wanted = Descriptor { groups: from.groups.clone(), ..Descriptor::new(to.clone(), settings) };
@@ -94,6 +100,9 @@ impl Broker {
         let is = there.settings.partitions;
         if partitions.is_some_and(|partitions| partitions != is) {
             return conflict(format!("topic {to} has {is} partitions, not {partitions_wanted}"));
+        }
+        if there.is_ordered() {
+            return conflict(format!("topic {to} has an ordering, in which what is moved has no place"));
         }
         if let Some(missing) = from.groups.iter().find(|group| !there.groups.contains(group)) {
             return conflict(format!("topic {to} has no group {missing}; make it first"));

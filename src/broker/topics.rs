@@ -11,6 +11,7 @@ use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::store::{PairStats, Store};
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair, Settings};
 
 /// How long a descriptor is believed without asking. A change made elsewhere takes effect within it; a push under an old
@@ -91,6 +92,15 @@ impl Topics {
         }
     }
 
+    /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is pushed.
+    pub(super) fn accept_time(&self, topic: &TopicName) -> Timestamp {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.get(topic) {
+            Some(known) if !known.descriptor.is_ordered() => self.store.clock().now(),
+            _ => self.store.clock().steady(),
+        }
+    }
+
     /// The descriptor of a topic as it was when it was last seen, however long ago that is.
     pub(super) fn known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -147,6 +157,15 @@ impl Broker {
                 "topic {} has {is} partitions, not {asked}, and their number is fixed; \
                  ask for {is}, or move its messages to another topic: dwell topic move {} NEW --partitions {asked}",
                 there.topic, there.topic
+            );
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        if there.settings.ordering != wanted.settings.ordering {
+            let (is, asked) = (there.settings.ordering.name(), wanted.settings.ordering.name());
+            let detail = format!(
+                "topic {} has the ordering {is}, not {asked}, and that is fixed; \
+                 ask for {is}, or make another topic and drain this one",
+                there.topic
             );
             return Err(Error::new(Kind::Conflict, detail));
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
-use crate::topic::{Expiry, Settings};
+use crate::topic::{Expiry, Ordering, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -68,6 +68,8 @@ pub(super) struct Declaration {
     pub(super) backoff: Option<Backoff>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dedup_window: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering: Option<Ordering>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) ttl: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
-use crate::topic::Expiry;
+use crate::topic::{Expiry, Ordering};
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -45,6 +45,13 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
 }
 
+/// `none` or `key`.
+pub(super) fn ordering(text: &str) -> Result<Ordering, String> {
+    let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
+    found.copied().ok_or_else(|| "expected none or key".to_owned())
+}
+
+/// `drop` or `bury`.
 pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
     Expiry::named(text).ok_or_else(|| "expected drop or bury".to_owned())
 }

@@ -13,8 +13,7 @@ use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
-use crate::topic::Expiry;
-use crate::topic::Settings;
+use crate::topic::{Expiry, Ordering, Settings};
 
 /// The pause before it is looked again whether what was in flight came back.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
@@ -22,6 +21,7 @@ const MOVE_PAUSE: Duration = Duration::from_secs(1);
 const EXAMPLES: &str = "\
 Examples:
   dwell topic create orders --partitions 16 --max-attempts 5 --backoff 1s,10s,1m
+  dwell topic create ledger --ordering key             the messages of a key one after the other
   dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
   dwell topic list
   dwell topic show orders
@@ -93,6 +93,9 @@ struct CreateArgs {
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dedup_window: Option<Duration>,
+    /// `key`: the messages of a key one after the other; cannot be changed later
+    #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
+    ordering: Option<Ordering>,
     /// How long after its due time a message without a ttl of its own is worth delivering; 0 is for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
@@ -117,6 +120,7 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 max_attempts: args.max_attempts,
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
+                ordering: args.ordering,
                 ttl: args.ttl,
                 on_expiry: args.on_expiry,
                 dead_max_age: args.dead_max_age,
@@ -178,6 +182,7 @@ fn settings(topic: &Topic) -> String {
         ("  max attempts", settings.max_attempts.to_string()),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
+        ("  ordering", settings.ordering.name().to_owned()),
         ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
         ("  on expiry", settings.on_expiry.name().to_owned()),
         ("  dead kept", kept_dead(settings)),
@@ -241,6 +246,7 @@ orders
   max attempts        16
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
+  ordering            none
   ttl                 for ever
   on expiry           drop
   dead kept           for ever

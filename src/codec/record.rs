@@ -72,6 +72,16 @@ pub enum Record {
     },
 }
 
+impl Record {
+    /// The topic that it is about.
+    pub fn topic(&self) -> &TopicName {
+        match self {
+            Record::Create(descriptor) => &descriptor.topic,
+            Record::Push { topic, .. } | Record::Cancel { topic, .. } | Record::Reschedule { topic, .. } => topic,
+        }
+    }
+}
+
 /// A record with what the log added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumberedRecord {

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 36] = [
+pub const KEYS: [&str; 37] = [
     "listen",
     "data_dir",
     "durability",
@@ -25,6 +25,7 @@ pub const KEYS: [&str; 36] = [
     "topic.visibility_timeout",
     "topic.max_attempts",
     "topic.dedup_window",
+    "topic.ordering",
     "topic.ttl",
     "topic.on_expiry",
     "topic.dead_max_age",

@@ -17,6 +17,7 @@ impl Dispatch {
             backoff: descriptor.settings.backoff.clone(),
             max_attempts: descriptor.settings.max_attempts,
             dedup_window: descriptor.settings.dedup_window,
+            ordered: descriptor.is_ordered(),
             on_expiry: descriptor.settings.on_expiry,
             in_flight: descriptor.in_flight_share(&self.group, partition),
         }

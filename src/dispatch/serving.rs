@@ -155,6 +155,9 @@ impl Serving {
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
                 self.head = earlier(self.head, earliest);
+                if self.owned.table().settled(now(self.dispatch.store.clock())) {
+                    self.dispatch.arrivals.notify_one();
+                }
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
@@ -178,9 +181,10 @@ impl Serving {
         let rests_until = self.dispatch.rests_until(now.store);
         let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
         let attended = now.instant < attended_until;
-        if !attended && table.held() > 0 {
+        if !attended && table.is_holding() {
             table.give_back();
         }
+        table.resume(now);
         let due_at = match self.head {
             Head::Unknown => Instant::default(),
             Head::Nothing => Instant::FAR,
@@ -212,8 +216,11 @@ impl Serving {
         if limit.is_some() {
             until = until.min(due_at);
         }
-        if table.held() > 0 {
+        if table.is_holding() {
             until = until.min(attended_until);
+        }
+        if let Some(at) = table.next_attempt() {
+            until = until.min(store_clock.reaches(at));
         }
         Plan::Wait(until)
     }
@@ -225,7 +232,7 @@ impl Serving {
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
-        table.reserved(reserved);
+        table.reserved(reserved, now(self.dispatch.store.clock()));
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {

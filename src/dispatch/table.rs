@@ -4,12 +4,15 @@
 //! the reservations in the store tell the next epoch what may have been handed out.
 
 mod choice;
+mod draft;
+mod order;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::choice::Chooser;
+use self::order::{Keepsake, Lane, Order, lane_of};
 use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};
@@ -19,17 +22,12 @@ use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREF
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
-use crate::store::{
-    Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement,
-};
+use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
 use crate::time::Timestamp;
 use crate::topic::Expiry;
 
 /// What is prefetched before it is known how fast consumers are.
 const APPETITE_FIRST: usize = 32;
-
-/// Reservations that one settlement rewrites: each may list a thousand ids.
-const REWRITTEN_MAX: usize = 64;
 
 /// Messages that are charged although others are ready: they are handed out next.
 const CHARGED_AHEAD_MAX: usize = 32;
@@ -65,6 +63,8 @@ pub struct Policy {
     pub max_attempts: u32,
     /// How long settled ids are remembered.
     pub dedup_window: Duration,
+    /// Whether the messages of a key come one after the other; fixed.
+    pub ordered: bool,
     /// What becomes of a message whose time to live is over.
     pub on_expiry: Expiry,
     /// Deliveries that may be in flight.
@@ -72,7 +72,7 @@ pub struct Policy {
 }
 
 /// Where a message stands in the reservation that took it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     reservation: Reservation,
     index: usize,
@@ -83,6 +83,8 @@ struct Slot {
 struct Held {
     slot: Slot,
     ready_at: Timestamp,
+    /// Where it stood in the zset.
+    place: Timestamp,
     /// Attempts that the store has charged.
     charged: u32,
     /// Attempts that were charged when it was reserved.
@@ -102,6 +104,8 @@ struct Out {
     deadline: Instant,
     /// Frees a place in the hand of a session, whatever ends this delivery.
     _place: Option<Place>,
+    /// In a topic with ordering it may be handed out again without being reserved again.
+    keepsake: Option<Keepsake>,
 }
 
 /// What is to become of a message.
@@ -109,6 +113,8 @@ struct Out {
 enum Fate {
     Gone,
     Again(Retried),
+    /// Failed, and stays reserved.
+    Kept(Retried),
     Back(Returned),
     Dead(Buried),
 }
@@ -148,7 +154,8 @@ pub struct Table {
     held_bytes: usize,
     out: HashMap<u64, Out>,
     deadlines: BTreeSet<(Instant, u64)>,
-    decided: VecDeque<(MessageId, Slot, Fate)>,
+    /// With the key that goes on once it is settled.
+    decided: VecDeque<(MessageId, Slot, Option<Lane>, Fate)>,
     reservations: HashMap<Reservation, Unsettled>,
     unsettled: usize,
     serial: u64,
@@ -157,6 +164,7 @@ pub struct Table {
     drafted: u64,
     recent: Recent,
     appetite: usize,
+    order: Option<Order>,
     chooser: Chooser,
 }
 
@@ -166,6 +174,7 @@ impl Table {
         Table {
             partition,
             epoch,
+            order: policy.ordered.then(Order::default),
             policy,
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
@@ -197,7 +206,17 @@ impl Table {
 
     /// Messages that are reserved and not handed out.
     pub fn held(&self) -> usize {
+        self.prefetched() + self.order.as_ref().map_or(0, Order::parked)
+    }
+
+    /// The same without those that stand behind others of their key.
+    fn prefetched(&self) -> usize {
         self.ready.len() + self.uncharged.len() + self.charging.len()
+    }
+
+    /// Whether anything is held that would be given back.
+    pub fn is_holding(&self) -> bool {
+        self.held() > 0 || self.order.as_ref().is_some_and(Order::is_waiting)
     }
 
     /// Messages that may be handed out at once.
@@ -207,7 +226,7 @@ impl Table {
 
     /// Whether nothing is held, out, or decided and not drafted: the lease may be given up.
     pub fn is_idle(&self) -> bool {
-        self.held() == 0 && self.out.is_empty() && self.decided.is_empty()
+        !self.is_holding() && self.out.is_empty() && self.decided.is_empty()
     }
 
     /// Messages that the store counts as reserved by this epoch.
@@ -217,16 +236,17 @@ impl Table {
 
     /// How much may be reserved now, if anything.
     pub fn room(&self) -> Option<ReserveLimit> {
-        let held = self.held();
+        let held = self.prefetched();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
         if held > self.appetite / 2 || bytes == 0 || self.out.len() >= self.policy.in_flight {
             return None;
         }
-        Some(ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes })
+        let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
+        self.order.as_ref().map_or(Some(limit), |order| order.room(limit))
     }
 
     /// Takes in what was reserved. Unreadable and exhausted messages die at once.
-    pub fn reserved(&mut self, reserved: Reserved) {
+    pub fn reserved(&mut self, reserved: Reserved, now: Now) {
         if reserved.messages.is_empty() {
             return;
         }
@@ -235,32 +255,26 @@ impl Table {
         self.unsettled += left;
         self.reservations.insert(reserved.reservation, Unsettled { ids, left });
         for (index, message) in reserved.messages.into_iter().enumerate() {
-            self.hold(Slot { reservation: reserved.reservation, index }, message);
+            self.hold(Slot { reservation: reserved.reservation, index }, message, now);
         }
     }
 
-    fn hold(&mut self, slot: Slot, reserved: ReservedMessage) {
-        let ReservedMessage { id, ready_at, attempts, bytes, message } = reserved;
+    fn hold(&mut self, slot: Slot, reserved: ReservedMessage, now: Now) {
+        let ReservedMessage { id, ready_at, place, attempts, bytes, message } = reserved;
         let message = match message {
             Ok(message) => message,
             Err(error) => {
-                return self.bury(id, slot, DeadReason::Unreadable, attempts, Some(error.to_string()));
+                return self.bury(id, slot, None, DeadReason::Unreadable, attempts, Some(error.to_string()));
             }
         };
         // A nack of the last attempt buries at once, so a lone charge is only what recovery supposes: perhaps nobody ever
         // had the message. It is handed out once more.
         if attempts > 1 && attempts >= self.attempts_of(&message) {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
-            return self.bury(id, slot, DeadReason::MaxAttempts, attempts, Some(last_error));
+            return self.bury(id, slot, None, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
         self.note_priority(message.envelope.priority);
-        self.held_bytes += bytes;
-        let held = Held { slot, ready_at, charged: attempts, charged_before: attempts, bytes, message };
-        if attempts == 0 {
-            self.ready.push_back(held);
-        } else {
-            self.uncharged.push_back(held);
-        }
+        self.line_up(Held { slot, ready_at, place, charged: attempts, charged_before: attempts, bytes, message }, now);
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
@@ -284,9 +298,12 @@ impl Table {
             bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
+                let lane = self.order.as_ref().map(|_| lane_of(&held.message));
                 match self.policy.on_expiry {
-                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, Fate::Gone),
-                    Expiry::Bury => self.bury(held.message.id, held.slot, DeadReason::Expired, held.charged, None),
+                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, lane, Fate::Gone),
+                    Expiry::Bury => {
+                        self.bury(held.message.id, held.slot, lane, DeadReason::Expired, held.charged, None);
+                    }
                 }
             } else {
                 deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
@@ -305,7 +322,8 @@ impl Table {
         let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial };
         let (slot, handed_at) = (held.slot, now.instant);
         let _place = hand.map(|hand| hand.hold(receipt.clone()));
-        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _place });
+        let keepsake = self.order.as_mut().map(|order| order.hand_out(&held));
+        self.out.insert(serial, Out { slot, id, attempt, max_attempts, handed_at, deadline, _place, keepsake });
         self.deadlines.insert((deadline, serial));
         Delivery {
             receipt,
@@ -355,12 +373,13 @@ impl Table {
         Some(decided)
     }
 
-    fn conclude(&mut self, serial: u64, out: Out, decision: Decision, now: Now) -> Decided {
+    fn conclude(&mut self, serial: u64, mut out: Out, decision: Decision, now: Now) -> Decided {
         self.deadlines.remove(&(out.deadline, serial));
         let handling = now.instant.since(out.handed_at);
         let dead = match decision {
             Decision::Ack => {
-                self.decide_fate(out.id, out.slot, Fate::Gone);
+                let lane = self.freed(&mut out);
+                self.decide_fate(out.id, out.slot, lane, Fate::Gone);
                 false
             }
             Decision::Bury { reason } => {
@@ -374,13 +393,21 @@ impl Table {
             Decision::Nack { delay, reason } => {
                 let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
-                let next_at = now.store.plus(delay);
-                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
-                self.decide_fate(out.id, out.slot, Fate::Again(retried));
+                self.try_again(out, now.store.plus(delay), failure);
                 false
             }
         };
         Decided { ticket: self.tickets, handling, dead, again: false }
+    }
+
+    fn try_again(&mut self, mut out: Out, next_at: Timestamp, failure: Option<Failure>) {
+        match out.keepsake.take() {
+            Some(keepsake) => self.keep(out, keepsake, next_at, failure),
+            None => {
+                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
+                self.decide_fate(out.id, out.slot, None, Fate::Again(retried));
+            }
+        }
     }
 
     /// Moves the deadline of a delivery. False when it was decided before, or never was.
@@ -419,6 +446,9 @@ impl Table {
         self.appetite = APPETITE_FIRST;
         self.held_bytes = 0;
         let held: Vec<Held> = self.ready.drain(..).chain(self.uncharged.drain(..)).collect();
+        if self.order.is_some() {
+            return self.give_back_in_order(held);
+        }
         for Held { slot, ready_at, charged, charged_before, message, .. } in held {
             let id = message.id;
             let fate = if charged == charged_before {
@@ -427,70 +457,33 @@ impl Table {
                 // Charged to be handed out, and then not handed out: the charge is taken back.
                 Fate::Again(Retried { id: id.clone(), next_at: ready_at, attempts: charged_before, failure: None })
             };
-            self.decide_fate(id, slot, fate);
+            self.decide_fate(id, slot, None, fate);
         }
     }
 
-    /// The next decisions for the store, at most one call of them, with the ticket of the last.
-    pub fn draft(&mut self) -> Option<(Settlement, u64)> {
-        if self.decided.is_empty() {
-            return None;
-        }
-        let mut settlement = Settlement { dedup_window: self.policy.dedup_window, ..Settlement::default() };
-        let mut rewritten = BTreeSet::new();
-        while settlement.len() < CALL_IDS_MAX && rewritten.len() < REWRITTEN_MAX {
-            let Some((id, slot, fate)) = self.decided.pop_front() else { break };
-            self.drafted += 1;
-            // An acked id may stay in its reservation: without a body it is nothing. Any other may not.
-            let mut rewrite = true;
-            match fate {
-                Fate::Gone => {
-                    settlement.acked.push(id);
-                    rewrite = false;
-                }
-                Fate::Again(retried) => settlement.retried.push(retried),
-                Fate::Back(returned) => settlement.returned.push(returned),
-                Fate::Dead(buried) => settlement.buried.push(buried),
-            }
-            let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
-            unsettled.ids[slot.index] = None;
-            unsettled.left -= 1;
-            self.unsettled -= 1;
-            if rewrite || unsettled.left == 0 {
-                rewritten.insert(slot.reservation);
-            }
-        }
-        for reservation in rewritten {
-            settlement.remaining.push((reservation, self.remaining(reservation)));
-        }
-        Some((settlement, self.drafted))
-    }
-
-    /// The unsettled ids of a reservation; one without any is forgotten.
-    fn remaining(&mut self, reservation: Reservation) -> Vec<MessageId> {
-        match self.reservations.get(&reservation) {
-            Some(unsettled) if unsettled.left > 0 => unsettled.ids.iter().flatten().cloned().collect(),
-            _ => {
-                self.reservations.remove(&reservation);
-                Vec::new()
-            }
-        }
-    }
-
-    fn bury(&mut self, id: MessageId, slot: Slot, reason: DeadReason, attempts: u32, last_error: Option<String>) {
+    fn bury(
+        &mut self,
+        id: MessageId,
+        slot: Slot,
+        lane: Option<Lane>,
+        reason: DeadReason,
+        attempts: u32,
+        last_error: Option<String>,
+    ) {
         let record = DeadRecord::new(reason, attempts, last_error);
-        self.decide_fate(id.clone(), slot, Fate::Dead(Buried { id, record, failure: None }));
+        self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record, failure: None }));
     }
 
     /// A delivery that its message dies of.
-    fn bury_out(&mut self, out: Out, reason: DeadReason, error: Option<String>, now: Now) {
+    fn bury_out(&mut self, mut out: Out, reason: DeadReason, error: Option<String>, now: Now) {
         let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
         let record = DeadRecord::new(reason, out.attempt, error);
-        self.decide_fate(out.id.clone(), out.slot, Fate::Dead(Buried { id: out.id, record, failure }));
+        let lane = self.freed(&mut out);
+        self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
     }
 
-    fn decide_fate(&mut self, id: MessageId, slot: Slot, fate: Fate) {
+    fn decide_fate(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, fate: Fate) {
         self.tickets += 1;
-        self.decided.push_back((id, slot, fate));
+        self.decided.push_back((id, slot, lane, fate));
     }
 }

@@ -41,7 +41,10 @@ impl Tenure {
         let generation = dispatch.descriptor().generation;
         match dispatch.store.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
             Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
-            Ok(Acquired::Owned(owner)) => {
+            Ok(Acquired::Owned(mut owner)) => {
+                if dispatch.descriptor().is_ordered() {
+                    owner.keep_places();
+                }
                 // What was acquired while the store may have lost something hands nothing out: another may own it too.
                 if dispatch.store.losses().borrow().count != losses {
                     return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));

@@ -1,5 +1,7 @@
 //! The way of a push: to the store, or to the WAL.
 
+use std::sync::atomic::Ordering;
+
 use super::{Failover, is_outage};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
@@ -8,6 +10,9 @@ use crate::partition::Partition;
 use crate::store::{PushKind, Pushed, Put, Store};
 use crate::topic::Descriptor;
 use crate::wal::Record;
+
+/// Records of the log that are replayed in the time of a call.
+const LITTLE_RECORDS: u64 = 2_000;
 
 impl<S: Store> Failover<S> {
     /// Gives messages to the store, or to the WAL if the store does not take them. A call that was not answered goes to
@@ -25,6 +30,9 @@ impl<S: Store> Failover<S> {
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
             // The topic was made while the store was away; the store is told before its messages come.
             None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
+            None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
+                "earlier messages of the topic, which has an ordering, are on their way to the store",
+            ),
             None => match self.pass(descriptor, partition, kind, conflict, messages).await {
                 Err(error) if is_outage(&error) => {
                     self.breaker.open(&error);
@@ -37,9 +45,43 @@ impl<S: Store> Failover<S> {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
         let records = records(descriptor, messages, why.kind() == Kind::OutcomeUnknown, conflict);
-        self.wal.append(records).await.map_err(|error| both_failed(&why, &error))?;
+        let appended = self.wal.append(records).await;
+        if descriptor.is_ordered() {
+            self.behind.appended(&descriptor.topic, self.wal.depth().end);
+        }
+        appended.map_err(|error| both_failed(&why, &error))?;
         self.buffered.notify_one();
         Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
+    }
+
+    /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log would
+    /// never be empty under a load that never rests: for as long as a call may take when little is left, and for a quarter
+    /// of it otherwise, so that producers that wait for answers do not add faster than the replay takes.
+    async fn is_behind(&self, topic: &TopicName) -> bool {
+        if self.is_lossy() {
+            return true;
+        }
+        let is_little = self.wal.depth().records <= LITTLE_RECORDS;
+        let limit = if is_little { self.timeout } else { self.timeout / 4 };
+        self.behind.has(topic) && !self.behind.passed(topic, limit).await
+    }
+
+    /// Whether the journal has yet to give back what the store may have lost, which is older than what is pushed now.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != self.losses() + 1
+    }
+
+    /// Notes what was appended of topics with ordering.
+    pub(super) fn note_behind(&self, records: &[Record]) {
+        let end = self.wal.depth().end;
+        for record in records.iter().filter(|record| self.has_order(record)) {
+            self.behind.appended(record.topic(), end);
+        }
+    }
+
+    /// Whether a record may not be overtaken. One of a topic that nobody remembers may not.
+    pub(super) fn has_order(&self, record: &Record) -> bool {
+        self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
     }
 
     /// Gives messages to the store, and to the journal beside.

@@ -4,6 +4,7 @@
 //! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
 //! due: that was fixed before it came.
 
+mod behind;
 mod again;
 mod breaker;
 mod buffer;
@@ -18,11 +19,12 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
 
+use self::behind::Behind;
 use self::breaker::Breaker;
 use self::journal::Journal;
 use self::known::Known;
@@ -65,6 +67,9 @@ pub struct Failover<S> {
     wal_metrics: WalMetrics,
     journal: Option<Journal>,
     known: Known,
+    behind: Behind,
+    /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
+    made_up: AtomicU64,
     /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
     identified: AtomicBool,
     /// Held while a page of the WAL is offered to the store.
@@ -113,6 +118,8 @@ impl<S: Store> Failover<S> {
         if let Some(ahead_us) = wal.clock_offset_us() {
             store.clock().assume(ahead_us);
         }
+        let found = wal.depth();
+        let behind = Behind::new(found.end.filter(|_| found.records > 0));
         let known = Known::load(options.dir.join("topics.json"));
         let breaker = Breaker::default();
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
@@ -127,6 +134,8 @@ impl<S: Store> Failover<S> {
             wal_metrics,
             journal,
             known,
+            behind,
+            made_up: AtomicU64::new(0),
             identified,
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
 use crate::store::{PushKind, Pushed, Put, Store};
 use crate::topic::{Descriptor, Settings};
-use crate::wal::{Entry, Record};
+use crate::wal::Record;
 
 /// How often a topic is looked up again because it changed on the way.
 pub(super) const RELOADS_MAX: usize = 3;
@@ -71,9 +71,9 @@ pub(super) type Batches = BTreeMap<(TopicName, u64), Vec<Kept>>;
 
 impl<S: Store> Failover<S> {
     /// Offers a page of records. Each is answered for itself: one that the store does not take holds up no other.
-    pub(super) async fn offer(&self, page: Vec<Entry>) -> Offered {
+    pub(super) async fn offer(&self, page: Vec<Record>) -> Offered {
         let (mut offered, mut batches, mut changes) = (Offered::default(), Batches::new(), Vec::new());
-        for Entry { record, .. } in page {
+        for record in page {
             match record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
@@ -92,6 +92,18 @@ impl<S: Store> Failover<S> {
             }
         }
         for ((topic, incarnation), messages) in batches {
+            if offered.left.iter().any(|record| *record.topic() == topic) {
+                // Nothing overtakes what was left of its topic.
+                let record = |Kept { message, sent, conflict }| Record::Push {
+                    topic: topic.clone(),
+                    incarnation,
+                    message,
+                    sent,
+                    conflict,
+                };
+                offered.left.extend(messages.into_iter().map(record));
+                continue;
+            }
             self.offer_topic(&mut offered, &topic, incarnation, messages).await;
         }
         for change in changes {

@@ -10,7 +10,14 @@ use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
 use crate::store::Store;
-use crate::wal::{Entry, Position, Record};
+use crate::wal::{Position, Record};
+
+/// What the store did not take of a page although it answers, of topics with ordering: nothing passes it.
+struct Held {
+    records: Vec<Record>,
+    /// Where its page ends.
+    last: Position,
+}
 
 /// What a step of the replay came to.
 enum Step {
@@ -26,13 +33,14 @@ impl<S: Store> Failover<S> {
     /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes keep
     /// half of the store.
     pub(super) async fn replay(&self, stop: CancellationToken) {
-        let mut pause = PAUSE.0;
+        let (mut pause, mut held) = (PAUSE.0, None);
         loop {
             let step = tokio::select! {
                 () = stop.cancelled() => return,
-                step = self.step() => step,
+                step = self.step(&mut held) => step,
             };
             self.wal.observe();
+            self.behind.set_stuck(held.is_some());
             let wait = async {
                 match step {
                     Step::Idle => tokio::select! {
@@ -56,7 +64,7 @@ impl<S: Store> Failover<S> {
         }
     }
 
-    async fn step(&self) -> Step {
+    async fn step(&self, held: &mut Option<Held>) -> Step {
         let began = Clock::System.instant();
         let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
         if unsure && let Err(error) = self.identify().await {
@@ -65,13 +73,25 @@ impl<S: Store> Failover<S> {
         }
         // Who cancels what is buffered waits until it is known what became of a page.
         let _offering = self.offering.lock().await;
+        if let Some(Held { records, last }) = held.take() {
+            return self.move_page(records, last, began, held, true).await;
+        }
+        let end = self.wal.depth().end;
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => return self.stuck(&error),
         };
         // A page is its own probe: a node of a cluster that is away keeps nothing from the others.
-        let Some(last) = page.last().map(|entry| entry.position) else { return self.probe().await };
-        self.move_page(page, last, began).await
+        let Some(last) = page.last().map(|entry| entry.position) else {
+            end.into_iter().for_each(|end| self.behind.done(end));
+            return self.probe().await;
+        };
+        let records: Vec<Record> = page.into_iter().map(|entry| entry.record).collect();
+        if self.is_lossy() && records.iter().any(|record| self.has_order(record)) {
+            // What the journal gives back is older.
+            return Step::Stuck;
+        }
+        self.move_page(records, last, began, held, false).await
     }
 
     /// Nothing is buffered: whether pushes may go to the store again.
@@ -86,16 +106,28 @@ impl<S: Store> Failover<S> {
         Step::Idle
     }
 
-    /// Gives a page to the store. What the store does not take goes to the end of the WAL, so that it holds up nothing.
-    async fn move_page(&self, page: Vec<Entry>, last: Position, began: Instant) -> Step {
+    /// Gives a page to the store, or what is held of it. What the store does not take goes to the end of the WAL, so that it
+    /// holds up nothing; but what has an order is held, and holds up the rest.
+    async fn move_page(
+        &self,
+        page: Vec<Record>,
+        last: Position,
+        began: Instant,
+        held: &mut Option<Held>,
+        was_held: bool,
+    ) -> Step {
         let losses = self.losses();
         // A copy only for who keeps one.
         let copied = if self.journal.is_some() { page.len() } else { 0 };
-        let records: Vec<Record> = page.iter().take(copied).map(|entry| entry.record.clone()).collect();
+        let records: Vec<Record> = page.iter().take(copied).cloned().collect();
         let is_all = self.wal.depth().records <= page.len() as u64;
         let offered = self.offer(page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
+            if was_held {
+                *held = Some(Held { records: offered.left, last });
+                return Step::Stuck;
+            }
             return self.keep_page(&offered).await;
         }
         // It answers, whatever it says of these.
@@ -106,24 +138,28 @@ impl<S: Store> Failover<S> {
         {
             tracing::warn!(%why, records = offered.left.len(), "the store did not take these; they are tried again");
         }
-        if done == 0 && is_all {
+        if done == 0 && is_all && !was_held {
             // Nothing waits behind them: they may stay where they are.
             return self.keep_page(&offered).await;
         }
         if done > 0 && !self.journaled(records, losses).await {
             return Step::Moved(Clock::System.instant().since(began));
         }
-        if !offered.left.is_empty()
-            && let Err(error) = self.wal.append(offered.left).await
-        {
-            return self.stuck(&error);
-        }
-        if let Err(error) = self.wal.trim(last).await {
+        let (ordered, others) = offered.left.into_iter().partition(|record| self.has_order(record));
+        if let Err(error) = self.wal.append(others).await {
             return self.stuck(&error);
         }
         self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
+        if !Vec::is_empty(&ordered) {
+            *held = Some(Held { records: ordered, last });
+            return Step::Stuck;
+        }
+        if let Err(error) = self.wal.trim(last).await {
+            return self.stuck(&error);
+        }
+        self.behind.done(last);
         if done == 0 { Step::Stuck } else { Step::Moved(Clock::System.instant().since(began)) }
     }
 

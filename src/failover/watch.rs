@@ -32,6 +32,7 @@ impl<S: Store> Failover<S> {
                     () = self.offer_journal() => {}
                 }
                 suspected = Some(count);
+                self.made_up.store(count + 1, Ordering::Relaxed);
                 continue;
             }
             tokio::select! {
@@ -100,7 +101,7 @@ impl<S: Store> Failover<S> {
         if !self.identified.load(Ordering::Relaxed) {
             return None;
         }
-        let offered = self.offer(page).await;
+        let offered = self.offer(page.into_iter().map(|entry| entry.record).collect()).await;
         if outage(&offered).is_some() {
             return None;
         }
@@ -109,7 +110,9 @@ impl<S: Store> Failover<S> {
         let stored = offered.stored;
         // What it does not take holds up neither the rest nor the forgetting.
         if !offered.left.is_empty() {
-            self.wal.append(offered.left.into_iter().map(as_sent).collect()).await.ok()?;
+            let left: Vec<_> = offered.left.into_iter().map(as_sent).collect();
+            self.wal.append(left.clone()).await.ok()?;
+            self.note_behind(&left);
             self.buffered.notify_one();
         }
         Some((Some(last), stored))

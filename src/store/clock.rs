@@ -1,6 +1,6 @@
 //! The store's clock as this process knows it, between two answers of the store.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,6 +14,10 @@ const UNKNOWN: i64 = i64::MIN;
 /// By how much the offset from the local wall clock has to change to be told. Calls take that long at times.
 const TOLD_US: u64 = 100_000;
 
+/// How far the estimate may go back, when an answer comes faster than the one before, without [`StoreClock::steady`] going
+/// back. A store that was replaced by one whose clock is behind makes nothing later than this.
+const CORRECTED_MAX: Duration = Duration::from_secs(1);
+
 /// An estimate of the store's clock that is on the safe side both ways: [`StoreClock::now`] is never behind it, so a due
 /// time fixed with it is never early; [`StoreClock::reaches`] is never ahead of it, so who sleeps until then finds the
 /// message due.
@@ -24,6 +28,8 @@ pub struct StoreClock {
     sent_offset_us: AtomicI64,
     /// Store time minus monotonic time at the receipt of the same answer, in microseconds.
     received_offset_us: AtomicI64,
+    /// The latest time that [`StoreClock::steady`] has told, in ms.
+    told_ms: AtomicU64,
     /// Whether an answer said so, not an assumption.
     answered: AtomicBool,
     /// By how many microseconds the store is ahead of the local wall clock, as it was told last.
@@ -35,8 +41,8 @@ impl StoreClock {
     pub fn new(clock: Clock) -> StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
-        let (answered, ahead_us) = (AtomicBool::new(false), watch::Sender::new(None));
-        StoreClock { clock, sent_offset_us, received_offset_us, answered, ahead_us }
+        let (answered, ahead_us, told_ms) = (AtomicBool::new(false), watch::Sender::new(None), AtomicU64::new(0));
+        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, answered, ahead_us }
     }
 
     /// The local clock behind it.
@@ -93,6 +99,18 @@ impl StoreClock {
         }
     }
 
+    /// The same, and never before what it told last: what one producer pushes later is not due earlier. A clock that
+    /// was wrong by more than [`CORRECTED_MAX`] is put right all the same.
+    pub fn steady(&self) -> Timestamp {
+        let now = self.now();
+        let told = Timestamp::from_ms(self.told_ms.fetch_max(now.as_ms(), Ordering::Relaxed));
+        if told.since(now) <= CORRECTED_MAX {
+            return told.max(now);
+        }
+        self.told_ms.store(now.as_ms(), Ordering::Relaxed);
+        now
+    }
+
     /// The store's time now, never ahead of it; `None` until an answer has told it.
     pub fn surely(&self) -> Option<Timestamp> {
         if !self.answered.load(Ordering::Acquire) {
@@ -144,6 +162,18 @@ mod tests {
         clock.observe(clock.local().instant(), 5_000_000_000_000);
         clock.assume(0);
         assert!(clock.now() < Timestamp::from_ms(5_000_100_000));
+    }
+
+    #[test]
+    fn what_is_told_later_is_not_earlier_unless_the_clock_was_wrong() {
+        let clock = StoreClock::new(Clock::System);
+        let ms = |clock: &StoreClock| clock.steady().as_ms();
+        clock.observe(clock.local().instant(), 5_000_000_000_000);
+        let first = ms(&clock);
+        clock.observe(clock.local().instant(), 4_999_999_500_000);
+        assert_eq!(ms(&clock), first);
+        clock.observe(clock.local().instant(), 4_000_000_000_000);
+        assert!((4_000_000_000..4_000_010_000).contains(&ms(&clock)));
     }
 
     #[test]

@@ -308,6 +308,10 @@ pub trait Owner: Send {
     /// The epoch of this handle.
     fn epoch(&self) -> &Epoch;
 
+    /// Says that the topic has an ordering: reservations keep the places of their messages, so that what is given back, or
+    /// recovered by the next epoch, stands where it stood. Before the first reservation.
+    fn keep_places(&mut self);
+
     /// Schedules again a page of what older epochs hold reserved. Repeat until nothing is left, before reserving.
     async fn recover(&mut self) -> Result<Recovered>;
 

@@ -381,6 +381,8 @@ pub struct ReservedMessage {
     pub id: MessageId,
     /// When it became due, or due again after a retry.
     pub ready_at: Timestamp,
+    /// Where it stood in the zset. With an ordering that stays so, also after a retry; without one it is `ready_at`.
+    pub place: Timestamp,
     /// Attempts charged before.
     pub attempts: u32,
     /// Bytes of its body.
@@ -396,6 +398,8 @@ pub struct Settlement {
     pub acked: Vec<MessageId>,
     /// Failed: scheduled again.
     pub retried: Vec<Retried>,
+    /// Failed, in a topic with ordering: stays reserved, since it holds its key. What is also in `returned` goes back.
+    pub kept: Vec<Retried>,
     /// Never handed out: scheduled again without a charge.
     pub returned: Vec<Returned>,
     /// Dead.
@@ -410,7 +414,7 @@ pub struct Settlement {
 impl Settlement {
     /// Number of decisions.
     pub fn len(&self) -> usize {
-        self.acked.len() + self.retried.len() + self.returned.len() + self.buried.len()
+        self.acked.len() + self.retried.len() + self.kept.len() + self.returned.len() + self.buried.len()
     }
 
     /// Whether there is nothing to apply.
@@ -437,7 +441,7 @@ pub struct Retried {
 pub struct Returned {
     /// Its id.
     pub id: MessageId,
-    /// The due time it goes back to.
+    /// The due time it goes back to. With an ordering it goes back to its place, which is in this millisecond.
     pub ready_at: Timestamp,
 }
 

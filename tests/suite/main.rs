@@ -19,6 +19,7 @@ mod ownership_model;
 mod simulation;
 mod dead_letters;
 mod delivery;
+mod ordered;
 mod redis_keys;
 mod redis_moving;
 mod redis_groups;

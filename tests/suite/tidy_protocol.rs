@@ -108,6 +108,14 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
         (
+            "messages in an owner's memory that wait for others of their key, in a partition of a group",
+            with_commas(limits::PARKED_MESSAGES_MAX),
+        ),
+        (
+            "payloads in flight or waiting for others of their key, in a partition of a group",
+            format!("{} bytes", with_commas(limits::ORDERED_BYTES_MAX)),
+        ),
+        (
             "messages of a group in a partition, dead ones not counted; in Redis",
             with_commas(usize::try_from(limits::PAIR_MESSAGES_MAX).unwrap_or(0)),
         ),

@@ -6,6 +6,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::pair::{Counts, Stored};
+use super::reservation::reservation_entries;
 use super::topics::locked;
 use crate::codec::body_due_at;
 use crate::error::{Error, Result};
@@ -82,11 +83,11 @@ fn read(from: Option<&AuditCursor>) -> Result<(usize, Option<MessageId>)> {
 }
 
 /// Every id in a reservation, of whichever epoch.
-fn reserved(stored: &Stored<'_>) -> Result<HashSet<Vec<u8>>> {
+fn reserved(stored: &Stored<'_>) -> Result<HashSet<MessageId>> {
     let mut ids = HashSet::new();
     for entry in stored.reservations().below(&[u8::MAX; 16]) {
         let (_, value) = entry?;
-        ids.extend(value.split(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+        ids.extend(reservation_entries(&value)?.into_iter().map(|entry| entry.id));
     }
     Ok(ids)
 }
@@ -103,9 +104,9 @@ impl Step {
         }
     }
 
-    fn is_sound(&self, stored: &Stored<'_>, id: &MessageId, reserved: &HashSet<Vec<u8>>) -> Result<bool> {
+    fn is_sound(&self, stored: &Stored<'_>, id: &MessageId, reserved: &HashSet<MessageId>) -> Result<bool> {
         Ok(match self.defect {
-            Defect::BodyWithoutId => stored.zset().score(id)?.is_some() || reserved.contains(id.as_str().as_bytes()),
+            Defect::BodyWithoutId => stored.zset().score(id)?.is_some() || reserved.contains(id),
             Defect::IdWithoutBody | Defect::ChargeWithoutBody => stored.hash().has(id)?,
             Defect::DeadIdWithoutBody => stored.dead_hash().has(id)?,
             Defect::DeadBodyWithoutId => stored.dead_zset().score(id)?.is_some(),
@@ -127,13 +128,14 @@ impl Step {
                 counts.scheduled(due_at);
             }
             Defect::IdWithoutBody => {
-                let score = stored.zset().score(id)?.unwrap_or_default();
+                let score = stored.zset().score(id)?.unwrap_or(Timestamp::default().into());
                 stored.zset().remove(batch, id, score);
-                counts.unscheduled(score);
+                counts.unscheduled(score.at);
             }
             Defect::ChargeWithoutBody => stored.uncharge(batch, id),
             Defect::DeadIdWithoutBody => {
-                stored.dead_zset().remove(batch, id, stored.dead_zset().score(id)?.unwrap_or_default());
+                let score = stored.dead_zset().score(id)?.unwrap_or(Timestamp::default().into());
+                stored.dead_zset().remove(batch, id, score);
             }
             Defect::DeadBodyWithoutId => stored.dead_zset().add(batch, id, now),
         }

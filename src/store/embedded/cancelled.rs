@@ -66,7 +66,10 @@ impl<'a> CancelledIds<'a> {
     pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
         let from = Bound::Included(self.place.of(Kind::CancelledByScore));
         let to = Bound::Excluded(self.place.behind(Kind::CancelledByScore));
-        self.tree.range((from, to)).keys().map(|key| scored_of(&key.map_err(broken)?))
+        self.tree.range((from, to)).keys().map(|key| {
+            let (score, id) = scored_of(&key.map_err(broken)?)?;
+            Ok((score.at, id))
+        })
     }
 
     fn key(&self, id: &MessageId) -> Vec<u8> {

@@ -4,7 +4,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::cancelled::{CancelledIds, Memory};
-use super::keys::Place;
+use super::keys::{Place, Score};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, decode_body, set_body_due_at};
@@ -158,7 +158,7 @@ impl Inner {
             let (due, attempts) = (body_due_at(&body).unwrap_or_default(), stored.attempts(id)?.unwrap_or(0));
             let as_expected = expected.due_at.is_none_or(|expected| expected == due)
                 && expected.attempts.is_none_or(|expected| expected == attempts);
-            if !as_expected && (score, due) != (due_at, due_at) {
+            if !as_expected && (score.at, due) != (due_at, due_at) {
                 return Ok((Rescheduled::Changed(group.clone()), false));
             }
             let message = decode_body(id.clone(), body.clone());
@@ -169,7 +169,7 @@ impl Inner {
             wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             let mut counts = counts_of(&state, *place);
             stored.zset().remove(&mut batch, id, score);
-            counts.unscheduled(score);
+            counts.unscheduled(score.at);
             stored.zset().add(&mut batch, id, due_at);
             counts.scheduled(due_at);
             stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
@@ -209,9 +209,9 @@ fn counts_of(state: &PartitionState, place: Place) -> Counts {
 }
 
 /// Takes a message that waits out of its pair.
-fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Timestamp) -> Result<()> {
+fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Score) -> Result<()> {
     stored.zset().remove(batch, id, score);
-    counts.unscheduled(score);
+    counts.unscheduled(score.at);
     stored.hash().remove(batch, id.as_str().as_bytes())?;
     counts.hash = counts.hash.saturating_sub(1);
     stored.uncharge(batch, id);

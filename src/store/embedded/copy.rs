@@ -57,9 +57,13 @@ impl Inner {
             if !copy.hash().has(&id)? {
                 let Some(body) = source.hash().get(&id)? else { continue };
                 let due_at = body_due_at(&body).unwrap_or_default();
-                copy.zset().add(&mut batch, &id, due_at);
+                // With an ordering it stands where it stands in the source, if that has not tried it.
+                let place = if source.attempts(&id)?.is_none() { source.zset().score(&id)? } else { None };
+                let place = place.filter(|place| place.tie > 0);
+                let score = place.unwrap_or(due_at.into());
+                copy.zset().add(&mut batch, &id, score);
                 copy.hash().add(&mut batch, id.as_str().as_bytes(), &Parts::cut(&body)?);
-                counts.scheduled(due_at);
+                counts.scheduled(score.at);
                 counts.hash += 1;
                 (messages, bytes) = (messages + 1, bytes + body.len());
             }

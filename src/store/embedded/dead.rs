@@ -32,11 +32,12 @@ impl Inner {
         let (mut page, mut bytes) = (DeadPage::default(), 0);
         let zset = stored.dead_zset();
         let entries: Box<dyn Iterator<Item = _>> = match after {
-            Some(cursor) => Box::new(zset.after(cursor.died_at, &cursor.id)),
+            Some(cursor) => Box::new(zset.after(cursor.died_at.into(), &cursor.id)),
             None => Box::new(zset.iter()),
         };
         for entry in entries {
             let (died_at, id) = entry?;
+            let died_at = died_at.at;
             if page.dead.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
                 page.next = page.dead.last().map(|last| DeadCursor { died_at: last.died_at, id: last.id.clone() });
                 break;
@@ -93,6 +94,7 @@ impl Inner {
         let mut left = state.counts.dead;
         for entry in Stored::new(&self.tree, place).dead_zset().iter() {
             let (died_at, id) = entry?;
+            let died_at = died_at.at;
             let aged = bounds.died_before.is_some_and(|before| died_at < before);
             let past = aged || bounds.count.is_some_and(|count| left > count);
             if !past || ids.len() == RECOVER_IDS_MAX {

@@ -17,7 +17,7 @@ impl Inner {
         let step = u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX).max(1);
         for (number, entry) in Stored::new(&self.tree, place).zset().iter().enumerate() {
             let (due, _) = entry?;
-            let ahead = due.as_ms().saturating_sub(spans.from.as_ms());
+            let ahead = due.at.as_ms().saturating_sub(spans.from.as_ms());
             let span = usize::try_from(ahead.div_ceil(step)).unwrap_or(usize::MAX);
             match span.checked_sub(1).map(|index| forecast.spans.get_mut(index)) {
                 None => forecast.ready += 1,

@@ -9,11 +9,30 @@ use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::time::Timestamp;
 
+/// What a zset is ordered by: a time, and in a topic with ordering a place within its millisecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Score {
+    /// The millisecond.
+    pub(super) at: Timestamp,
+    /// The place in it, below [`TIES`]; 0 is none.
+    pub(super) tie: u16,
+}
+
+impl From<Timestamp> for Score {
+    fn from(at: Timestamp) -> Score {
+        Score { at, tie: 0 }
+    }
+}
+
+/// Places in a millisecond. A place is two bytes of which the first is at least 128, as in no id.
+pub(super) const TIES: u16 = 1 << 15;
+
 /// What an entry of the tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// id -> charged attempts, 4 bytes, and the lines of its history.
+    /// id -> charged attempts, 4 bytes; a byte 1 and when it is tried again, 8 bytes, if that is not its score; and the
+    /// lines of its history.
     Attempts = b'a',
     /// died at, id -> nothing.
     DeadByScore = b'd',
@@ -120,9 +139,9 @@ impl Place {
     }
 
     /// The key of a score, and an id if it is not the beginning of all with this score.
-    pub(super) fn scored(self, kind: Kind, score: Timestamp, id: &str) -> Vec<u8> {
+    pub(super) fn scored(self, kind: Kind, score: impl Into<Score>, id: &str) -> Vec<u8> {
         let mut key = self.of(kind);
-        key.extend_from_slice(&score.as_ms().to_be_bytes());
+        key.extend_from_slice(&score_bytes(score.into()));
         key.extend_from_slice(id.as_bytes());
         key
     }
@@ -156,14 +175,35 @@ pub(super) fn name_of(key: &[u8]) -> &[u8] {
     key.get(PLACE_BYTES + 1..).unwrap_or_default()
 }
 
-/// The score in a key of a kind that has one.
+/// The time of the score in a key of a kind that has one.
 pub(super) fn score_of(key: &[u8]) -> Result<Timestamp> {
     read_time(key.get(PLACE_BYTES + 1..PLACE_BYTES + 9).unwrap_or_default())
 }
 
 /// The score and the id in a key of a kind that has both.
-pub(super) fn scored_of(key: &[u8]) -> Result<(Timestamp, MessageId)> {
-    Ok((score_of(key)?, read_id(key.get(PLACE_BYTES + 9..).unwrap_or_default())?))
+pub(super) fn scored_of(key: &[u8]) -> Result<(Score, MessageId)> {
+    let rest = key.get(PLACE_BYTES + 9..).unwrap_or_default();
+    let (tie, id) = match rest {
+        [high, low, id @ ..] if *high >= 128 => (u16::from_be_bytes([high - 128, *low]), id),
+        id => (0, id),
+    };
+    Ok((Score { at: score_of(key)?, tie }, read_id(id)?))
+}
+
+/// A score as it is written.
+pub(super) fn score_bytes(score: Score) -> Vec<u8> {
+    let mut bytes = score.at.as_ms().to_be_bytes().to_vec();
+    if score.tie > 0 {
+        bytes.extend_from_slice(&(score.tie | TIES).to_be_bytes());
+    }
+    bytes
+}
+
+/// A score that was read from the tree.
+pub(super) fn read_score(bytes: &[u8]) -> Result<Score> {
+    let (time, tie) = bytes.split_at(bytes.len().min(8));
+    let tie = tie.try_into().map_or(0, |tie| u16::from_be_bytes(tie) & (TIES - 1));
+    Ok(Score { at: read_time(time)?, tie })
 }
 
 /// An id that was read from the tree.
@@ -243,7 +283,14 @@ mod tests {
         let early = place.scored(Kind::ByScore, Timestamp::from_ms(255), "b");
         let late = place.scored(Kind::ByScore, Timestamp::from_ms(256), "a");
         assert!(early < late && late < place.behind(Kind::ByScore));
-        assert_eq!(scored_of(&late)?, (Timestamp::from_ms(256), MessageId::new("a")?));
+        assert_eq!(scored_of(&late)?, (Timestamp::from_ms(256).into(), MessageId::new("a")?));
+        let tied = [1, 255, 256, TIES - 1].map(|tie| Score { at: Timestamp::from_ms(255), tie });
+        let keys = tied.map(|score| place.scored(Kind::ByScore, score, "~"));
+        assert!(early < keys[0] && keys.is_sorted() && keys[3] < late);
+        for (score, key) in tied.into_iter().zip(keys) {
+            assert_eq!(scored_of(&key)?, (score, MessageId::new("~")?));
+            assert_eq!(read_score(&score_bytes(score))?, score);
+        }
         assert_eq!(place_of(&late), Some((place, b'z')));
         assert_eq!(name_of(&place.named(Kind::Hash, b"a")), b"a");
         assert_eq!(place_of(&topic("abcdefgh")), None);

@@ -6,9 +6,11 @@ use bytes::Bytes;
 
 use super::Inner;
 use super::dead::read_dead;
-use super::keys::read_id;
+use super::keys::Score;
 use super::pair::Stored;
+use super::reservation::{Entry, reservation_entries};
 use super::topics::locked;
+use super::zset::Zset;
 use crate::codec::{decode_body, decode_history};
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -16,6 +18,12 @@ use crate::message::MessageId;
 use crate::store::{InFlightCursor, Listed, Page, PairStats, Peeked, State, WaitingCursor, Window};
 use crate::time::Timestamp;
 use crate::topic::Pair;
+
+/// Where a page goes on: behind a message, or with its millisecond again if it is gone and had a place in that.
+fn place_of(zset: &Zset<'_>, after: &WaitingCursor) -> Result<Score> {
+    let score = zset.score(&after.id)?.filter(|score| score.at == after.next_at);
+    Ok(score.unwrap_or(after.next_at.into()))
+}
 
 impl Inner {
     pub(super) fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -27,7 +35,7 @@ impl Inner {
         let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
         let stored = Stored::new(&self.tree, place);
         if let Some(body) = stored.hash().get(id)? {
-            let next_at = stored.zset().score(id)?;
+            let next_at = stored.zset().score(id)?.map(|score| score.at);
             let state = match next_at {
                 Some(at) if at > self.now() => State::Scheduled,
                 Some(_) => State::Ready,
@@ -51,7 +59,7 @@ impl Inner {
         let (message, attempts) = (decode_body(id.clone(), body)?, record.attempts);
         Ok(Some(Peeked {
             message,
-            state: State::Dead { died_at, record },
+            state: State::Dead { died_at: died_at.at, record },
             next_at: None,
             attempts,
             owner,
@@ -74,12 +82,12 @@ impl Inner {
         let (mut page, mut bytes) = (Page::default(), 0);
         let zset = stored.zset();
         let entries: Box<dyn Iterator<Item = _>> = match after {
-            Some(after) => Box::new(zset.after(after.next_at, &after.id)),
+            Some(after) => Box::new(zset.after(place_of(&zset, after)?, &after.id)),
             None => Box::new(zset.from(window.from)),
         };
         let mut last = None;
         for entry in entries {
-            let (next_at, id) = entry?;
+            let (Score { at: next_at, .. }, id) = entry?;
             if next_at >= window.to {
                 break;
             }
@@ -110,8 +118,7 @@ impl Inner {
         let after = after.and_then(|after| after.after.as_ref());
         let mut ids = BTreeSet::new();
         for entry in stored.reservations().below(&[u8::MAX; 9]) {
-            for id in entry?.1.split(|byte| *byte == b'\n') {
-                let id = read_id(id)?;
+            for Entry { id, .. } in reservation_entries(&entry?.1)? {
                 if after.is_none_or(|after| id > *after) {
                     ids.insert(id);
                 }

@@ -7,7 +7,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::dead::read_dead;
-use super::keys::Place;
+use super::keys::{Place, Score};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::decode_body;
@@ -17,7 +17,6 @@ use crate::limits::{CALL_BYTES_MAX, DISK_RESERVE_BYTES, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::{Channel, MovedPage};
-use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 /// One end of a move.
@@ -34,7 +33,7 @@ impl<'a> End<'a> {
 }
 
 /// A message to be moved: its id, its score, and whether it is dead.
-type Mover = (MessageId, Timestamp, bool);
+type Mover = (MessageId, Score, bool);
 
 impl Inner {
     pub(super) async fn move_page(&self, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
@@ -106,7 +105,7 @@ impl Inner {
         self.apply(batch)?;
         (*from_counts, *to_counts) = after;
         let earliest = movers.iter().filter(|(_, _, is_dead)| !is_dead).map(|(_, score, _)| *score).min();
-        Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest < head)))
+        Ok(earliest.is_some_and(|earliest| head.is_none_or(|head| earliest.at < head)))
     }
 }
 
@@ -143,14 +142,14 @@ fn move_one(
     let Some(body) = from.hash().get(id)? else { return Ok(()) };
     from.zset().remove(batch, id, *score);
     from.hash().remove(batch, name)?;
-    left.unscheduled(*score);
+    left.unscheduled(score.at);
     left.hash = left.hash.saturating_sub(1);
     moved.waiting += 1;
     if !there_already {
         to.zset().add(batch, id, *score);
         to.hash().add(batch, name, &Parts::cut(&body)?);
         to.bring_charge(batch, from, id)?;
-        arrived.scheduled(*score);
+        arrived.scheduled(score.at);
         arrived.hash += 1;
     }
     from.uncharge(batch, id);

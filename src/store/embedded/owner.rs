@@ -11,15 +11,14 @@ use async_trait::async_trait;
 use sled::Batch;
 
 use super::Inner;
-use super::keys::read_id;
+use super::keys::Score;
 use super::lease::Lease;
 use super::pair::{PairState, Stored};
+use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, decode_body};
-use crate::disk::Parts;
 use crate::error::{Error, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
 use crate::store::{
     Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
@@ -33,6 +32,8 @@ struct Handle {
     epoch: Epoch,
     /// Reservations made so far.
     reservations: u64,
+    /// Whether they keep the places of their messages.
+    ordered: bool,
 }
 
 /// Takes the lease of a pair, if it is free or this member's.
@@ -68,7 +69,13 @@ pub(super) fn acquire(
     stored.set_last_epoch(&mut batch, epoch.number());
     inner.apply(batch)?;
     state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
-    Ok(Acquired::Owned(Box::new(Handle { inner: inner.clone(), pair: pair.clone(), epoch, reservations: 0 })))
+    Ok(Acquired::Owned(Box::new(Handle {
+        inner: inner.clone(),
+        pair: pair.clone(),
+        epoch,
+        reservations: 0,
+        ordered: false,
+    })))
 }
 
 impl Inner {
@@ -112,6 +119,10 @@ impl Owner for Handle {
         &self.epoch
     }
 
+    fn keep_places(&mut self) {
+        self.ordered = true;
+    }
+
     async fn recover(&mut self) -> Result<Recovered> {
         self.owned(|stored, pair, _| recover(&self.inner, stored, pair, &self.epoch))
     }
@@ -123,7 +134,9 @@ impl Owner for Handle {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reservation = Reservation(self.reservations + 1);
         let name = reservation_name(&self.epoch, reservation);
-        let reserved = self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name))?;
+        let place = |score| self.ordered.then_some(score);
+        let reserved =
+            self.owned(|stored, pair, _| reserve(&self.inner, stored, pair, limit, reservation, &name, place))?;
         self.reservations = reservation.0;
         Ok(reserved)
     }
@@ -155,17 +168,6 @@ impl Owner for Handle {
     }
 }
 
-/// The name under which a reservation is kept. Names sort by epoch.
-pub(super) fn reservation_name(epoch: &Epoch, reservation: Reservation) -> Vec<u8> {
-    [epoch.number().to_be_bytes(), reservation.0.to_be_bytes()].concat()
-}
-
-/// The ids of a reservation, one a line: ids have no line breaks.
-pub(super) fn reservation_value<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Result<Parts> {
-    let ids: Vec<&str> = ids.into_iter().map(MessageId::as_str).collect();
-    Parts::cut(ids.join("\n").as_bytes())
-}
-
 /// Takes what is due off the zset and writes the reservation; the bodies stay in the hash.
 fn reserve(
     inner: &Inner,
@@ -174,18 +176,21 @@ fn reserve(
     limit: ReserveLimit,
     reservation: Reservation,
     name: &[u8],
+    place: impl Fn(Score) -> Option<Score>,
 ) -> Result<Reserved> {
     let (now, most) = (inner.now(), limit.messages.clamp(1, CALL_IDS_MAX));
     let (mut batch, mut counts) = (Batch::default(), pair.counts);
     let (mut messages, mut bytes, mut dropped, mut head) = (Vec::new(), 0_usize, 0, None);
+    let mut entries = Vec::new();
     for entry in stored.zset().iter() {
-        let (ready_at, id) = entry?;
+        let (score, id) = entry?;
+        let ready_at = score.at;
         if ready_at > now || messages.len() + dropped >= most {
             head = Some(ready_at);
             break;
         }
         let Some(body) = stored.hash().get(&id)? else {
-            stored.zset().remove(&mut batch, &id, ready_at);
+            stored.zset().remove(&mut batch, &id, score);
             counts.unscheduled(ready_at);
             dropped += 1;
             continue;
@@ -195,14 +200,22 @@ fn reserve(
             break;
         }
         bytes += body.len();
-        stored.zset().remove(&mut batch, &id, ready_at);
+        stored.zset().remove(&mut batch, &id, score);
         counts.unscheduled(ready_at);
-        let (attempts, size) = (stored.attempts(&id)?.unwrap_or(0), body.len());
+        let ((attempts, next_at), size) = ((stored.attempts(&id)?.unwrap_or(0), stored.next_attempt(&id)?), body.len());
         let message = decode_body(id.clone(), body);
-        messages.push(ReservedMessage { id, ready_at, attempts, bytes: size, message });
+        entries.push(Entry { id: id.clone(), place: place(score) });
+        messages.push(ReservedMessage {
+            id,
+            ready_at: next_at.unwrap_or(ready_at),
+            place: ready_at,
+            attempts,
+            bytes: size,
+            message,
+        });
     }
     if !messages.is_empty() {
-        let value = reservation_value(messages.iter().map(|message| &message.id))?;
+        let value = reservation_value(&entries)?;
         stored.reservations().add(&mut batch, name, &value);
     }
     if !messages.is_empty() || dropped > 0 {
@@ -225,21 +238,29 @@ fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epo
             more = true;
             break;
         }
-        let ids = value.split(|byte| *byte == b'\n').map(read_id).collect::<Result<Vec<_>>>()?;
-        let (page, rest) = ids.split_at(ids.len().min(room));
+        let entries = reservation_entries(&value)?;
+        let (page, rest) = entries.split_at(entries.len().min(room));
         room -= page.len();
-        for id in page {
-            if !stored.hash().has(id)? {
+        for Entry { id, place } in page {
+            let Some(body) = stored.hash().get(id)? else {
                 stored.uncharge(&mut batch, id);
+                continue;
+            };
+            if place.is_some_and(|place| body_due_at(&body).is_some_and(|due_at| place.at < due_at)) {
+                // Of an earlier message of this id, which was acked: this one is in another reservation.
                 continue;
             }
             // An id in the zset was acked and then pushed again: it stays where it is.
             if stored.zset().score(id)?.is_none() && scheduled.insert(id.clone()) {
                 if stored.attempts(id)?.is_none() {
-                    stored.charge(&mut batch, id, 1, None)?;
+                    match place {
+                        Some(_) => stored.charge_until(&mut batch, id, 1, now, None)?,
+                        None => stored.charge(&mut batch, id, 1, None)?,
+                    }
                 }
-                stored.zset().add(&mut batch, id, now);
-                counts.scheduled(now);
+                let score = place.unwrap_or(now.into());
+                stored.zset().add(&mut batch, id, score);
+                counts.scheduled(score.at);
             }
         }
         stored.reservations().remove(&mut batch, &name)?;
@@ -278,7 +299,7 @@ fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Re
         }
         if !stored.hash().has(&id)? {
             stored.zset().remove(&mut batch, &id, score);
-            counts.unscheduled(score);
+            counts.unscheduled(score.at);
             messages += 1;
         }
     }

@@ -3,7 +3,7 @@
 use sled::{Batch, Tree};
 
 use super::hash::Hash;
-use super::keys::{Kind, Place};
+use super::keys::{Kind, Place, read_time};
 use super::lease::Lease;
 use super::open::broken;
 use super::zset::Zset;
@@ -82,7 +82,7 @@ impl<'a> Stored<'a> {
     /// The lines of the failed attempts of a message, with one more if there is one.
     pub(super) fn history(&self, id: &MessageId, failure: Option<&Failure>) -> Result<Vec<u8>> {
         let entry = self.charged(id)?.unwrap_or_default();
-        let lines = entry.get(CHARGE_BYTES..).unwrap_or_default();
+        let (_, lines) = split_next_attempt(entry.get(CHARGE_BYTES..).unwrap_or_default());
         Ok(failure.map_or(lines.to_vec(), |failure| extend_history(lines, failure)))
     }
 
@@ -94,9 +94,21 @@ impl<'a> Stored<'a> {
         attempts: u32,
         failure: Option<&Failure>,
     ) -> Result<()> {
-        let entry = [&attempts.to_be_bytes()[..], &self.history(id, failure)?].concat();
-        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
-        Ok(())
+        match self.next_attempt(id)? {
+            Some(next_at) => self.charge_until(batch, id, attempts, next_at, failure),
+            None => {
+                let entry = [&attempts.to_be_bytes()[..], &self.history(id, failure)?].concat();
+                batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// When a message that keeps its place is tried again.
+    pub(super) fn next_attempt(&self, id: &MessageId) -> Result<Option<Timestamp>> {
+        let entry = self.charged(id)?.unwrap_or_default();
+        let (next_at, _) = split_next_attempt(entry.get(CHARGE_BYTES..).unwrap_or_default());
+        next_at.map(read_time).transpose()
     }
 
     /// Takes over what is charged to a message of another pair.
@@ -109,6 +121,21 @@ impl<'a> Stored<'a> {
 
     fn charged(&self, id: &MessageId) -> Result<Option<sled::IVec>> {
         self.tree.get(self.place.named(Kind::Attempts, id.as_str().as_bytes())).map_err(broken)
+    }
+
+    /// The same for one that keeps its place, with when it is tried again.
+    pub(super) fn charge_until(
+        &self,
+        batch: &mut Batch,
+        id: &MessageId,
+        attempts: u32,
+        next_at: Timestamp,
+        failure: Option<&Failure>,
+    ) -> Result<()> {
+        let next_at = [&[NEXT_ATTEMPT][..], &next_at.as_ms().to_be_bytes()].concat();
+        let entry = [&attempts.to_be_bytes()[..], &next_at, &self.history(id, failure)?].concat();
+        batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+        Ok(())
     }
 
     /// Forgets the attempts charged to a message.
@@ -126,6 +153,20 @@ impl<'a> Stored<'a> {
     /// Sets the number of the last epoch.
     pub(super) fn set_last_epoch(&self, batch: &mut Batch, number: u64) {
         batch.insert(self.place.of(Kind::Epoch), &number.to_be_bytes());
+    }
+}
+
+/// What stands before the time of the next attempt, and before no line of a history.
+const NEXT_ATTEMPT: u8 = 1;
+
+/// The bytes of the time of the next attempt, if there is one, and the lines of the history.
+fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    match rest {
+        [NEXT_ATTEMPT, rest @ ..] if rest.len() >= 8 => {
+            let (next_at, lines) = rest.split_at(8);
+            (Some(next_at), lines)
+        }
+        lines => (None, lines),
     }
 }
 

@@ -6,6 +6,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::cancelled::CancelledIds;
+use super::keys::Score;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::encode_body;
@@ -90,10 +91,11 @@ impl Inner {
             let ids = CancelledIds::new(&self.tree, place);
             forgotten = uncancel(ids, kind, messages, &mut answers, &mut batch)?;
         }
-        let new = || messages.iter().zip(values).zip(&answers).filter(|(_, answer)| **answer == Pushed::Stored);
         if !also(&mut batch, topic)? {
             return Ok(None);
         }
+        let scores = self.scores(topic, partition, &mut state, messages, &answers)?;
+        let new = || messages.iter().zip(values).zip(&scores).filter_map(|(message, score)| Some((message, (*score)?)));
         let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else {
             self.apply(batch)?;
             return Ok(Some((answers, false)));
@@ -102,10 +104,10 @@ impl Inner {
             let stored = Stored::new(&self.tree, place);
             let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
             wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
-            for ((message, value), _) in new() {
-                stored.zset().add(&mut batch, &message.id, message.due_at);
+            for ((message, value), score) in new() {
+                stored.zset().add(&mut batch, &message.id, score);
                 stored.hash().add(&mut batch, message.id.as_str().as_bytes(), value);
-                counts.scheduled(message.due_at);
+                counts.scheduled(score.at);
                 counts.hash += 1;
             }
             changed.push((place.group, counts));
@@ -116,6 +118,24 @@ impl Inner {
             state.pairs.entry(group).or_default().counts = counts;
         }
         Ok(Some((answers, wake)))
+    }
+
+    /// The score of each message that is new: its due time, and with an ordering its place in it.
+    fn scores(
+        &self,
+        topic: &Topic,
+        partition: Partition,
+        state: &mut PartitionState,
+        messages: &[Message],
+        answers: &[Pushed],
+    ) -> Result<Vec<Option<Score>>> {
+        let new = |answer: &Pushed| *answer == Pushed::Stored;
+        let due = messages.iter().zip(answers).map(|(message, answer)| new(answer).then_some(message.due_at));
+        if !topic.descriptor().is_ordered() {
+            return Ok(due.map(|due| due.map(Score::from)).collect());
+        }
+        let zsets: Vec<_> = topic.places(partition).map(|place| Stored::new(&self.tree, place).zset()).collect();
+        state.order.give(&zsets, self.now(), due)
     }
 
     /// Says which messages are new. Nothing is looked up where nothing can be found.
@@ -138,7 +158,7 @@ impl Inner {
                 }
             }
             match pairs.first() {
-                Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until > now)),
+                Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until.at > now)),
                 _ => Ok(false),
             }
         };

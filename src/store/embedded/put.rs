@@ -5,7 +5,7 @@ use sled::Batch;
 use super::Inner;
 use super::cancelled::CancelledIds;
 use super::control::current;
-use super::keys::Place;
+use super::keys::{Place, Score};
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
@@ -23,12 +23,14 @@ use crate::topic::Descriptor;
 struct Terms {
     kind: PushKind,
     conflict: Conflict,
+    /// Whether the topic has an ordering.
+    ordered: bool,
 }
 
 /// What is there under an id.
 struct Found {
     /// The bodies, with the group, and the score of those that wait.
-    bodies: Vec<(Place, Vec<u8>, Option<Timestamp>)>,
+    bodies: Vec<(Place, Vec<u8>, Option<Score>)>,
     dead: bool,
 }
 
@@ -47,7 +49,8 @@ impl Inner {
         }
         self.committer.check()?;
         check_room(&self.dir, DISK_RESERVE_BYTES)?;
-        let (answers, wake) = self.put_all(descriptor, partition, Terms { kind, conflict }, messages)?;
+        let (answers, wake) =
+            self.put_all(descriptor, partition, Terms { kind, conflict, ordered: descriptor.is_ordered() }, messages)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -85,22 +88,23 @@ impl Inner {
     ) -> Result<(Put, bool)> {
         let (found, body) = (self.find(places, message)?, encode_body(message)?);
         if found.bodies.is_empty() && !found.dead {
-            return self.add(places, state, terms.kind, message, &body);
+            return self.add(places, state, terms, message, &body);
         }
         if let Some(refused) = refusal(&found, terms, message, &body)? {
             return Ok((refused, false));
         }
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let new_score = self.score(places, state, terms, message.due_at)?;
         for (place, old, score) in found.bodies {
             let stored = Stored::new(&self.tree, place);
             let mut counts = state.pairs.get(&place.group).map_or_else(Default::default, |pair| pair.counts);
             wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
             if let Some(score) = score {
                 stored.zset().remove(&mut batch, &message.id, score);
-                counts.unscheduled(score);
+                counts.unscheduled(score.at);
             }
-            stored.zset().add(&mut batch, &message.id, message.due_at);
-            counts.scheduled(message.due_at);
+            stored.zset().add(&mut batch, &message.id, new_score);
+            counts.scheduled(new_score.at);
             let mut new = old;
             if terms.conflict == Conflict::Replace {
                 new.clone_from(&body);
@@ -120,6 +124,22 @@ impl Inner {
         Ok((Put::Pushed(pushed), wake))
     }
 
+    /// The score of what is due then: with an ordering also its place.
+    fn score(
+        &self,
+        places: &[(GroupName, Place)],
+        state: &mut PartitionState,
+        terms: Terms,
+        due_at: Timestamp,
+    ) -> Result<Score> {
+        if !terms.ordered {
+            return Ok(due_at.into());
+        }
+        let zsets: Vec<_> = places.iter().map(|(_, place)| Stored::new(&self.tree, *place).zset()).collect();
+        let given = state.order.give(&zsets, self.now(), std::iter::once(Some(due_at)))?;
+        Ok(given.first().copied().flatten().unwrap_or(due_at.into()))
+    }
+
     fn find(&self, places: &[(GroupName, Place)], message: &Message) -> Result<Found> {
         let mut found = Found { bodies: Vec::new(), dead: false };
         for (_, place) in places {
@@ -137,7 +157,7 @@ impl Inner {
         &self,
         places: &[(GroupName, Place)],
         state: &mut PartitionState,
-        kind: PushKind,
+        terms: Terms,
         message: &Message,
         body: &[u8],
     ) -> Result<(Put, bool)> {
@@ -145,12 +165,12 @@ impl Inner {
         let duplicate = (Put::Pushed(Pushed::Duplicate), false);
         if let Some((_, place)) = places.first() {
             let seen = Stored::new(&self.tree, *place).seen().score(&message.id)?;
-            if seen.is_some_and(|until| until > self.now()) {
+            if seen.is_some_and(|until| until.at > self.now()) {
                 return Ok(duplicate);
             }
             let ids = CancelledIds::new(&self.tree, *place);
             if let Some(memory) = ids.get(&message.id)? {
-                if kind == PushKind::Replay && message.envelope.pushed_at < memory.at {
+                if terms.kind == PushKind::Replay && message.envelope.pushed_at < memory.at {
                     return Ok(duplicate);
                 }
                 ids.forget(&mut batch, &message.id, memory.at);
@@ -158,17 +178,18 @@ impl Inner {
             }
         }
         let value = Parts::cut(body)?;
+        let score = self.score(places, state, terms, message.due_at)?;
         for (_, place) in places {
             let stored = Stored::new(&self.tree, *place);
             wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
-            stored.zset().add(&mut batch, &message.id, message.due_at);
+            stored.zset().add(&mut batch, &message.id, score);
             stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &value);
         }
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
         for (_, place) in places {
             let PairState { counts, .. } = state.pairs.entry(place.group).or_default();
-            counts.scheduled(message.due_at);
+            counts.scheduled(score.at);
             counts.hash += 1;
         }
         Ok((Put::Pushed(Pushed::Stored), wake))

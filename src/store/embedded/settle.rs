@@ -1,13 +1,14 @@
 //! Applying an owner's decisions, all or none.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sled::Batch;
 
 use super::Inner;
 use super::dead::bury;
-use super::owner::{reservation_name, reservation_value};
+use super::keys::Score;
 use super::pair::{Counts, PairState, Stored};
+use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
 use crate::error::{Error, Kind, Result};
 use crate::limits::CALL_IDS_MAX;
 use crate::message::MessageId;
@@ -47,9 +48,16 @@ impl Inner {
                 stored.charge(&mut batch, &retried.id, retried.attempts, retried.failure.as_ref())?;
             }
         }
+        let places = places(stored, epoch, settlement)?;
         for returned in &settlement.returned {
             if done.insert(&returned.id) && stored.hash().has(&returned.id)? {
-                schedule(stored, &mut batch, &mut counts, &returned.id, returned.ready_at)?;
+                let place = places.get(&returned.id).copied().unwrap_or(returned.ready_at.into());
+                schedule(stored, &mut batch, &mut counts, &returned.id, place)?;
+            }
+        }
+        for kept in &settlement.kept {
+            if stored.hash().has(&kept.id)? {
+                stored.charge_until(&mut batch, &kept.id, kept.attempts, kept.next_at, kept.failure.as_ref())?;
             }
         }
         for buried in &settlement.buried {
@@ -65,7 +73,9 @@ impl Inner {
             let name = reservation_name(epoch, *reservation);
             stored.reservations().remove(&mut batch, &name)?;
             if !ids.is_empty() {
-                stored.reservations().add(&mut batch, &name, &reservation_value(ids)?);
+                let entry = |id: &MessageId| Entry { id: id.clone(), place: places.get(id).copied() };
+                let entries: Vec<Entry> = ids.iter().map(entry).collect();
+                stored.reservations().add(&mut batch, &name, &reservation_value(&entries)?);
             }
         }
         let mut remembered = *seen;
@@ -86,11 +96,12 @@ fn schedule(
     batch: &mut Batch,
     counts: &mut Counts,
     id: &MessageId,
-    score: Timestamp,
+    score: impl Into<Score>,
 ) -> Result<()> {
+    let score = score.into();
     unschedule(stored, batch, counts, id)?;
     stored.zset().add(batch, id, score);
-    counts.scheduled(score);
+    counts.scheduled(score.at);
     Ok(())
 }
 
@@ -98,9 +109,20 @@ fn schedule(
 fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
     if let Some(score) = stored.zset().score(id)? {
         stored.zset().remove(batch, id, score);
-        counts.unscheduled(score);
+        counts.unscheduled(score.at);
     }
     Ok(())
+}
+
+/// Where the messages stood whose reservations a settlement rewrites; none in a topic without ordering.
+fn places(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Result<HashMap<MessageId, Score>> {
+    let mut places = HashMap::new();
+    for (reservation, _) in &settlement.remaining {
+        let value = stored.reservations().value(&reservation_name(epoch, *reservation))?;
+        let entries = value.map_or(Ok(Vec::new()), |value| reservation_entries(&value))?;
+        places.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.place?))));
+    }
+    Ok(places)
 }
 
 /// Remembers acked ids until then, and forgets some that have expired.
@@ -116,7 +138,7 @@ fn remember(
     let mut forgotten = HashSet::new();
     for entry in seen.iter().take(acked.len() + PRUNED_EXTRA) {
         let (expired, id) = entry?;
-        if expired > now {
+        if expired.at > now {
             break;
         }
         seen.remove(batch, &id, expired);
@@ -129,7 +151,7 @@ fn remember(
             Some(old) => seen.remove(batch, id, old),
             None => *count += 1,
         }
-        seen.add(batch, id, until.max(old.unwrap_or(until)));
+        seen.add(batch, id, until.max(old.map_or(until, |old| old.at)));
     }
     Ok(())
 }

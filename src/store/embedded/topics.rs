@@ -10,6 +10,7 @@ use sled::{Batch, Tree};
 use super::Inner;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
 use super::open::broken;
+use super::order::Order;
 use super::pair::PairState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::TOPICS_MAX;
@@ -68,6 +69,8 @@ pub(super) struct PartitionState {
     pub(super) pairs: HashMap<u16, PairState>,
     /// Settled ids that are remembered.
     pub(super) seen: u64,
+    /// Places given within milliseconds; only with an ordering.
+    pub(super) order: Order,
     /// Cancelled ids that are remembered.
     pub(super) cancelled: u64,
 }
@@ -210,6 +213,9 @@ impl Topics {
         }
         if old.settings.partitions != wanted.settings.partitions {
             return Err(Error::invalid("partitions", "is fixed when a topic is made"));
+        }
+        if old.settings.ordering != wanted.settings.ordering {
+            return Err(Error::invalid("ordering", "is fixed when a topic is made"));
         }
         // What a group leaves behind has a number that no other gets, and is looked for at every start.
         let descriptor = Descriptor { leaving: Vec::new(), ..old.followed_by(wanted, generation) };

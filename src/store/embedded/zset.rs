@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use sled::{Batch, Tree};
 
-use super::keys::{Kind, Place, name_of, read_id, read_time, score_of, scored_of};
+use super::keys::{Kind, Place, Score, name_of, read_id, read_score, score_bytes, score_of, scored_of};
 use super::open::broken;
 use crate::error::Result;
 use crate::message::MessageId;
@@ -36,9 +36,9 @@ impl<'a> Zset<'a> {
     }
 
     /// The score of an id.
-    pub(super) fn score(&self, id: &MessageId) -> Result<Option<Timestamp>> {
+    pub(super) fn score(&self, id: &MessageId) -> Result<Option<Score>> {
         let key = self.place.named(self.by_id, id.as_str().as_bytes());
-        self.tree.get(key).map_err(broken)?.map(|score| read_time(&score)).transpose()
+        self.tree.get(key).map_err(broken)?.map(|score| read_score(&score)).transpose()
     }
 
     /// The lowest score.
@@ -48,34 +48,44 @@ impl<'a> Zset<'a> {
     }
 
     /// Adds an id that is not in it.
-    pub(super) fn add(&self, batch: &mut Batch, id: &MessageId, score: Timestamp) {
+    pub(super) fn add(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
+        let score = score.into();
         batch.insert(self.place.scored(self.by_score, score, id.as_str()), b"");
-        batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), &score.as_ms().to_be_bytes());
+        batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), score_bytes(score));
     }
 
     /// Removes an id that has this score.
-    pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: Timestamp) {
+    pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
         batch.remove(self.place.scored(self.by_score, score, id.as_str()));
         batch.remove(self.place.named(self.by_id, id.as_str().as_bytes()));
     }
 
     /// All of it, lowest score first; equal scores by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
         self.range(Bound::Included(self.place.of(self.by_score)))
     }
 
     /// All from a score on.
-    pub(super) fn from(&self, score: Timestamp) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+    pub(super) fn from(&self, score: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
         self.range(Bound::Included(self.place.scored(self.by_score, score, "")))
     }
 
     /// What follows an entry, whether or not that entry is still there.
     pub(super) fn after(
         &self,
-        score: Timestamp,
+        score: Score,
         id: &MessageId,
-    ) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+    ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
         self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
+    }
+
+    /// The last score within a millisecond.
+    pub(super) fn last_in(&self, at: Timestamp) -> Result<Option<Score>> {
+        let next = Timestamp::from_ms(at.as_ms().saturating_add(1));
+        let from = self.place.scored(self.by_score, at, "");
+        let to = self.place.scored(self.by_score, next, "");
+        let last = self.tree.range(from..to).keys().next_back();
+        last.transpose().map_err(broken)?.map(|key| Ok(scored_of(&key)?.0)).transpose()
     }
 
     /// The ids that follow one, by name, whether or not that one is still there; all without one.
@@ -101,7 +111,7 @@ impl<'a> Zset<'a> {
         Ok(count)
     }
 
-    fn range(&self, from: Bound<Vec<u8>>) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+    fn range(&self, from: Bound<Vec<u8>>) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
         let to = Bound::Excluded(self.place.behind(self.by_score));
         self.tree.range((from, to)).keys().map(|key| scored_of(&key.map_err(broken)?))
     }

@@ -65,6 +65,7 @@ impl Keys {
             schedules: format!("{tag}:s"),
             moved: format!("{tag}:moved"),
             wake: format!("{tag}:wake"),
+            order: format!("{tag}:o"),
         }
     }
 
@@ -122,6 +123,8 @@ pub(super) struct PartitionKeys {
     pub(super) moved: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
+    /// Zset: millisecond -> the place given last to what is due in it; only with ordering.
+    pub(super) order: String,
 }
 
 /// What belongs to one group in one partition.

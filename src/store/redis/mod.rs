@@ -23,6 +23,7 @@ mod moving;
 mod options;
 mod owner;
 mod place;
+mod places;
 mod push;
 mod put;
 mod reply;

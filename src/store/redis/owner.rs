@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::keys::{PairKeys, PartitionKeys};
+use super::places::Places;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::clock::{Clock, Instant};
@@ -48,6 +49,7 @@ pub(super) struct RedisOwner {
     out: bool,
     /// Recent mean of body sizes: how many bodies fit into the byte limit of a reservation.
     body_bytes: usize,
+    places: Places,
 }
 
 impl RedisOwner {
@@ -63,7 +65,21 @@ impl RedisOwner {
         let PartitionKeys { seen, wake, .. } = shared.keys.partition(&pair.topic, pair.partition);
         let body_bytes = BODY_BYTES_GUESS;
         let left_behind = reservations > 0;
-        RedisOwner { shared, keys, seen, wake, member, epoch, line, seq: 0, left_behind, out: false, body_bytes }
+        let places = Places::default();
+        RedisOwner {
+            shared,
+            keys,
+            seen,
+            wake,
+            member,
+            epoch,
+            line,
+            seq: 0,
+            left_behind,
+            out: false,
+            body_bytes,
+            places,
+        }
     }
 
     /// Begins a call of the chain.
@@ -125,6 +141,10 @@ impl Owner for RedisOwner {
         &self.epoch
     }
 
+    fn keep_places(&mut self) {
+        self.places.keep();
+    }
+
     async fn recover(&mut self) -> Result<Recovered> {
         let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
         let call = Call::new(&SCRIPTS.recover, &keys)
@@ -166,7 +186,7 @@ impl Owner for RedisOwner {
         let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX);
         let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
         let call = self
-            .chained(&SCRIPTS.reserve, &keys)
+            .chained(if self.places.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
             .arg(field(&self.epoch, reservation))
             .arg(limit.messages.min(CALL_IDS_MAX))
             .arg(limit.bytes)
@@ -175,7 +195,10 @@ impl Owner for RedisOwner {
         let head = reply.time()?;
         let unsettled = reply.number()?;
         let dropped = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
+        let mut messages = reserved_messages(&reply.text()?, reply.list()?, reply.list()?)?;
+        if self.places.are_kept() {
+            self.places.note(&mut messages, reply.list()?)?;
+        }
         if !messages.is_empty() {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
             self.body_bytes = (self.body_bytes * 3 + mean) / 4;
@@ -189,8 +212,10 @@ impl Owner for RedisOwner {
         let keys =
             [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &self.seen];
         let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
-        let call = settlement_args(call, &self.epoch, settlement)?;
-        self.answer(call).await.map(drop)
+        let call = settlement_args(call, &self.epoch, settlement, &self.places)?;
+        self.answer(call).await?;
+        self.places.forget(settlement);
+        Ok(())
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
@@ -245,12 +270,12 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
         let bytes = body.len();
         let message = decode_body(id.clone(), body);
         let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
-        messages.push(ReservedMessage { id, ready_at, attempts, bytes, message });
+        messages.push(ReservedMessage { id, ready_at, place: ready_at, attempts, bytes, message });
     }
     Ok(messages)
 }
 
-fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Result<Call> {
+fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, places: &Places) -> Result<Call> {
     let block = |call: Call, values: usize| call.arg(values);
     call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
     call = block(call, settlement.acked.len());
@@ -262,11 +287,11 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Re
         call = call.arg(retried.next_at.as_ms()).arg(retried.id.as_str());
     }
     for returned in &settlement.returned {
-        call = call.arg(returned.ready_at.as_ms()).arg(returned.id.as_str());
+        call = call.arg(places.score(returned)).arg(returned.id.as_str());
     }
     let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
-    call = block(call, 3 * settlement.retried.len());
-    for retried in &settlement.retried {
+    call = block(call, 3 * (settlement.retried.len() + settlement.kept.len()));
+    for retried in settlement.retried.iter().chain(&settlement.kept) {
         let charge = write_charge(retried.attempts, retried.next_at);
         call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure));
     }
@@ -277,7 +302,7 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement) -> Re
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
     call = block(call, 2 * kept.len());
     for (reservation, ids) in kept {
-        let ids: Vec<&str> = ids.iter().map(MessageId::as_str).collect();
+        let ids: Vec<_> = ids.iter().map(|id| places.entry(id)).collect();
         call = call.arg(field(epoch, *reservation)).arg(ids.join(" "));
     }
     call = block(call, gone.len());

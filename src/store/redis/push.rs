@@ -99,8 +99,10 @@ impl Shared {
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
+        let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
-        let mut call = Call::new(&SCRIPTS.push, &keys)
+        let mut call = Call::new(script, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
             .arg(kind.name())

@@ -30,10 +30,12 @@ impl Shared {
         }
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
-        let keys = with_groups(&[&shared.generation, &shared.seen, &shared.cancelled, &shared.wake], &groups);
+        let mut keys = with_groups(&[&shared.generation, &shared.seen, &shared.cancelled, &shared.wake], &groups);
+        let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = || {
-            let call = Call::new(&SCRIPTS.put, &keys)
+            let call = Call::new(script, &keys)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(self.valid_until(until))
                 .arg(kind.name())

@@ -43,13 +43,15 @@ impl Reply {
         number(&value).ok_or_else(|| unexpected("a number", &value))
     }
 
-    /// A time in ms, or nothing for an empty text.
+    /// A time in ms, or nothing for an empty text. What follows the ms is the place within it.
     pub(super) fn time(&mut self) -> Result<Option<Timestamp>> {
         match self.value()? {
             Value::BulkString(bytes) if bytes.is_empty() => Ok(None),
-            value => match number(&value) {
-                Some(ms) => Ok(Some(Timestamp::from_ms(ms))),
-                None => Err(unexpected("a time", &value)),
+            value => match text(value.clone()).ok().as_deref().and_then(time_of) {
+                Some(at) => Ok(Some(at)),
+                None => {
+                    number(&value).map(|ms| Some(Timestamp::from_ms(ms))).ok_or_else(|| unexpected("a time", &value))
+                }
             },
         }
     }
@@ -62,6 +64,12 @@ impl Reply {
     pub(super) fn list(&mut self) -> Result<Reply> {
         Reply::of(self.value()?)
     }
+}
+
+/// The time of a score.
+pub(super) fn time_of(score: &str) -> Option<Timestamp> {
+    let ms = score.split_once('.').map_or(score, |(ms, _)| ms);
+    ms.parse().ok().map(Timestamp::from_ms)
 }
 
 /// A value as text.

@@ -47,8 +47,10 @@ macro_rules! scripts {
 // Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
 // Everything else must go on when memory is full, so that dwell can be drained and leased.
 scripts! {
-    push: "#!lua", "_time", "_body";
-    put: "#!lua", "_time", "_body", "_charge";
+    push: "#!lua", "_time", "_body", "_unordered";
+    push_ordered: "#!lua", "_time", "_body", "_order", "push";
+    put: "#!lua", "_time", "_body", "_charge", "_unordered";
+    put_ordered: "#!lua", "_time", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_body";
     reschedule: "#!lua flags=allow-oom", "_time", "_body", "_charge";
     acquire: "#!lua flags=allow-oom", "_time";
@@ -61,6 +63,7 @@ scripts! {
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";
     reserve: "#!lua flags=allow-oom", "_time", "_chain";
+    reserve_ordered: "#!lua flags=allow-oom", "_time", "_chain";
     settle: "#!lua flags=allow-oom", "_time", "_chain";
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";

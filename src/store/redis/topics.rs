@@ -159,8 +159,14 @@ impl Shared {
                 .chain(&tombstone.leaving)
                 .map(|group| self.keys.group(&tombstone.topic, partition, group))
                 .collect();
-            let mut keys =
-                vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.schedules, &shared.moved];
+            let mut keys = vec![
+                shared.generation.as_str(),
+                &shared.seen,
+                &shared.cancelled,
+                &shared.schedules,
+                &shared.moved,
+                &shared.order,
+            ];
             keys.extend(pairs.iter().flat_map(PairKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };

@@ -12,6 +12,7 @@ mod list;
 mod look;
 mod members;
 mod moving;
+mod order;
 mod push;
 mod put;
 mod recovery;
@@ -59,6 +60,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     recovery: what_a_lost_owner_held_is_due_again, recovery_charges_one_attempt_unless_more_were,
         recovery_comes_in_pages, what_was_settled_does_not_come_back, an_owner_does_not_recover_its_own,
         an_id_that_was_pushed_again_after_its_ack_stays_where_it_is;
+    order: what_is_due_together_comes_as_it_was_pushed, what_comes_late_stands_behind_what_is_reserved,
+        a_replay_comes_by_due_time_and_then_in_its_order, what_is_given_back_stands_where_it_stood,
+        a_failed_message_that_holds_its_key_stays_reserved, what_remains_of_a_reservation_keeps_its_places,
+        a_full_millisecond_goes_on_in_the_next, an_id_that_was_pushed_again_has_the_place_of_its_last_push, each_group_keeps_the_order;
     dead: a_dead_message_keeps_its_body_and_its_reason, dead_messages_are_listed_by_death_and_id,
         pages_hold_still_while_the_list_changes, a_redriven_message_begins_anew,
         a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short,

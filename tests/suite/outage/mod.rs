@@ -8,6 +8,7 @@ mod control;
 mod identity;
 mod journal;
 mod nodes;
+mod order;
 mod other;
 mod quiet;
 

@@ -110,9 +110,15 @@ struct Game {
 }
 
 impl Game {
-    async fn new(world: World, random: Rng, dedup_window: Duration) -> Result<Game> {
-        let topic = world.topic_with_groups("orders", &GROUPS).await?;
-        let mut game = Game { world, topic, players: vec![], model: Model::default(), random, dedup_window };
+    async fn new(world: World, mut random: Rng, dedup_window: Duration) -> Result<Game> {
+        let ordered = random.bool();
+        let topic = match ordered {
+            true => world.ordered("orders", &GROUPS).await?,
+            false => world.topic_with_groups("orders", &GROUPS).await?,
+        };
+        let mut model = Model::default();
+        model.ordered = ordered;
+        let mut game = Game { world, topic, players: vec![], model, random, dedup_window };
         game.acquire_all().await?;
         Ok(game)
     }
@@ -129,7 +135,7 @@ impl Game {
         let pair = self.topic.pair_of(GROUPS[group])?;
         let mut owner = self.topic.acquire(&pair, &member("player"), LEASE).await?;
         let recovered = self.topic.recover(&mut owner).await?;
-        assert_eq!(recovered, self.model.groups[group].recover(self.world.now()));
+        assert_eq!(recovered, self.model.groups[group].recover(self.world.now(), self.model.ordered));
         let player = Player { owner, held: BTreeMap::new() };
         match self.players.get_mut(group) {
             Some(old) => *old = player,
@@ -263,7 +269,8 @@ impl Game {
             }
         }
         let model = &self.model.groups[group];
-        let expected: Vec<_> = model.waiting().into_iter().filter(|(at, _)| window.has(*at)).collect();
+        let expected: Vec<_> =
+            model.waiting().into_iter().filter(|(at, ..)| window.has(*at)).map(|(at, _, id)| (at, id)).collect();
         assert_eq!(found, expected);
         let (mut found, mut after) = (BTreeSet::new(), None);
         loop {
@@ -274,7 +281,7 @@ impl Game {
                 break;
             }
         }
-        let held = model.messages.iter().filter(|(_, known)| known.place == Place::Held).map(|(id, _)| id.clone());
+        let held = model.messages.iter().filter(|(_, known)| known.state == Place::Held).map(|(id, _)| id.clone());
         assert_eq!(found, held.collect());
         Ok(())
     }
@@ -308,7 +315,14 @@ impl Game {
                 0..3 => settlement.acked.push(id.clone()),
                 3 => {
                     let next_at = now.plus(Duration::from_millis(self.random.u64(0..50)));
-                    settlement.retried.push(Retried { id: id.clone(), next_at, attempts: attempts + 1, failure: None });
+                    let retried = Retried { id: id.clone(), next_at, attempts: attempts + 1, failure: None };
+                    if self.model.ordered {
+                        // It stays reserved, and may be given back by a later decision.
+                        player.held.insert(id.clone(), (reservation, ready_at, attempts + 1));
+                        settlement.kept.push(retried);
+                        continue;
+                    }
+                    settlement.retried.push(retried);
                 }
                 4 => settlement.returned.push(Returned { id: id.clone(), ready_at }),
                 5 => {
@@ -382,7 +396,7 @@ impl Game {
             let stats = self.topic.stats_of(&pair).await?;
             assert_eq!(PairStats { owner: None, ..stats }, model.stats(now), "{name}");
             let peeked = self.topic.store.peek(&pair, &id).await?;
-            let expected = model.messages.get(&id).map(|known| match known.place {
+            let expected = model.messages.get(&id).map(|known| match known.state {
                 Place::Waiting(at) => {
                     let state = if at > now { State::Scheduled } else { State::Ready };
                     (state.name(), Some(at), known.attempts.unwrap_or(0))

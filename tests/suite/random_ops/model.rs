@@ -16,8 +16,14 @@ pub(super) enum Place {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) message: Message,
-    pub(super) place: Place,
+    pub(super) state: Place,
     pub(super) attempts: Option<u32>,
+    /// Where it stands: kept by a topic with ordering, also while it is held.
+    place: Timestamp,
+    /// How many were pushed before it; all the same in a topic without ordering, and once it was dead.
+    turn: u64,
+    /// When it is tried again, if that is not its place.
+    retry_at: Option<Timestamp>,
 }
 
 /// One group: its messages, and the ids in its reservations by epoch and number.
@@ -31,6 +37,9 @@ pub(super) struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) groups: [Group; 2],
+    /// Whether the topic has an ordering.
+    pub(super) ordered: bool,
+    turns: u64,
     seen: BTreeMap<MessageId, Timestamp>,
     /// Cancelled ids, with the groups of which they were not taken.
     cancelled: BTreeMap<MessageId, BTreeSet<usize>>,
@@ -45,7 +54,15 @@ impl Model {
             answers.push(if held || seen { Pushed::Duplicate } else { Pushed::Stored });
             if !held && !seen {
                 self.cancelled.remove(&message.id);
-                let known = Known { message: message.clone(), place: Place::Waiting(message.due_at), attempts: None };
+                self.turns += u64::from(self.ordered);
+                let known = Known {
+                    message: message.clone(),
+                    state: Place::Waiting(message.due_at),
+                    attempts: None,
+                    place: message.due_at,
+                    turn: self.turns,
+                    retry_at: None,
+                };
                 self.groups.iter_mut().for_each(|group| drop(group.messages.insert(message.id.clone(), known.clone())));
             }
         }
@@ -57,7 +74,7 @@ impl Model {
         let (mut fates, mut taken) = (Vec::new(), false);
         for (number, group) in self.groups.iter_mut().enumerate() {
             let spared = self.cancelled.get(id).map(|spared| spared.contains(&number));
-            fates.push(match group.messages.get(id).map(|known| known.place) {
+            fates.push(match group.messages.get(id).map(|known| known.state) {
                 Some(Place::Waiting(_)) => {
                     group.messages.remove(id);
                     taken = true;
@@ -79,8 +96,8 @@ impl Model {
         let is_other = |known: &Known| {
             let now_expected = expected.due_at.is_none_or(|at| at == known.message.due_at)
                 && expected.attempts.is_none_or(|attempts| attempts == known.attempts.unwrap_or(0));
-            let is_there = known.place == Place::Waiting(due_at) && known.message.due_at == due_at;
-            matches!(known.place, Place::Waiting(_)) && !now_expected && !is_there
+            let is_there = known.state == Place::Waiting(due_at) && known.message.due_at == due_at;
+            matches!(known.state, Place::Waiting(_)) && !now_expected && !is_there
         };
         if self.groups.iter().any(|group| group.messages.get(id).is_some_and(is_other)) {
             return None;
@@ -88,10 +105,12 @@ impl Model {
         let mut fates = Vec::new();
         for group in &mut self.groups {
             let known = group.messages.get_mut(id);
-            let place = known.as_ref().map(|known| known.place);
+            let place = known.as_ref().map(|known| known.state);
             fates.push(if matches!(place, Some(Place::Waiting(_))) { Fate::Done } else { fate_of(place) });
-            if let Some(known) = known.filter(|known| matches!(known.place, Place::Waiting(_))) {
-                (known.place, known.message.due_at) = (Place::Waiting(due_at), due_at);
+            if let Some(known) = known.filter(|known| matches!(known.state, Place::Waiting(_))) {
+                (known.state, known.message.due_at) = (Place::Waiting(due_at), due_at);
+                // It stands first in its millisecond.
+                (known.place, known.turn, known.retry_at) = (due_at, 0, None);
             }
         }
         Some(fates)
@@ -104,7 +123,7 @@ impl Model {
         if found.is_empty() {
             return Put::Pushed(self.push(std::slice::from_ref(message), now)[0]);
         }
-        let mut living = found.iter().filter(|known| !matches!(known.place, Place::Dead(..)));
+        let mut living = found.iter().filter(|known| !matches!(known.state, Place::Dead(..)));
         if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {
             return Put::Pushed(Pushed::Duplicate);
         }
@@ -113,14 +132,17 @@ impl Model {
         {
             return Put::Pushed(Pushed::Duplicate);
         }
-        if found.iter().any(|known| matches!(known.place, Place::Dead(..))) {
+        if found.iter().any(|known| matches!(known.state, Place::Dead(..))) {
             return Put::Dead;
         }
-        if found.iter().any(|known| known.place == Place::Held) {
+        if found.iter().any(|known| known.state == Place::Held) {
             return Put::InFlight;
         }
+        self.turns += u64::from(self.ordered);
+        let turn = self.turns;
         for known in self.groups.iter_mut().filter_map(|group| group.messages.get_mut(&message.id)) {
-            known.place = Place::Waiting(message.due_at);
+            known.state = Place::Waiting(message.due_at);
+            (known.place, known.turn, known.retry_at) = (message.due_at, turn, None);
             if conflict == Conflict::Replace {
                 (known.message, known.attempts) = (message.clone(), None);
             } else {
@@ -135,13 +157,16 @@ impl Model {
         let [source, copy] = &mut self.groups;
         let mut copied = 0;
         for (id, known) in &source.messages {
-            if matches!(known.place, Place::Dead(..)) {
+            if matches!(known.state, Place::Dead(..)) {
                 continue;
             }
             copy.messages.entry(id.clone()).or_insert_with(|| {
                 copied += 1;
                 let message = known.message.clone();
-                Known { place: Place::Waiting(message.due_at), message, attempts: None }
+                // What was tried, and what is held, has lost its place.
+                let untouched = matches!(known.state, Place::Waiting(_)) && known.attempts.is_none() && known.turn > 0;
+                let (place, turn) = if untouched { (known.place, known.turn) } else { (message.due_at, 0) };
+                Known { state: Place::Waiting(place), message, attempts: None, place, turn, retry_at: None }
             });
         }
         copied
@@ -157,15 +182,21 @@ impl Model {
         }
         for retried in &settlement.retried {
             messages.entry(retried.id.clone()).and_modify(|known| {
-                (known.place, known.attempts) = (Place::Waiting(retried.next_at), Some(retried.attempts));
+                (known.state, known.attempts) = (Place::Waiting(retried.next_at), Some(retried.attempts));
+                known.place = retried.next_at;
             });
         }
         for returned in &settlement.returned {
-            messages.entry(returned.id.clone()).and_modify(|known| known.place = Place::Waiting(returned.ready_at));
+            messages.entry(returned.id.clone()).and_modify(|known| known.state = Place::Waiting(known.place));
+        }
+        for kept in &settlement.kept {
+            messages.entry(kept.id.clone()).and_modify(|known| {
+                (known.attempts, known.retry_at) = (Some(kept.attempts), Some(kept.next_at));
+            });
         }
         for buried in &settlement.buried {
             messages.entry(buried.id.clone()).and_modify(|known| {
-                (known.place, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
+                (known.state, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
             });
         }
         for (reservation, ids) in &settlement.remaining {
@@ -185,10 +216,10 @@ fn fate_of(place: Option<Place>) -> Fate {
 }
 
 impl Group {
-    /// Waiting messages by due time and id.
-    pub(super) fn waiting(&self) -> BTreeSet<(Timestamp, MessageId)> {
-        let waiting = self.messages.iter().filter_map(|(id, known)| match known.place {
-            Place::Waiting(at) => Some((at, id.clone())),
+    /// Waiting messages by due time, turn and id.
+    pub(super) fn waiting(&self) -> BTreeSet<(Timestamp, u64, MessageId)> {
+        let waiting = self.messages.iter().filter_map(|(id, known)| match known.state {
+            Place::Waiting(at) => Some((at, known.turn, id.clone())),
             _ => None,
         });
         waiting.collect()
@@ -196,7 +227,7 @@ impl Group {
 
     /// The earliest due time after `now`.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.waiting().into_iter().map(|(at, _)| at).find(|at| *at > now)
+        self.waiting().into_iter().map(|(at, ..)| at).find(|at| *at > now)
     }
 
     /// Id, due time and attempts of what is taken, and the head of the rest.
@@ -207,10 +238,10 @@ impl Group {
         now: Timestamp,
     ) -> Vec<(MessageId, Timestamp, u32)> {
         let mut taken = Vec::new();
-        for (at, id) in self.waiting().into_iter().filter(|(at, _)| *at <= now).take(most) {
+        for (at, _, id) in self.waiting().into_iter().filter(|(at, ..)| *at <= now).take(most) {
             if let Some(known) = self.messages.get_mut(&id) {
-                known.place = Place::Held;
-                taken.push((id, at, known.attempts.unwrap_or(0)));
+                known.state = Place::Held;
+                taken.push((id, known.retry_at.unwrap_or(at), known.attempts.unwrap_or(0)));
             }
         }
         self.reservations.insert(name, taken.iter().map(|(id, _, _)| id.clone()).collect());
@@ -222,13 +253,19 @@ impl Group {
     }
 
     /// Number of messages that are due again.
-    pub(super) fn recover(&mut self, now: Timestamp) -> usize {
+    pub(super) fn recover(&mut self, now: Timestamp, ordered: bool) -> usize {
         let mut recovered = 0;
         for id in std::mem::take(&mut self.reservations).into_values().flatten() {
-            let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.place, Place::Dead(..)));
+            let alive = self.messages.get_mut(&id).filter(|known| !matches!(known.state, Place::Dead(..)));
             let Some(known) = alive else { continue };
-            if known.place == Place::Held {
-                known.place = Place::Waiting(now);
+            if known.state == Place::Held {
+                if known.attempts.is_none() && ordered {
+                    known.retry_at = Some(now);
+                }
+                if !ordered {
+                    known.place = now;
+                }
+                known.state = Place::Waiting(known.place);
                 known.attempts.get_or_insert(1);
                 recovered += 1;
             }
@@ -239,11 +276,11 @@ impl Group {
     /// Takes dead messages out; they are gone, or ready again.
     pub(super) fn take_dead(&mut self, ids: &[MessageId], redrive_at: Option<Timestamp>) -> Vec<bool> {
         let mut take = |id| {
-            let dead = self.messages.get_mut(id).filter(|known| matches!(known.place, Place::Dead(..)));
+            let dead = self.messages.get_mut(id).filter(|known| matches!(known.state, Place::Dead(..)));
             match (dead, redrive_at) {
                 (None, _) => false,
                 (Some(known), Some(now)) => {
-                    known.place = Place::Waiting(now);
+                    (known.state, known.place, known.turn, known.retry_at) = (Place::Waiting(now), now, 0, None);
                     true
                 }
                 (Some(_), None) => self.messages.remove(id).is_some(),
@@ -254,10 +291,10 @@ impl Group {
 
     /// What the store has to count, but for the owner.
     pub(super) fn stats(&self, now: Timestamp) -> PairStats {
-        let count = |is: fn(&Place) -> bool| self.messages.values().filter(|known| is(&known.place)).count() as u64;
+        let count = |is: fn(&Place) -> bool| self.messages.values().filter(|known| is(&known.state)).count() as u64;
         let waiting = self.waiting();
-        let ready = waiting.iter().filter(|(at, _)| *at <= now).count() as u64;
-        let head = waiting.first().map(|(at, _)| *at);
+        let ready = waiting.iter().filter(|(at, ..)| *at <= now).count() as u64;
+        let head = waiting.first().map(|(at, ..)| *at);
         PairStats {
             scheduled: waiting.len() as u64 - ready,
             ready,

@@ -74,7 +74,12 @@ impl TestTopic {
     /// The owner of a pair, which must be free or this member's.
     pub(crate) async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration) -> Result<Box<dyn Owner>> {
         match self.store.acquire(pair, member, ttl, self.descriptor.generation).await? {
-            Acquired::Owned(owner) => Ok(owner),
+            Acquired::Owned(mut owner) => {
+                if self.descriptor.is_ordered() {
+                    owner.keep_places();
+                }
+                Ok(owner)
+            }
             held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
         }
     }

@@ -227,6 +227,17 @@ impl World {
         Ok(self.existing(self.store.create(&wanted).await?))
     }
 
+    /// A topic of one partition with these groups, in which the messages of a key come one after the other.
+    pub(crate) async fn ordered(&self, name: &str, groups: &[&str]) -> Result<TestTopic> {
+        let partitions = std::num::NonZeroU16::MIN;
+        let mut wanted = Descriptor::new(
+            TopicName::new(name)?,
+            Settings { partitions, ordering: dwell::topic::Ordering::Key, ..Settings::default() },
+        );
+        wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
+        Ok(self.existing(self.store.create(&wanted).await?))
+    }
+
     /// A topic that exists.
     pub(crate) fn existing(&self, descriptor: Descriptor) -> TestTopic {
         TestTopic { store: self.store.clone(), time: self.time.clone(), descriptor }

@@ -24,7 +24,7 @@ local function is_held(id)
       local page = redis.call('HSCAN', KEYS[1], from, 'COUNT', 100)
       for i = 1, #page[2], 2 do
         if page[2][i] ~= '@' then
-          for reserved in string.gmatch(page[2][i + 1], '%S+') do held[reserved] = true end
+          for entry in string.gmatch(page[2][i + 1], '%S+') do held[string.match(entry, '^[^\1]+')] = true end
         end
       end
       from = page[1]

@@ -13,7 +13,8 @@ repeat
   local ids = {}
   for f = 1, #step[2], 2 do
     if step[2][f] ~= '@' then
-      for id in string.gmatch(step[2][f + 1], '%S+') do
+      for entry in string.gmatch(step[2][f + 1], '%S+') do
+        local id = string.match(entry, '^[^\1]+')
         if id > after then ids[#ids + 1] = id end
       end
     end

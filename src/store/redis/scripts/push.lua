@@ -65,6 +65,16 @@ if looks and redis.call('EXISTS', KEYS[3]) == 1 then
 end
 if #duplicates == n then return {'OK', answer, duplicates} end
 
+if place then
+  local zsets = {}
+  for g = 5, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
+  for i = 1, n do
+    local at = scores + 2 * i - 1
+    if not duplicate[i] then ARGV[at] = place(zsets, now, tonumber(ARGV[at])) end
+  end
+  remember_places(now)
+end
+
 local function add(z, h)
   if #duplicates == 0 then
     redis.call('ZADD', z, unpack(ARGV, scores + 1, scores + 2 * n))

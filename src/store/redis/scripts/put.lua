@@ -23,9 +23,11 @@ for g = 1, groups do
   heads[g] = tonumber(redis.call('ZRANGE', KEYS[4 * g + 1], 0, 0, 'WITHSCORES')[2]) or math.huge
 end
 
+local zsets = {}
+for g = 1, groups do zsets[g] = KEYS[4 * g + 1] end
 local earliest
-local function schedule(g, id, due)
-  redis.call('ZADD', KEYS[4 * g + 1], due, id)
+local function schedule(g, id, due, score)
+  redis.call('ZADD', zsets[g], score, id)
   if tonumber(due) < heads[g] then
     heads[g] = tonumber(due)
     if not earliest or heads[g] < tonumber(earliest) then earliest = due end
@@ -40,8 +42,9 @@ local function add(id, due, body)
     if replayed and pushed_at(body) < tonumber(cancelled) then return 'duplicate' end
     redis.call('ZREM', KEYS[3], id)
   end
+  local score = place and place(zsets, now, tonumber(due)) or due
   for g = 1, groups do
-    schedule(g, id, due)
+    schedule(g, id, due, score)
     redis.call('HSET', KEYS[4 * g + 2], id, body)
   end
   return 'stored'
@@ -81,8 +84,9 @@ local function put(due, id, body)
   if not next(found) and not dead then return add(id, due, body) end
   local refused = refusal(due, body, found, in_flight, dead)
   if refused then return refused end
+  local score = place and place(zsets, now, tonumber(due)) or due
   for g, old in pairs(found) do
-    schedule(g, id, due)
+    schedule(g, id, due, score)
     local h, a = KEYS[4 * g + 2], KEYS[4 * g + 3]
     if policy == 'replace' then
       redis.call('HSET', h, id, body)
@@ -98,5 +102,6 @@ end
 
 local answers = {'OK', answer}
 for i = 7, #ARGV, 3 do answers[#answers + 1] = put(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+if place then remember_places(now) end
 if earliest then redis.call('SPUBLISH', KEYS[4], earliest) end
 return answers

@@ -4,7 +4,9 @@
 -- Returns {'OK', now us, messages, 1 if there may be more, bodies in no place or ids without body} or {'STALE', now us}.
 -- An id whose body is there was perhaps handed out, so one attempt is charged unless more were. An id without body was
 -- acked; an id in the zset was acked and then pushed again, and stays where it is. The field shrinks in the same call that moves its ids, so a repeat finds only what is left:
--- that there was something is known from acquire.
+-- that there was something is known from acquire. An id that has its place with it, in a topic with ordering, goes back there,
+-- and keeps the time of its next attempt. A place before the due time is that of an earlier message of the id, which was
+-- acked; this one is in another reservation.
 local now_us = time_us(ARGV[3])
 local answer = string.format('%.0f', now_us)
 local line = redis.call('HGET', KEYS[1], '@')
@@ -13,13 +15,19 @@ local now = math.floor(now_us / 1000)
 local own = ARGV[1] .. '.'
 local left, moved = tonumber(ARGV[2]), 0
 
-local function move(id)
-  if redis.call('HEXISTS', KEYS[3], id) == 0 then
+local function move(entry)
+  local id, place = string.match(entry, '^([^\1]+)\1?(.*)$')
+  local body = place == '' and redis.call('HEXISTS', KEYS[3], id) == 1 or place ~= '' and redis.call('HGET', KEYS[3], id)
+  if not body then
     redis.call('HDEL', KEYS[4], id)
-  elseif redis.call('ZADD', KEYS[2], 'NX', now, id) == 1 then
+  elseif place ~= '' and #body >= 8 and tonumber(place) < struct.unpack('>I8', body) then
+    return
+  elseif redis.call('ZADD', KEYS[2], 'NX', place ~= '' and place or now, id) == 1 then
     local charged, history = string.match(redis.call('HGET', KEYS[4], id) or '', '^(%d+) ?%S*(.*)$')
-    charged = math.max(1, tonumber(charged or 1))
-    redis.call('HSET', KEYS[4], id, charged .. ' ' .. now .. (history or ''))
+    charged = tonumber(charged or 0)
+    if place == '' or charged == 0 then
+      redis.call('HSET', KEYS[4], id, math.max(1, charged) .. ' ' .. now .. (history or ''))
+    end
     moved = moved + 1
   end
 end
@@ -34,12 +42,12 @@ repeat
     if name ~= '@' and string.sub(name, 1, #own) ~= own then
       if left == 0 then return {'OK', answer, moved, 1, 0} end
       local rest = {}
-      for id in string.gmatch(fields[f + 1], '%S+') do
+      for entry in string.gmatch(fields[f + 1], '%S+') do
         if left > 0 then
-          move(id)
+          move(entry)
           left = left - 1
         else
-          rest[#rest + 1] = id
+          rest[#rest + 1] = entry
         end
       end
       if #rest > 0 then

@@ -5,6 +5,6 @@ local now_us = time_us(ARGV[1])
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 return {
   'OK', string.format('%.0f', now_us), redis.call('ZCARD', KEYS[1]),
-  redis.call('ZCOUNT', KEYS[1], '-inf', math.floor(now_us / 1000)), redis.call('HLEN', KEYS[2]),
+  redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. string.format('%.0f', math.floor(now_us / 1000) + 1)), redis.call('HLEN', KEYS[2]),
   redis.call('ZCARD', KEYS[3]), head[2] or '', redis.call('GET', KEYS[4]) or ''
 }

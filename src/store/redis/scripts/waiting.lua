@@ -5,6 +5,8 @@
 -- Returns {'OK', 1 if there is more, id and time of the last one that was looked at, or '', n times (id, time, body, charge
 --   or '')}. Changes nothing.
 -- Equal times are ordered by id, so the page after a message begins at a definite place even when that message is gone.
+-- In a topic with ordering a score has a place behind the ms, and equal ones are ordered by that: there, when the message
+-- is gone, the page begins with its millisecond again.
 local z, id = KEYS[1], ARGV[3]
 local limit, bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
 local rank
@@ -12,7 +14,7 @@ if id == '' then
   rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[1])
 else
   local own = redis.call('ZSCORE', z, id)
-  if own and tonumber(own) == tonumber(ARGV[4]) then
+  if own and math.floor(tonumber(own)) == tonumber(ARGV[4]) then
     rank = redis.call('ZRANK', z, id) + 1
   else
     rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[4])

@@ -1,0 +1,3 @@
+-- push_ordered: the push of a topic with ordering: each message also gets its place within the millisecond it is due in.
+--   KEYS as those of push, then T:o   ARGV as those of push
+-- Returns what push returns. A repeat finds its ids and gives no place.

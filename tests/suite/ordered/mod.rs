@@ -1,0 +1,6 @@
+//! The messages of a key one after the other: stories below HTTP with a clock that only the story moves, operations by
+//! chance, and several processes whose members and Redis die.
+
+mod fleet;
+mod shop;
+mod stories;

@@ -1,0 +1,236 @@
+//! Topics with ordering: what is pushed during and after an outage stands behind what was pushed before.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+use std::time::{Duration, Instant};
+
+use dwell::broker::{Broker, ReserveRequest};
+use dwell::dispatch::Decision;
+use dwell::error::{Error, Result};
+use dwell::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::store::Pushed;
+use dwell::topic::{Ordering, Settings};
+use tokio_util::sync::CancellationToken;
+
+use super::{Dwell, Outage, TIMEOUT};
+use crate::support::{Mode, Sequences, eventually};
+
+/// A topic in which the messages of a key come one after the other.
+async fn declare(dwell: &Dwell, partitions: u16) -> Result<TopicName> {
+    let topic = TopicName::new("ledger")?;
+    let partitions = NonZeroU16::new(partitions).ok_or_else(|| Error::bug("no partitions"))?;
+    let settings = Settings { partitions, ordering: Ordering::Key, ..Settings::default() };
+    dwell.broker().declare(topic.clone(), settings).await?;
+    Ok(topic)
+}
+
+fn message(key: &str, number: u64) -> Result<NewMessage> {
+    let id = format!("{key}-{number}");
+    Ok(NewMessage::new(id.clone()).id(MessageId::new(&id)?).key(Key::new(key)?))
+}
+
+/// Pushes one message of a key, which is promised.
+async fn push(broker: &Broker, topic: &TopicName, key: &str, number: u64, book: &Sequences) -> Result<Pushed> {
+    let pushed = broker.push(topic, message(key, number)?).await?.pushed;
+    book.pushed(&format!("{key}-{number}"));
+    Ok(pushed)
+}
+
+/// Takes and acks all that comes until there is nothing more to come.
+async fn drain(broker: Broker, topic: TopicName, book: Arc<Sequences>, over: CancellationToken) -> Result<()> {
+    let group = GroupName::standard();
+    while !over.is_cancelled() {
+        let request = ReserveRequest { max: 100, wait: Duration::from_millis(200), visibility_timeout: None };
+        let Ok(deliveries) = broker.reserve(&topic, &group, request).await else { continue };
+        deliveries.iter().for_each(|delivery| book.came(delivery.message.id.as_str()));
+        let acks: Vec<_> = deliveries.iter().map(|d| (d.receipt.to_string(), Decision::Ack)).collect();
+        if !acks.is_empty() {
+            broker.settle(&topic, &group, acks).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until everything has come that was promised.
+async fn comes(book: &Sequences) -> Result<()> {
+    let came = || book.book().came.len();
+    while came() < book.book().promised() {
+        let before = came();
+        eventually("messages come", async || Ok((came() > before).then_some(()))).await?;
+    }
+    Ok(())
+}
+
+fn holds(book: &Sequences) {
+    let book = book.book();
+    println!("{} pushed, {} came again", book.promised(), book.repeated);
+    assert!(book.inversions.is_empty(), "{:?}", book.inversions);
+    assert!(book.missing().is_empty(), "{:?}", book.missing());
+}
+
+#[tokio::test]
+async fn under_a_load_that_never_rests_keys_keep_their_order_and_pushes_go_to_redis_again() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let topic = declare(&dwell, 2).await?;
+    let (book, over, rests) = (Arc::new(Sequences::default()), CancellationToken::new(), CancellationToken::new());
+    let [buffered, stored] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let consumer = tokio::spawn(drain(dwell.broker().clone(), topic.clone(), book.clone(), over.clone()));
+    let producers = (0..200).map(|n| {
+        let (broker, topic, book, rests) = (dwell.broker().clone(), topic.clone(), book.clone(), rests.clone());
+        let (buffered, stored) = (buffered.clone(), stored.clone());
+        tokio::spawn(async move {
+            let key = format!("k{n}");
+            for number in 0.. {
+                if rests.is_cancelled() {
+                    break;
+                }
+                let count = if push(&broker, &topic, &key, number, &book).await? == Pushed::Buffered {
+                    &buffered
+                } else {
+                    &stored
+                };
+                count.fetch_add(1, Atomic::Relaxed);
+            }
+            Ok::<_, Error>(())
+        })
+    });
+    let producers: Vec<_> = producers.collect();
+    // Several pages of the log for each outage, with a few messages of each key in a page.
+    let more = async |what: &str, count: &AtomicUsize| {
+        let goal = count.load(Atomic::Relaxed) + 1_800;
+        while count.load(Atomic::Relaxed) < goal {
+            let before = count.load(Atomic::Relaxed);
+            eventually(what, async || Ok((count.load(Atomic::Relaxed) > before).then_some(()))).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    for _ in 0..3 {
+        more("pushes go to Redis", &stored).await?;
+        outage.proxy.set(Mode::Refuse);
+        more("pushes are buffered", &buffered).await?;
+        outage.proxy.set(Mode::Pass);
+    }
+    more("pushes go to Redis again", &stored).await?;
+    rests.cancel();
+    for producer in producers {
+        producer.await.map_err(|error| Error::bug(error.to_string()))??;
+    }
+    comes(&book).await?;
+    over.cancel();
+    consumer.await.map_err(|error| Error::bug(error.to_string()))??;
+    holds(&book);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_left_goes_first() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let (topic, book) = (declare(&dwell, 1).await?, Arc::new(Sequences::default()));
+    let keys: Vec<String> = (0..150).map(|n| format!("k{n}")).collect();
+    let round = async |dwell: &Dwell, number: u64| {
+        let mut last = Pushed::Stored;
+        for key in &keys {
+            last = push(dwell.broker(), &topic, key, number, &book).await?;
+        }
+        Ok::<_, Error>(last)
+    };
+    outage.proxy.set(Mode::Refuse);
+    for number in 0..12 {
+        round(&dwell, number).await?;
+    }
+    dwell.close().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(round(&dwell, 12).await?, Pushed::Buffered);
+    let over = CancellationToken::new();
+    let consumer = tokio::spawn(drain(dwell.broker().clone(), topic.clone(), book.clone(), over.clone()));
+    outage.proxy.set(Mode::Pass);
+    for number in 13..17 {
+        round(&dwell, number).await?;
+    }
+    dwell.recovered().await?;
+    assert_eq!(round(&dwell, 17).await?, Pushed::Stored);
+    comes(&book).await?;
+    over.cancel();
+    consumer.await.map_err(|error| Error::bug(error.to_string()))??;
+    holds(&book);
+    dwell.close().await
+}
+
+/// Most of the log is of another topic, so that pushes go to Redis again long before it is empty.
+async fn one_at_the_end_of_the_log(restart: bool) -> Result<()> {
+    let outage = Outage::begin().await?;
+    let mut dwell = outage.dwell().await?;
+    let (topic, book) = (declare(&dwell, 1).await?, Arc::new(Sequences::default()));
+    dwell.push_one("other", "first").await?;
+    outage.proxy.set(Mode::Refuse);
+    let others: Vec<String> = (0..20_000).map(|n| format!("other-{n}")).collect();
+    for page in others.chunks(1_000) {
+        let page: Vec<&str> = page.iter().map(String::as_str).collect();
+        dwell.push("other", &page, Duration::ZERO).await?;
+    }
+    assert_eq!(push(dwell.broker(), &topic, "a", 0, &book).await?, Pushed::Buffered);
+    if restart {
+        dwell.close().await?;
+        dwell = outage.dwell().await?;
+    }
+    let over = CancellationToken::new();
+    let consumer = tokio::spawn(drain(dwell.broker().clone(), topic.clone(), book.clone(), over.clone()));
+    outage.proxy.set(Mode::Pass);
+    eventually("pushes of others go to Redis", async || {
+        Ok((dwell.push_one("other", "last").await?.pushed == Pushed::Stored).then_some(()))
+    })
+    .await?;
+    assert_eq!(push(dwell.broker(), &topic, "a", 1, &book).await?, Pushed::Buffered);
+    comes(&book).await?;
+    over.cancel();
+    consumer.await.map_err(|error| Error::bug(error.to_string()))??;
+    holds(&book);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_push_goes_behind_what_is_at_the_end_of_a_long_log() -> Result<()> {
+    one_at_the_end_of_the_log(false).await
+}
+
+#[tokio::test]
+async fn a_push_goes_behind_what_is_at_the_end_of_a_log_that_was_left() -> Result<()> {
+    one_at_the_end_of_the_log(true).await
+}
+
+#[tokio::test]
+async fn a_partition_that_redis_does_not_take_keeps_its_order() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let (topic, book) = (declare(&dwell, 1).await?, Arc::new(Sequences::default()));
+    outage.proxy.set(Mode::Refuse);
+    for number in 0..700 {
+        push(dwell.broker(), &topic, "a", number, &book).await?;
+    }
+    // Redis comes back, and someone has put something else in the place of the zset.
+    outage.redis.ask::<String>("SET {dwell:ledger:0}:default:z nonsense").await?;
+    outage.proxy.set(Mode::Pass);
+    eventually("others are taken", async || {
+        Ok((dwell.push_one("other", "x").await?.pushed == Pushed::Stored).then_some(()))
+    })
+    .await?;
+    let began = Instant::now();
+    for number in 700..1_400 {
+        assert_eq!(push(dwell.broker(), &topic, "a", number, &book).await?, Pushed::Buffered, "{number}");
+    }
+    // To wait for what cannot go on would be in vain.
+    assert!(began.elapsed() < TIMEOUT * 100, "{:?}", began.elapsed());
+    outage.redis.ask::<i64>("DEL {dwell:ledger:0}:default:z").await?;
+    dwell.recovered().await?;
+    push(dwell.broker(), &topic, "a", 1_400, &book).await?;
+    let over = CancellationToken::new();
+    let consumer = tokio::spawn(drain(dwell.broker().clone(), topic, book.clone(), over.clone()));
+    comes(&book).await?;
+    over.cancel();
+    consumer.await.map_err(|error| Error::bug(error.to_string()))??;
+    holds(&book);
+    dwell.close().await
+}
