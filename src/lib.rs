@@ -11,6 +11,7 @@ pub mod message;
 pub mod partition;
 pub mod retry;
 pub mod topic;
+pub mod schedule;
 pub mod codec;
 pub mod metrics;
 pub mod tasks;

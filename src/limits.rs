@@ -87,6 +87,16 @@ pub const LADDER_STEPS_MAX: usize = 32;
 /// Longest deduplication window.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+/// The highest priority of a message.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How often in a row the message of a partition that is due first may be passed over by others of a higher priority. So one
+/// hand-over of ten is for what is due first, and nothing waits for ever.
+pub const PASSED_OVER_MAX: usize = 9;
+
+/// Oldest age that a consumer may ask for.
+pub const MIN_AGE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
 /// How long a cancelled id is remembered: as long as a log may still bring the message back.
 pub const CANCELLED_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -99,6 +109,19 @@ pub const PARTITIONS_MAX: u16 = 1_024;
 
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
+
+/// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
+pub const RATE_MIN: f64 = 0.001;
+
+/// Most messages a second that a group may be limited to.
+pub const RATE_MAX: f64 = 100_000.0;
+
+/// How long a slot is open in which a message of a limited group may be handed out. Longer, and the rate that is reached
+/// stays farther below the limit; shorter, and slots are lost to calls that take long.
+pub const SLOT_OPEN: Duration = Duration::from_millis(50);
+
+/// How far ahead a slot may be given. When the book of slots is lost nobody gets one for so long and [`SLOT_OPEN`] more.
+pub const SLOT_AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// Topics that one broker keeps descriptors of.
 pub const TOPICS_MAX: usize = 10_000;
@@ -124,6 +147,26 @@ pub const HISTORY_REASON_BYTES_MAX: usize = 200;
 /// Bytes of a text that dead messages are looked through for.
 pub const DEAD_TEXT_BYTES_MAX: usize = 256;
 
+/// Bytes of the payload of a schedule: all schedules of a partition are read in one call.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a cron expression, and of the name of a time zone.
+pub const SCHEDULE_CRON_BYTES_MAX: usize = 256;
+
+/// Shortest span from one occurrence of a schedule to the next.
+pub const SCHEDULE_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest span from one occurrence of a schedule to the next.
+pub const SCHEDULE_EVERY_MAX: Duration = DELAY_MAX;
+
+/// Missed occurrences of a schedule that are made up for, the newest.
+pub const SCHEDULE_FIRES_MAX: usize = 100;
+
+/// Schedules in one partition of a topic.
+pub const SCHEDULES_MAX: usize = 100;
+
+/// Partitions of all topics that have schedules.
+pub const SCHEDULE_PLACES_MAX: usize = 10_000;
 /// Findings after which an audit answers; it goes on when it is asked again.
 pub const AUDIT_FINDINGS_MAX: usize = 1_000;
 
@@ -135,6 +178,9 @@ pub const REDRIVE_RATE_MAX: u32 = 100_000;
 
 /// How long one request works on dead messages before it answers where to go on.
 pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// How long one request moves messages to another topic before it answers how far it came.
+pub const MOVE_REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// Dead messages that one request looks through for those that are meant, before it answers where to go on.
 pub const DEAD_LOOKED_AT_MAX: usize = 100_000;

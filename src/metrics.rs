@@ -36,6 +36,7 @@ pub struct Metrics {
     deliveries: IntCounterVec,
     settled: IntCounterVec,
     dead_dropped: IntCounterVec,
+    occurrences: IntCounterVec,
     lateness: HistogramVec,
     handling: HistogramVec,
     messages: IntGaugeVec,
@@ -90,6 +91,7 @@ impl Metrics {
             pushes: make.counters("dwell_pushes_total", "Messages pushed, by outcome.", &["topic", "outcome"])?,
             deliveries: make.counters("dwell_deliveries_total", "Messages handed out.", &["topic", "group", "kind"])?,
             settled: make.counters("dwell_settled_total", "Deliveries settled.", &["topic", "group", "outcome"])?,
+            occurrences: make.counters("dwell_schedule_occurrences_total", "By outcome.", &["topic", "outcome"])?,
             dead_dropped: make.counters(
                 "dwell_dead_dropped_total",
                 "Dead past a bound.",
@@ -200,6 +202,13 @@ impl Metrics {
             self.messages.with_label_values(&[topic.as_str(), group.as_str(), state]).set(count);
         }
         self.oldest_ready_age.with_label_values(&[&topic, &group]).set(oldest_ready_age.as_secs_f64());
+    }
+
+    /// Counts occurrences of schedules: messages that this process pushed, and occurrences that were passed over.
+    pub fn fired(&self, topic: &TopicName, messages: u64, passed_over: u64) {
+        let topic = self.label(topic.as_str());
+        self.occurrences.with_label_values(&[topic.as_str(), "fired"]).inc_by(messages);
+        self.occurrences.with_label_values(&[topic.as_str(), "missed"]).inc_by(passed_over);
     }
 
     /// Counts a call to the store.

@@ -8,12 +8,15 @@ mod copying;
 mod control;
 mod dead;
 mod dead_scan;
+mod firing;
 mod forecast;
 mod groups;
 mod lanes;
 mod list;
+mod moving;
 mod options;
 mod push;
+mod schedules;
 mod settle;
 mod spread;
 mod subscriptions;
@@ -28,9 +31,11 @@ pub use control::RescheduleOutcome;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use list::{ListEntry, MessageList, Which};
+pub use moving::TopicMoved;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
-pub use subscriptions::{GroupStart, PauseFor, Subscribed};
+pub use schedules::ScheduleList;
+pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
 
 use self::copying::Filling;
@@ -39,10 +44,10 @@ use self::lanes::Lanes;
 use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
-use crate::dispatch::{Delivery, Dispatch, Session};
+use crate::dispatch::{Delivery, Dispatch, Session, Want};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -110,9 +115,10 @@ impl Broker {
         Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, tasks, options }
     }
 
-    /// Keeps leases and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
+    /// Keeps leases, fires schedules and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.keeper.run(stop.clone()), self.store.run(stop));
+        let schedules = firing::Schedules::new(self.clone());
+        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), self.store.run(stop));
     }
 
     /// The metrics of this process.
@@ -155,7 +161,24 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
+        self.reserve_aged(topic, group, request, std::time::Duration::ZERO).await
+    }
+
+    /// The same for messages that were pushed at least `min_age` ago; younger ones are left to others.
+    ///
+    /// # Errors
+    /// As [`Broker::reserve`].
+    pub async fn reserve_aged(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: ReserveRequest,
+        min_age: std::time::Duration,
+    ) -> Result<Vec<Delivery>> {
         check_count("max", request.max)?;
+        if min_age > MIN_AGE_MAX {
+            return Err(Error::invalid("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
+        }
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
@@ -167,7 +190,8 @@ impl Broker {
             check_visibility_timeout(visibility_timeout)?;
             let dispatch = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
-            let deliveries = dispatch.reserve(request.max, wait, visibility_timeout).await?;
+            let want = Want { max: request.max, visibility_timeout, min_age };
+            let deliveries = dispatch.reserve(want, wait).await?;
             if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
                 return Ok(deliveries);
             }

@@ -145,8 +145,8 @@ impl Broker {
             let (is, asked) = (there.settings.partitions, wanted.settings.partitions);
             let detail = format!(
                 "topic {} has {is} partitions, not {asked}, and their number is fixed; \
-                 ask for {is}, or make another topic and drain this one",
-                there.topic
+                 ask for {is}, or move its messages to another topic: dwell topic move {} NEW --partitions {asked}",
+                there.topic, there.topic
             );
             return Err(Error::new(Kind::Conflict, detail));
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
-use crate::topic::Settings;
+use crate::topic::{Expiry, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -66,6 +66,10 @@ pub(super) struct Declaration {
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dedup_window: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_expiry: Option<Expiry>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dead_max_age: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_max_count: Option<u64>,
@@ -107,11 +111,15 @@ pub(super) struct Counts {
     pub(super) owner: Option<String>,
 }
 
-/// What a group begins with.
+/// What is asked of a group.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct NewGroup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
 }
 
 /// For how long a group is paused.
@@ -137,6 +145,10 @@ pub(super) struct Group {
     pub(super) paused_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partitions: Vec<Counts>,
 }
@@ -169,74 +181,6 @@ pub(super) struct PushResults {
     pub(super) results: Vec<Pushed>,
 }
 
-/// A new due time.
-#[derive(Debug, Serialize)]
-pub(super) struct NewDue {
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-}
-
-/// What became of a message that was cancelled or rescheduled.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Control {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) status: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) buffered: bool,
-    pub(super) groups: Vec<GroupFate>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct GroupFate {
-    pub(super) group: String,
-    pub(super) status: String,
-}
-
-/// A page of messages.
-#[derive(Debug, Deserialize)]
-pub(super) struct MessagePage {
-    pub(super) messages: Vec<serde_json::Value>,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
-}
-
-/// A message, looked at.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Looked {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) state: String,
-    pub(super) attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) next_at: Option<Timestamp>,
-    pub(super) due_at: Timestamp,
-    pub(super) pushed_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) etag: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) owner: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) died_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) content_type: Option<String>,
-    #[serde(default)]
-    pub(super) meta: BTreeMap<String, String>,
-    #[serde(flatten)]
-    pub(super) payload: Payload,
-}
-
 /// What a consumer asks for.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reserve {
@@ -245,6 +189,8 @@ pub(super) struct Reserve {
     pub(super) wait: Duration,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) visibility_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) min_age: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -263,6 +209,8 @@ pub(super) struct Delivery {
     pub(super) payload: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
     pub(super) attempt: u32,
@@ -342,6 +290,76 @@ pub(super) struct Verdicts {
 pub(super) struct Verdict {
     pub(super) receipt: String,
     pub(super) status: String,
+}
+
+/// Where messages are moved to.
+#[derive(Debug, Serialize)]
+pub(super) struct MoveTo<'a> {
+    pub(super) to: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+}
+
+/// How far a move came.
+#[derive(Debug, Deserialize)]
+pub(super) struct Moved {
+    pub(super) moved: u64,
+    pub(super) dead: u64,
+    pub(super) duplicates: u64,
+    pub(super) in_flight: u64,
+    pub(super) done: bool,
+}
+
+/// A schedule to be made.
+#[derive(Debug, Serialize)]
+pub(super) struct NewSchedule<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cron: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) time_zone: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) missed: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) meta: BTreeMap<String, String>,
+    pub(super) payload: &'a str,
+}
+
+/// A page of schedules.
+#[derive(Debug, Deserialize)]
+pub(super) struct SchedulePage {
+    pub(super) schedules: Vec<Schedule>,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A recurring message.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Schedule {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cron: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) every: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Timestamp>,
+    pub(super) missed: String,
+    pub(super) paused: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
 }
 
 /// What an audit found.

@@ -9,16 +9,17 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
-    Looked, MessagePage, Nack, Nacks, NewDue, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve, Swept, Topic,
-    Topics, Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
+    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
+    Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
+use super::control::{Control, Looked, MessagePage, NewDue};
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -204,6 +205,44 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// Moves what a topic holds into another one, for a few seconds.
+    pub(super) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
+        self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
+    }
+
+    /// Makes a schedule, or changes one; answers whether it was made.
+    pub(super) async fn put_schedule(
+        &self,
+        topic: &TopicName,
+        name: &ScheduleName,
+        schedule: &NewSchedule<'_>,
+    ) -> CallResult<(bool, Schedule)> {
+        let request = self.request(Method::PUT, &format!("/{topic}/schedules/{name}")).json(schedule);
+        self.call(request).await.map(|(status, schedule)| (status == StatusCode::CREATED, schedule))
+    }
+
+    /// A page of the schedules of a topic.
+    pub(super) async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<SchedulePage> {
+        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
+        self.call(self.request(Method::GET, &format!("/{topic}/schedules")).query(&query)).await.map(|(_, page)| page)
+    }
+
+    /// Pauses or resumes a schedule.
+    pub(super) async fn pause_schedule(
+        &self,
+        topic: &TopicName,
+        name: &ScheduleName,
+        verb: &str,
+    ) -> CallResult<Schedule> {
+        let request = self.request(Method::POST, &format!("/{topic}/schedules/{name}/{verb}"));
+        self.call(request).await.map(|(_, schedule)| schedule)
+    }
+
+    /// Removes a schedule.
+    pub(super) async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &format!("/{topic}/schedules/{name}"))).await.map(drop)
     }
 
     /// Looks for a moment whether the keys of a group agree, and mends them if asked.

@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod config;
 mod consume;
+mod control;
 mod dead;
 mod demo;
 mod failure;
@@ -19,6 +20,7 @@ mod parse;
 mod percentiles;
 mod problem;
 mod push;
+mod schedule;
 mod scratch;
 mod serve;
 mod signals;
@@ -60,6 +62,7 @@ enum Command {
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
+    Schedule(schedule::ScheduleArgs),
     Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
@@ -114,6 +117,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
+        Command::Schedule(args) => schedule::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,

@@ -1,17 +1,23 @@
-//! `dwell topic`: makes, lists, shows and deletes topics.
+//! `dwell topic`: makes, lists, shows, moves and deletes topics.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::api::{Counts, Declaration, Topic};
+use super::api::{Counts, Declaration, MoveTo, Topic};
+use super::client::Client;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
+use crate::clock::Clock;
 use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
+use crate::topic::Expiry;
 use crate::topic::Settings;
+
+/// The pause before it is looked again whether what was in flight came back.
+const MOVE_PAUSE: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,9 +25,10 @@ Examples:
   dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
   dwell topic list
   dwell topic show orders
+  dwell topic move orders orders-2 --partitions 32
   dwell topic delete orders";
 
-/// Make, list, show and delete topics
+/// Make, list, show, move and delete topics
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TopicArgs {
@@ -45,6 +52,18 @@ enum TopicCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Move all messages of a topic into another one, until nothing is left; ending it and beginning again goes on
+    Move {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
+        /// The other topic; made if it is not there
+        #[arg(value_parser = parse::topic)]
+        to: TopicName,
+        /// Its number of partitions
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
+        partitions: Option<u16>,
     },
     /// Delete a topic with all its messages
     Delete {
@@ -74,6 +93,12 @@ struct CreateArgs {
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dedup_window: Option<Duration>,
+    /// How long after its due time a message without a ttl of its own is worth delivering; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    ttl: Option<Duration>,
+    /// What becomes of a message whose time is over: drop or bury
+    #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
+    on_expiry: Option<Expiry>,
     /// How long dead messages are kept; 0 is for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dead_max_age: Option<Duration>,
@@ -92,6 +117,8 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 max_attempts: args.max_attempts,
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
+                ttl: args.ttl,
+                on_expiry: args.on_expiry,
                 dead_max_age: args.dead_max_age,
                 dead_max_count: args.dead_max_count,
             };
@@ -102,9 +129,33 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
         TopicCommand::Show { topic, json: true } => output::json(&client.topic(topic).await?),
         TopicCommand::Show { topic, json: false } => output::line(described(&client.topic(topic).await?)),
+        TopicCommand::Move { topic, to, partitions } => {
+            move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await
+        }
         TopicCommand::Delete { topic } => {
             client.delete_topic(topic).await?;
             output::line(format_args!("{topic} deleted"))
+        }
+    }
+}
+
+/// Repeats the request until nothing is left, and says how far it came.
+async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo<'_>) -> Result<(), Failure> {
+    let (mut moved, mut dead, mut duplicates) = (0, 0, 0);
+    loop {
+        let answer = client.move_topic(topic, to).await?;
+        (moved, dead, duplicates) = (moved + answer.moved, dead + answer.dead, duplicates + answer.duplicates);
+        let counts = format!("{moved} moved, {dead} dead ones, {duplicates} of them duplicates");
+        if answer.done {
+            return output::line(format_args!("{counts}; {topic} is empty"));
+        }
+        let waits = match answer.in_flight {
+            0 => String::new(),
+            in_flight => format!("; waiting for {in_flight} in flight"),
+        };
+        output::note(format_args!("{counts} so far{waits}"));
+        if answer.moved + answer.dead == 0 {
+            Clock::System.sleep(MOVE_PAUSE).await;
         }
     }
 }
@@ -127,6 +178,8 @@ fn settings(topic: &Topic) -> String {
         ("  max attempts", settings.max_attempts.to_string()),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
+        ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
+        ("  on expiry", settings.on_expiry.name().to_owned()),
         ("  dead kept", kept_dead(settings)),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
@@ -188,6 +241,8 @@ orders
   max attempts        16
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
+  ttl                 for ever
+  on expiry           drop
   dead kept           for ever
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner

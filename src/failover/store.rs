@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 use super::Failover;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put,
-    Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -241,6 +242,35 @@ impl<S: Store> Store for Failover<S> {
         self.store.drop_dead(pair, bounds).await
     }
 
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.store.schedule_places().await
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.store.schedules(topic, partition).await
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.store.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.store.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.store.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.store.move_page(from, pair, to).await
+    }
+
     async fn beat(
         &self,
         topic: &TopicName,
@@ -253,6 +283,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.store.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.store.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

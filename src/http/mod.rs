@@ -15,12 +15,14 @@ mod guard;
 mod list;
 mod listen;
 mod listener;
+mod moving;
 mod look;
 mod observe;
 mod operations;
 mod params;
 mod problem;
 mod push;
+mod schedules;
 mod shape;
 mod stream;
 mod strict;
@@ -121,7 +123,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
 )]
 struct Head;
 
@@ -130,12 +132,17 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
+        .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
         .routes(routes!(audit::audit, audit::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))
         .routes(routes!(groups::pause))
         .routes(routes!(groups::resume))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::put, schedules::show, schedules::remove))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
         .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))

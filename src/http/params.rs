@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 
 use super::problem::{Class, Problem};
 use crate::error::Kind;
-use crate::message::{GroupName, MessageId, TopicName};
+use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
 
 /// The parameters of a query: known names only, each at most once, well encoded.
@@ -107,6 +107,9 @@ pub(crate) struct TopicPath(pub(crate) TopicName);
 /// `{topic}` and `{group}`.
 pub(crate) struct GroupPath(pub(crate) TopicName, pub(crate) GroupName);
 
+/// `{topic}` and `{schedule}`.
+pub(crate) struct SchedulePath(pub(crate) TopicName, pub(crate) ScheduleName);
+
 /// `{topic}` and `{id}`.
 pub(crate) struct MessagePath(pub(crate) TopicName, pub(crate) MessageId);
 
@@ -125,6 +128,15 @@ impl<S: Send + Sync> FromRequestParts<S> for GroupPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<GroupPath, Problem> {
         let path = read_path(parts, state).await?;
         Ok(GroupPath(TopicName::new(segment(&path, "topic")?)?, GroupName::new(segment(&path, "group")?)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SchedulePath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<SchedulePath, Problem> {
+        let path = read_path(parts, state).await?;
+        Ok(SchedulePath(TopicName::new(segment(&path, "topic")?)?, ScheduleName::new(segment(&path, "schedule")?)?))
     }
 }
 

@@ -11,13 +11,14 @@ use super::{App, Guard};
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind, Pushed, Put,
-    Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -165,11 +166,44 @@ impl Store for Away {
         away()
     }
 
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        away()
+    }
+
+    async fn schedules(&self, _topic: &TopicName, _partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        away()
+    }
+
+    async fn put_schedule(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _change: &ScheduleChange,
+    ) -> Result<bool> {
+        away()
+    }
+
+    async fn remove_schedule(&self, _topic: &TopicName, _partition: Partition, _name: &ScheduleName) -> Result<bool> {
+        away()
+    }
+
+    async fn fire(&self, _descriptor: &Descriptor, _partition: Partition, _firing: &Firing) -> Result<Fired> {
+        away()
+    }
+
+    async fn move_page(&self, _: &Descriptor, _: &Pair, _: &Descriptor) -> Result<MovedPage> {
+        away()
+    }
+
     async fn beat(&self, _: &TopicName, _: &GroupName, _: &MemberId, _: Duration) -> Result<Vec<MemberId>> {
         away()
     }
 
     async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
+        away()
+    }
+
+    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
         away()
     }
 

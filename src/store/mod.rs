@@ -12,6 +12,7 @@ mod epoch;
 mod listing;
 mod loss;
 mod outcome;
+mod schedule;
 mod wake;
 pub mod redis;
 
@@ -29,13 +30,14 @@ pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Forecast, Glance, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
-    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
+    Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
 };
+pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -222,6 +224,42 @@ pub trait Store: Send + Sync + 'static {
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
     async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
 
+    /// Where there are schedules: partitions of topics, sorted. Some may have none any more, or be of a topic that is gone.
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>>;
+
+    /// The schedules of a partition, sorted by name; none of a topic that is gone.
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>>;
+
+    /// Makes a schedule, or changes it if it is still what the author of the change saw; false when it is not. What is
+    /// done up to then never goes back. [`Channel::Schedules`] is woken.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor; `Full` past [`crate::limits::SCHEDULES_MAX`].
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool>;
+
+    /// Removes a schedule, and answers whether it was there. [`Channel::Schedules`] is woken.
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool>;
+
+    /// Fires occurrences of a schedule: pushes their messages and marks them as done in one step, once for all callers
+    /// and all repeats, whatever became of the messages since. Saying it again is safe.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor; `Full`.
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired>;
+
+    /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same group of
+    /// another topic, each message where its key belongs there. A message is in one of the two all the while; saying it
+    /// again after a failure goes on with it, and doubles nothing, also when what arrived was consumed since.
+    ///
+    /// # Errors
+    /// `Stale` when the other topic has changed or either is gone; `Full`.
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage>;
+
     /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
     /// asked to.
     ///
@@ -240,6 +278,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Says that a member leaves its group. Leaving again does nothing.
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()>;
+
+    /// Gives out slots of a group, each one once and at least `spacing` behind the one before.
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots>;
 
     /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
     ///

@@ -141,6 +141,19 @@ pub struct PairStats {
     pub owner: Option<MemberId>,
 }
 
+/// The outcome of one page of moving messages to another topic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MovedPage {
+    /// Scheduled or ready messages that were moved.
+    pub waiting: u64,
+    /// Dead messages that were moved.
+    pub dead: u64,
+    /// Of these, those whose id was there already: dropped. A page that is placed again counts none.
+    pub there_already: u64,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
 /// Equal spans of time ahead, to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spans {
@@ -199,6 +212,27 @@ pub struct DeadPage {
     pub dead: Vec<Dead>,
     /// Where the next page begins, if there is more.
     pub next: Option<DeadCursor>,
+}
+
+/// What is asked of the slots of a group, in each of which one message may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotAsk {
+    /// How many, at most.
+    pub count: u32,
+    /// From the beginning of one to that of the next.
+    pub spacing: Duration,
+    /// How far from now the last one may begin; at most [`crate::limits::SLOT_AHEAD_MAX`].
+    pub within: Duration,
+}
+
+/// Slots that nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// How many.
+    pub count: u32,
+    /// From the time of the store at the answer to the beginning of the first; with none, to that of the next that could be
+    /// given.
+    pub after: Duration,
 }
 
 /// What a group keeps of dead messages in a partition; what is older or more is dropped.

@@ -25,6 +25,8 @@ pub enum Channel {
     Changed(TopicName),
     /// A member that joined or left a group.
     Members(TopicName, GroupName),
+    /// A schedule that was made, changed or removed.
+    Schedules,
 }
 
 type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
@@ -46,7 +48,7 @@ impl Channel {
         let (topic, partition) = match self {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
             Channel::Changed(topic) => (topic, Partition(0)),
-            Channel::Members(..) => return vec![self.clone()],
+            Channel::Members(..) | Channel::Schedules => return vec![self.clone()],
         };
         let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
         if partition == Partition(0) {

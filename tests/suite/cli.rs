@@ -168,6 +168,44 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
 }
 
 #[tokio::test]
+async fn a_schedule_is_made_listed_paused_and_removed() -> Result<()> {
+    let shell = Shell::start().await?;
+    let put = ["schedule", "put", "orders", "pulse", "--every", "1s", "beat", "--meta", "a=b"];
+    assert!(shell.dwell(&put)?.out.starts_with("pulse made; next at 20"));
+    assert!(shell.dwell(&put)?.out.starts_with("pulse was there; next at 20"));
+    let consumed = shell.dwell(&["consume", "orders", "--count", "2"])?;
+    assert_eq!(consumed.code, Some(0), "{consumed:?}");
+    assert_eq!(shell.dwell(&["schedule", "pause", "orders", "pulse"])?.out, "pulse paused\n");
+    let listed = shell.dwell(&["schedule", "list", "orders"])?.out;
+    assert_eq!(listed, "pulse  every 1s  paused  beat\n");
+    assert!(shell.dwell(&["schedule", "resume", "orders", "pulse"])?.out.starts_with("pulse next at 20"));
+    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.out, "pulse removed\n");
+    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.code, Some(1));
+    let wrong = ["schedule", "put", "orders", "x", "--cron", "0 25 * * *", "beat"];
+    assert_eq!(shell.dwell(&wrong)?.code, Some(1));
+    assert_eq!(shell.dwell(&["schedule", "put", "orders", "x", "beat"])?.code, Some(64));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_topic_is_moved_into_one_with_more_partitions() -> Result<()> {
+    let shell = Shell::start().await?;
+    for id in ["a", "b", "c"] {
+        shell.dwell(&["push", "orders", "close", "--id", id, "--delay", "1h"])?;
+    }
+    let refused = shell.dwell(&["topic", "create", "orders", "--partitions", "32"])?;
+    assert!(refused.err.contains("dwell topic move orders NEW --partitions 32"), "{refused:?}");
+    let moved = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "32"])?;
+    assert_eq!(moved.out, "3 moved, 0 dead ones, 0 of them duplicates; orders is empty\n", "{moved:?}");
+    assert!(shell.dwell(&["topic", "show", "orders-2"])?.out.contains("partitions          32"));
+    let other = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "16"])?;
+    assert!(other.code == Some(1) && other.err.contains("32 partitions, not 16"), "{other:?}");
+    assert_eq!(shell.dwell(&["topic", "move", "orders", "orders"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["topic", "move", "nothing", "orders"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_audit_says_that_all_is_sound() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
@@ -241,6 +279,8 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
     let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
+    let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
+    assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
     assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
     let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
     assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");

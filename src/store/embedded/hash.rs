@@ -35,6 +35,26 @@ impl<'a> Hash<'a> {
         Hash { tree, place, kind: Kind::Reservation }
     }
 
+    /// The schedules of a partition.
+    pub(super) fn schedules(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place: place.shared(), kind: Kind::Schedule }
+    }
+
+    /// The bytes of a name.
+    pub(super) fn value(&self, name: &[u8]) -> Result<Option<Bytes>> {
+        let first = self.tree.get(self.place.named(self.kind, name)).map_err(broken)?;
+        first.map(|first| self.join(name, first)).transpose()
+    }
+
+    /// All values, in the order of their names.
+    pub(super) fn values(&self) -> impl Iterator<Item = Result<Bytes>> + use<'a> {
+        let hash = *self;
+        self.tree.scan_prefix(self.place.of(self.kind)).map(move |entry| {
+            let (key, first) = entry.map_err(broken)?;
+            hash.join(name_of(&key), first)
+        })
+    }
+
     /// The attempts charged to a pair's messages.
     pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {
         Hash { tree, place, kind: Kind::Attempts }
@@ -47,9 +67,7 @@ impl<'a> Hash<'a> {
 
     /// The bytes of an id.
     pub(super) fn get(&self, id: &MessageId) -> Result<Option<Bytes>> {
-        let name = id.as_str().as_bytes();
-        let first = self.tree.get(self.place.named(self.kind, name)).map_err(broken)?;
-        first.map(|first| self.join(name, first)).transpose()
+        self.value(id.as_str().as_bytes())
     }
 
     /// Puts a value under a name that is not there, or whose removal is in the same batch.

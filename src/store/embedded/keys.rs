@@ -33,6 +33,8 @@ pub(super) enum Kind {
     SeenByScore = b's',
     /// id -> remembered until.
     SeenById = b'S',
+    /// name of a schedule -> its revision, mark and definition.
+    Schedule = b't',
     /// cancelled at, id -> nothing.
     CancelledByScore = b'x',
     /// id -> cancelled at, and the groups of which it was not taken.
@@ -195,6 +197,27 @@ pub(super) fn identity() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'I');
     key
+}
+
+/// The beginning of the keys that list where there are schedules.
+pub(super) fn schedules() -> Vec<u8> {
+    let mut key = STORE.to_be_bytes().to_vec();
+    key.push(b'S');
+    key
+}
+
+/// The key that says that a partition of a topic number has schedules, or had.
+pub(super) fn schedule_place(topic: u32, partition: Partition) -> Vec<u8> {
+    let mut key = schedules();
+    key.extend_from_slice(&topic.to_be_bytes());
+    key.extend_from_slice(&partition.0.to_be_bytes());
+    key
+}
+
+/// What such a key says.
+pub(super) fn schedule_place_of(key: &[u8]) -> Option<(u32, Partition)> {
+    let (topic, partition) = key.get(5..)?.split_first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*topic), Partition(u16::from_be_bytes(partition.try_into().ok()?))))
 }
 
 /// The key of a topic's record; without a name, the beginning of them all.

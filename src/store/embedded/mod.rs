@@ -23,13 +23,16 @@ mod keys;
 mod lease;
 mod look;
 mod members;
+mod moving;
 mod open;
 mod owner;
 mod pair;
 mod push;
 mod put;
 mod scan;
+mod schedules;
 mod settle;
+mod slots;
 mod tail;
 mod topics;
 mod zset;
@@ -45,16 +48,18 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Forecast, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind,
-    Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -72,6 +77,7 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    slots: SlotBook,
     /// What the tree lies on. Every change goes through it.
     disk: Arc<Disk>,
     committer: Committer,
@@ -102,6 +108,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                slots: SlotBook::default(),
                 disk,
                 committer,
                 topics: RwLock::new(topics),
@@ -354,6 +361,35 @@ impl Store for Embedded {
         self.inner.drop_dead(pair, bounds).await
     }
 
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.inner.schedule_places()
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.inner.schedules(topic, partition)
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.inner.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.inner.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.inner.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, _: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.inner.move_page(pair, to).await
+    }
+
     async fn beat(
         &self,
         topic: &TopicName,
@@ -375,6 +411,10 @@ impl Store for Embedded {
             self.inner.wakes.wake(&channel);
         }
         Ok(())
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

@@ -99,6 +99,14 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
+    /// Takes over what is charged to a message of another pair.
+    pub(super) fn bring_charge(&self, batch: &mut Batch, from: &Stored<'_>, id: &MessageId) -> Result<()> {
+        if let Some(entry) = from.charged(id)? {
+            batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
+        }
+        Ok(())
+    }
+
     fn charged(&self, id: &MessageId) -> Result<Option<sled::IVec>> {
         self.tree.get(self.place.named(Kind::Attempts, id.as_str().as_bytes())).map_err(broken)
     }

@@ -53,6 +53,20 @@ impl Inner {
         messages: &[Message],
         values: &[Parts],
     ) -> Result<(Vec<Pushed>, bool)> {
+        let inserted = self.insert_with((descriptor, partition), kind, messages, values, |_, _| Ok(true))?;
+        Ok(inserted.unwrap_or_default())
+    }
+
+    /// The same together with something else that changes in the partition: `also` adds to the batch, or says that nothing
+    /// is to happen.
+    pub(super) fn insert_with(
+        &self,
+        (descriptor, partition): (&Descriptor, Partition),
+        kind: PushKind,
+        messages: &[Message],
+        values: &[Parts],
+        also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
+    ) -> Result<Option<(Vec<Pushed>, bool)>> {
         let topics = self.topics();
         let topic =
             topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
@@ -77,8 +91,13 @@ impl Inner {
             forgotten = uncancel(ids, kind, messages, &mut answers, &mut batch)?;
         }
         let new = || messages.iter().zip(values).zip(&answers).filter(|(_, answer)| **answer == Pushed::Stored);
-        let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else { return Ok((answers, false)) };
-
+        if !also(&mut batch, topic)? {
+            return Ok(None);
+        }
+        let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else {
+            self.apply(batch)?;
+            return Ok(Some((answers, false)));
+        };
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
             let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
@@ -96,7 +115,7 @@ impl Inner {
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
-        Ok((answers, wake))
+        Ok(Some((answers, wake)))
     }
 
     /// Says which messages are new. Nothing is looked up where nothing can be found.

@@ -38,11 +38,21 @@ impl Keys {
         format!("{}:id", self.prefix)
     }
 
+    /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
+    pub(super) fn schedules(&self) -> String {
+        format!("{}:schedules", self.prefix)
+    }
+
     /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
         let members = format!("{}:members:{topic}:{group}", self.prefix);
         // A channel is in the slot of its name, and has to be in that of the key.
         MemberKeys { wake: members.clone(), members }
+    }
+
+    /// String: when the next slot of a group may begin.
+    pub(super) fn slots(&self, topic: &TopicName, group: &GroupName) -> String {
+        format!("{}:slots:{topic}:{group}", self.prefix)
     }
 
     /// The keys of a partition that its groups share.
@@ -52,6 +62,8 @@ impl Keys {
             generation: format!("{tag}:gen"),
             seen: format!("{tag}:seen"),
             cancelled: format!("{tag}:x"),
+            schedules: format!("{tag}:s"),
+            moved: format!("{tag}:moved"),
             wake: format!("{tag}:wake"),
         }
     }
@@ -71,6 +83,7 @@ impl Keys {
             attempts: format!("{tag}:{group}:a"),
             dead_zset: format!("{tag}:{group}:dz"),
             dead_hash: format!("{tag}:{group}:dh"),
+            moving: format!("{tag}:{group}:m"),
             lease: format!("{tag}:{group}:lease"),
         }
     }
@@ -103,6 +116,10 @@ pub(super) struct PartitionKeys {
     pub(super) seen: String,
     /// Zset: cancelled message id -> when, ms.
     pub(super) cancelled: String,
+    /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
+    pub(super) schedules: String,
+    /// Hash: where messages were taken to be moved here -> the last page of them that was placed.
+    pub(super) moved: String,
     /// Channel: an earlier head arrived.
     pub(super) wake: String,
 }
@@ -122,14 +139,25 @@ pub(super) struct PairKeys {
     pub(super) dead_zset: String,
     /// Hash: dead message id -> dead record and body.
     pub(super) dead_hash: String,
+    /// Hash: ' ' -> the last page that was taken; message id -> what was taken to be moved to another topic.
+    pub(super) moving: String,
     /// String with expiry: the member that owns the pair.
     pub(super) lease: String,
 }
 
 impl PairKeys {
     /// All of them, for deletion.
-    pub(super) fn all(&self) -> [&str; 7] {
-        [&self.zset, &self.hash, &self.reservations, &self.attempts, &self.dead_zset, &self.dead_hash, &self.lease]
+    pub(super) fn all(&self) -> [&str; 8] {
+        [
+            &self.zset,
+            &self.hash,
+            &self.reservations,
+            &self.attempts,
+            &self.dead_zset,
+            &self.dead_hash,
+            &self.moving,
+            &self.lease,
+        ]
     }
 }
 

@@ -19,15 +19,18 @@ mod info;
 mod keys;
 mod look;
 mod members;
+mod moving;
 mod options;
 mod owner;
 mod place;
 mod push;
 mod put;
 mod reply;
+mod schedules;
 mod scripts;
 mod sentinel;
 mod slot;
+mod slots;
 mod topics;
 mod wake_listener;
 mod way;
@@ -51,13 +54,14 @@ use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Epoch, Forecast, Glance, InFlightCursor, Loss, MemberId, Page, PairStats, Peeked, PushKind,
-    Pushed, Put, Renewal, Reschedule, Rescheduled, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -314,6 +318,35 @@ impl Store for Redis {
         self.shared.drop_dead(pair, bounds).await
     }
 
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        self.shared.schedule_places().await
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        self.shared.schedules(topic, partition).await
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        self.shared.put_schedule(descriptor, partition, change).await
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        self.shared.remove_schedule(topic, partition, name).await
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        self.shared.fire(descriptor, partition, firing).await
+    }
+
+    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+        self.shared.move_page(from, pair, to).await
+    }
+
     async fn beat(
         &self,
         topic: &TopicName,
@@ -326,6 +359,10 @@ impl Store for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.shared.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.shared.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

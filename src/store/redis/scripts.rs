@@ -56,6 +56,7 @@ scripts! {
     beat: "#!lua flags=allow-oom", "_time";
     leave: "#!lua flags=allow-oom";
     notice: "#!lua flags=allow-oom", "_time";
+    slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";
@@ -72,6 +73,12 @@ scripts! {
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
     drop_dead: "#!lua flags=allow-oom";
+    schedules: "#!lua flags=allow-oom,no-writes";
+    put_schedule: "#!lua flags=allow-oom";
+    fire: "#!lua", "_time";
+    take: "#!lua flags=allow-oom", "_time";
+    place: "#!lua";
+    moved: "#!lua flags=allow-oom";
     roll: "#!lua flags=allow-oom";
     describe: "#!lua flags=allow-oom";
     wipe: "#!lua flags=allow-oom";

@@ -159,7 +159,8 @@ impl Shared {
                 .chain(&tombstone.leaving)
                 .map(|group| self.keys.group(&tombstone.topic, partition, group))
                 .collect();
-            let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled];
+            let mut keys =
+                vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.schedules, &shared.moved];
             keys.extend(pairs.iter().flat_map(PairKeys::all));
             Call::new(&SCRIPTS.wipe, &keys).arg(sixteen_digits(tombstone.generation))
         };

@@ -80,7 +80,7 @@ fn meant(channel: Channel, said: &[u8]) -> Channel {
         Channel::Head(..) => said != RELEASED && said != CHANGED,
         Channel::Release(..) => said == RELEASED,
         Channel::Changed(..) => said == CHANGED,
-        Channel::Members(..) => true,
+        Channel::Members(..) | Channel::Schedules => true,
     };
     channel.beside().into_iter().find(is_meant).unwrap_or(channel)
 }
@@ -201,6 +201,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
             }
             Channel::Changed(topic) => shared.keys.partition(topic, Partition(0)).wake,
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
+            Channel::Schedules => shared.keys.schedules(),
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))
     };

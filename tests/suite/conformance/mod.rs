@@ -11,11 +11,14 @@ mod leases;
 mod list;
 mod look;
 mod members;
+mod moving;
 mod push;
 mod put;
 mod recovery;
 mod reserve;
+mod schedules;
 mod settle;
+mod slots;
 mod topics;
 mod wake;
 
@@ -69,9 +72,15 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_topic_made_again_is_another_one,
         a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_one_is_not, topics_are_listed_by_name,
         a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic;
+    moving: a_moved_message_is_what_it_was_where_its_key_belongs, what_is_in_flight_stays_and_groups_move_apart,
+        two_moves_at_a_time_double_nothing, a_move_to_a_topic_that_changed_is_refused_and_goes_on;
+    schedules: a_schedule_is_changed_by_who_saw_it, an_occurrence_is_fired_once_even_when_it_was_consumed,
+        nothing_is_fired_early_or_under_another_version, occurrences_are_fired_together_or_passed_over,
+        schedules_are_found_and_go_with_their_topic, a_partition_has_a_hundred_schedules_and_not_one_more;
     groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
         a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
         a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    slots: each_slot_is_given_once_and_keeps_its_distance;
     audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,

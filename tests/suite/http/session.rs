@@ -53,6 +53,32 @@ async fn what_travels_with_a_payload_arrives_with_it() -> Outcome {
 }
 
 #[tokio::test]
+async fn a_priority_goes_first_and_an_age_is_waited_for() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    let batch = json!({"messages": [{"payload": "a", "id": "a"}, {"payload": "b", "id": "b", "priority": 9}]});
+    dwell.tell("POST /v1/topics/orders/messages/batch", batch).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=c&priority=5")?.body("c")).await?;
+    let reserve = "POST /v1/topics/orders/groups/default/reserve";
+    let pushed_at = dwell.now();
+    let old = dwell.tell(reserve, json!({"max": 1, "wait": "10s", "min_age": "2s"})).await?;
+    assert!(dwell.now().since(pushed_at) >= std::time::Duration::from_millis(1_900), "{old}");
+    assert_eq!((&old["deliveries"][0]["id"], &old["deliveries"][0]["priority"]), (&json!("b"), &json!(9)));
+    let rest = dwell.tell(reserve, json!({"max": 2, "wait": "10s"})).await?;
+    let rest = rest["deliveries"].as_array().ok_or("no deliveries")?.clone();
+    assert_eq!(rest.iter().map(|it| &it["id"]).collect::<Vec<_>>(), [&json!("c"), &json!("a")]);
+    assert_eq!(rest[1].get("priority"), None);
+    for wrong in ["priority=10", "priority=-1", "priority=x"] {
+        let push = dwell.request(&format!("POST /v1/topics/orders/messages?{wrong}"))?.body("x");
+        assert_eq!(dwell.send(push).await?.status, 422, "{wrong}");
+    }
+    let wrong = json!({"messages": [{"payload": "a", "priority": 10}]});
+    assert_eq!(dwell.send(dwell.request("POST /v1/topics/orders/messages/batch")?.json(&wrong)).await?.status, 422);
+    assert_eq!(dwell.send(dwell.request(reserve)?.json(&json!({"min_age": "3651d"}))).await?.status, 422);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_batch_is_answered_message_by_message() -> Outcome {
     let dwell = Served::start().await?;
     let batch = "POST /v1/topics/orders/messages/batch";
@@ -203,5 +229,49 @@ async fn a_unix_socket_serves_the_same() -> Outcome {
     assert_eq!(dwell.server.url(), format!("unix:{}", path.display()));
     assert_eq!(dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await?.status, 201);
     assert_eq!(dwell.reserve("orders").await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
+    let dwell = Served::start().await?;
+    let path = "/v1/topics/orders/schedules/nightly";
+    let put = async |body: Value| dwell.send(dwell.request(&format!("PUT {path}"))?.json(&body)).await;
+    let nightly = json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"});
+    let made = put(nightly.clone()).await?;
+    let expected = json!({"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
+        "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"});
+    assert_eq!((made.status, &made.body), (201, &expected));
+    assert_eq!(put(nightly).await?.status, 200);
+    assert_eq!(dwell.ask(&format!("GET {path}")).await?.body, expected);
+    assert_eq!(dwell.ask("GET /v1/topics/orders/schedules").await?.body, json!({"schedules": [expected]}));
+    let paused = dwell.ask(&format!("POST {path}/pause")).await?.body;
+    assert_eq!((&paused["paused"], paused.get("next_at")), (&json!(true), None));
+    assert_eq!(dwell.ask(&format!("POST {path}/resume")).await?.body, expected);
+    let every =
+        put(json!({"every": "15m", "from": "2026-01-01T00:05:00Z", "missed": "skip", "payload_base64": "/wA="}))
+            .await?;
+    assert_eq!(
+        (every.status, &every.body["every"], &every.body["payload_base64"]),
+        (200, &json!("15m"), &json!("/wA="))
+    );
+    assert_eq!(every.body["next_at"], "2026-01-02T03:05:00.000Z");
+    for wrong in [
+        json!({}),
+        json!({"payload": "x"}),
+        json!({"cron": "0 3 * * *", "every": "1h", "payload": "x"}),
+        json!({"cron": "0 3 * *", "payload": "x"}),
+        json!({"cron": "0 3 * * *", "time_zone": "Mars", "payload": "x"}),
+        json!({"cron": "0 3 * * *", "from": 0, "payload": "x"}),
+        json!({"every": "1h", "time_zone": "UTC", "payload": "x"}),
+        json!({"every": "999ms", "payload": "x"}),
+        json!({"every": "1h", "missed": "some", "payload": "x"}),
+        json!({"every": "1h"}),
+    ] {
+        assert_eq!(put(wrong.clone()).await?.status, 422, "{wrong}");
+    }
+    assert_eq!(put(json!({"every": "1h", "payload": "x".repeat(16_385)})).await?.status, 413);
+    assert_eq!(dwell.ask(&format!("DELETE {path}")).await?.status, 204);
+    assert_eq!(dwell.ask(&format!("DELETE {path}")).await?.status, 404);
     Ok(())
 }

@@ -1,0 +1,64 @@
+//! Moving the messages of a topic into another one.
+
+use std::num::NonZeroU16;
+
+use axum::Json as Reply;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::params::{NoParams, TopicPath};
+use super::problem::Problem;
+use super::strict::{Json, present};
+use crate::message::TopicName;
+
+/// Where to.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MoveTo {
+    /// The other topic; made if it is not there.
+    #[schema(value_type = String)]
+    to: TopicName,
+    /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
+    partitions: Option<NonZeroU16>,
+}
+
+/// How far it came.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Moved {
+    /// Messages that this request moved, in each group.
+    moved: u64,
+    /// Dead messages that this request moved.
+    dead: u64,
+    /// Those among them whose id was there already: dropped as duplicates.
+    duplicates: u64,
+    /// Messages that consumers of this topic have in flight.
+    in_flight: u64,
+    /// Whether nothing is left; if something is, repeat the request.
+    done: bool,
+}
+
+/// Move what a topic holds into another one.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/move", tag = "topics", request_body = MoveTo,
+    params(("topic" = String, Path)),
+    responses((status = 200, description = "How far it came", body = Moved), Problem)
+)]
+pub(crate) async fn move_topic(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    Json(MoveTo { to, partitions }): Json<MoveTo>,
+) -> Result<Reply<Moved>, Problem> {
+    let moved = app.broker.move_topic(&topic, &to, partitions).await?;
+    Ok(Reply(Moved {
+        moved: moved.waiting,
+        dead: moved.dead,
+        duplicates: moved.there_already,
+        in_flight: moved.in_flight,
+        done: moved.done,
+    }))
+}

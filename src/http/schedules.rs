@@ -1,0 +1,292 @@
+//! Schedules: declare, look, list, pause, resume, remove.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{NoParams, Params, SchedulePath, TopicPath};
+use super::problem::Problem;
+use super::shape::{Meta, payload_of};
+use super::strict::{Json, present};
+use crate::message::ScheduleName;
+use crate::schedule::{Missed, Schedule, Timing};
+use crate::store::ScheduleRecord;
+use crate::time::{Timestamp, span};
+
+/// The time zone when nothing is said.
+const TIME_ZONE: &str = "UTC";
+
+/// A recurring message: when it occurs, and what is pushed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewSchedule {
+    /// A cron expression: minute, hour, day of month, month, day of week. Either this or `every`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(example = "0 9 * * MON-FRI")]
+    cron: Option<String>,
+    /// The IANA name of the time zone of `cron`. Default `UTC`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(example = "Europe/Berlin")]
+    time_zone: Option<String>,
+    /// The span from one occurrence to the next, 1 s to 3,650 d.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "15m")]
+    every: Option<Duration>,
+    /// Occurrences are whole spans of `every` after this. Default 1970-01-01T00:00:00Z.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    from: Option<Timestamp>,
+    /// What is done about missed occurrences: `skip`, `last` or `all`. Default `last`.
+    #[serde(default, deserialize_with = "present")]
+    missed: Option<String>,
+    /// How long after its occurrence a message is still worth delivering.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    ttl: Option<Duration>,
+    /// Overrides the topic's number of attempts.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// The payload as text.
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<String>,
+    /// The payload in base64. Exactly one of the two.
+    #[serde(default, deserialize_with = "present")]
+    payload_base64: Option<String>,
+    /// Travels with the payload.
+    #[serde(default, deserialize_with = "present")]
+    content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
+    meta: Option<Meta>,
+}
+
+impl NewSchedule {
+    fn named(self, name: ScheduleName) -> Result<Schedule, Problem> {
+        let timing = match (self.cron, self.every) {
+            (Some(cron), None) if self.from.is_none() => {
+                Timing::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| TIME_ZONE.to_owned()) }
+            }
+            (None, Some(every)) if self.time_zone.is_none() => {
+                Timing::Every { every, from: self.from.unwrap_or_default() }
+            }
+            (Some(_), None) => return Err(Problem::invalid("from", "belongs to `every`, not to `cron`")),
+            (None, Some(_)) => return Err(Problem::invalid("time_zone", "belongs to `cron`, not to `every`")),
+            (Some(_), Some(_)) => return Err(Problem::invalid("cron", "is given together with `every`")),
+            (None, None) => return Err(Problem::invalid("cron", "is missing, and so is `every`")),
+        };
+        let wrong = |text: String| Problem::invalid("missed", format!("{text:?} is none of skip, last, all"));
+        let missed = match self.missed {
+            None => Missed::default(),
+            Some(text) => Missed::named(&text).ok_or_else(|| wrong(text))?,
+        };
+        Ok(Schedule {
+            name,
+            timing,
+            missed,
+            paused: false,
+            ttl: self.ttl,
+            max_attempts: self.max_attempts,
+            content_type: self.content_type,
+            meta: self.meta.unwrap_or_default().0,
+            payload: payload_of(self.payload, self.payload_base64)?,
+        })
+    }
+}
+
+/// A recurring message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScheduleShown {
+    /// Its name, which is the key of its messages.
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cron: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "15m")]
+    every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    from: Option<Timestamp>,
+    missed: &'static str,
+    paused: bool,
+    /// When it occurs next; absent while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    meta: Meta,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl From<ScheduleRecord> for ScheduleShown {
+    fn from(record: ScheduleRecord) -> ScheduleShown {
+        let next_at = record.schedule.next(record.last);
+        let schedule = record.schedule;
+        let (cron, every) = match schedule.timing {
+            Timing::Cron { cron, time_zone } => (Some((cron, time_zone)), None),
+            Timing::Every { every, from } => (None, Some((every, from))),
+        };
+        let ((cron, time_zone), (every, from)) = (cron.unzip(), every.unzip());
+        let (payload, payload_base64) = match String::from_utf8(schedule.payload.into()) {
+            Ok(text) => (Some(text), None),
+            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+        };
+        ScheduleShown {
+            name: schedule.name.into(),
+            cron,
+            time_zone,
+            every,
+            from,
+            missed: schedule.missed.name(),
+            paused: schedule.paused,
+            next_at,
+            ttl: schedule.ttl,
+            max_attempts: schedule.max_attempts,
+            content_type: schedule.content_type,
+            meta: Meta(schedule.meta),
+            payload,
+            payload_base64,
+        }
+    }
+}
+
+/// A page of schedules.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SchedulesShown {
+    schedules: Vec<ScheduleShown>,
+    /// Where the next page begins; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Which page.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ScheduleParams {
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for ScheduleParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ScheduleParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["cursor"])?;
+        Ok(ScheduleParams { cursor: params.get("cursor").map(str::to_owned) })
+    }
+}
+
+/// List the schedules of a topic.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/schedules", tag = "schedules",
+    params(("topic" = String, Path), ScheduleParams),
+    responses((status = 200, description = "A page", body = SchedulesShown), Problem)
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: ScheduleParams,
+) -> Result<Reply<SchedulesShown>, Problem> {
+    let page = app.broker.schedules(&topic, params.cursor.as_deref()).await?;
+    let schedules = page.schedules.into_iter().map(ScheduleShown::from).collect();
+    Ok(Reply(SchedulesShown { schedules, next_cursor: page.next }))
+}
+
+/// Declare a schedule: make it, or change it.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules", request_body = NewSchedule,
+    params(("topic" = String, Path), ("schedule" = String, Path, description = "1 to 100 of `A-Z a-z 0-9 . _ -`")),
+    responses(
+        (status = 201, description = "The schedule was made", body = ScheduleShown),
+        (status = 200, description = "The schedule was there", body = ScheduleShown),
+        Problem,
+    )
+)]
+pub(crate) async fn put(
+    State(app): State<App>,
+    SchedulePath(topic, name): SchedulePath,
+    _: NoParams,
+    Json(new): Json<NewSchedule>,
+) -> Result<(StatusCode, Reply<ScheduleShown>), Problem> {
+    let (made, record) = app.broker.put_schedule(&topic, new.named(name)?).await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Reply(ScheduleShown::from(record))))
+}
+
+/// Look at a schedule.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules",
+    params(("topic" = String, Path), ("schedule" = String, Path)),
+    responses((status = 200, description = "The schedule", body = ScheduleShown), Problem)
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    SchedulePath(topic, name): SchedulePath,
+    _: NoParams,
+) -> Result<Reply<ScheduleShown>, Problem> {
+    Ok(Reply(ScheduleShown::from(app.broker.schedule(&topic, &name).await?)))
+}
+
+/// Remove a schedule.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules",
+    params(("topic" = String, Path), ("schedule" = String, Path)),
+    responses((status = 204, description = "The schedule is gone"), Problem)
+)]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    SchedulePath(topic, name): SchedulePath,
+    _: NoParams,
+) -> Result<StatusCode, Problem> {
+    app.broker.remove_schedule(&topic, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Pause a schedule.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/schedules/{schedule}/pause", tag = "schedules",
+    params(("topic" = String, Path), ("schedule" = String, Path)),
+    responses((status = 200, description = "It is paused", body = ScheduleShown), Problem)
+)]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    SchedulePath(topic, name): SchedulePath,
+    _: NoParams,
+) -> Result<Reply<ScheduleShown>, Problem> {
+    Ok(Reply(ScheduleShown::from(app.broker.pause_schedule(&topic, &name, true).await?)))
+}
+
+/// Let a schedule go on.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/schedules/{schedule}/resume", tag = "schedules",
+    params(("topic" = String, Path), ("schedule" = String, Path)),
+    responses((status = 200, description = "It goes on", body = ScheduleShown), Problem)
+)]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    SchedulePath(topic, name): SchedulePath,
+    _: NoParams,
+) -> Result<Reply<ScheduleShown>, Problem> {
+    Ok(Reply(ScheduleShown::from(app.broker.pause_schedule(&topic, &name, false).await?)))
+}

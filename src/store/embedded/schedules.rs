@@ -1,0 +1,167 @@
+//! Recurring messages: their definitions and marks, in the partition of their messages.
+//!
+//! A value is `<revision> <done up to, ms> <definition>`. It is changed under the lock of its partition, and by a firing in
+//! the batch that stores the messages.
+
+use std::collections::HashMap;
+
+use sled::Batch;
+
+use super::Inner;
+use super::hash::Hash;
+use super::keys::{self, Place};
+use super::open::broken;
+use super::topics::{Topic, locked};
+use crate::codec::encode_body;
+use crate::disk::{Parts, check_room};
+use crate::error::{Error, Kind, Result};
+use crate::limits::{DISK_RESERVE_BYTES, SCHEDULES_MAX};
+use crate::message::{ScheduleName, TopicName};
+use crate::partition::Partition;
+use crate::store::{Channel, Fired, Firing, PushKind, Pushed, ScheduleChange, ScheduleRecord};
+use crate::time::Timestamp;
+use crate::topic::Descriptor;
+
+impl Inner {
+    pub(super) fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        let topics = self.topics();
+        let live: HashMap<u32, &Topic> = topics.all().map(|topic| (topic.number(), topic)).collect();
+        let mut places = Vec::new();
+        for key in self.tree.scan_prefix(keys::schedules()).keys() {
+            let key = key.map_err(broken)?;
+            let Some((topic, partition)) = keys::schedule_place_of(&key) else { continue };
+            places.extend(live.get(&topic).map(|topic| (topic.descriptor().topic.clone(), partition)));
+        }
+        places.sort();
+        Ok(places)
+    }
+
+    pub(super) fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        let topics = self.topics();
+        let Some(topic) = topics.live(topic) else { return Ok(Vec::new()) };
+        self.schedules_at(place_of(topic, partition)).values().map(|value| read(&value?)).collect()
+    }
+
+    fn schedules_at(&self, place: Place) -> Hash<'_> {
+        Hash::schedules(&self.tree, place)
+    }
+
+    pub(super) async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        if !self.change_schedule(descriptor, partition, change)? {
+            return Ok(false);
+        }
+        self.commit().await?;
+        self.wakes.wake(&Channel::Schedules);
+        Ok(true)
+    }
+
+    fn change_schedule(&self, descriptor: &Descriptor, partition: Partition, change: &ScheduleChange) -> Result<bool> {
+        let topics = self.topics();
+        let topic = topics.live(&descriptor.topic).filter(|topic| is_current(topic, descriptor));
+        let topic = topic.ok_or_else(|| changed(&descriptor.topic))?;
+        let state = topic.partition(partition);
+        let _state = locked(&state);
+        let (hash, name) = (self.schedules_at(place_of(topic, partition)), change.schedule.name.as_str());
+        let there = hash.value(name.as_bytes())?.map(|value| read(&value)).transpose()?;
+        if there.as_ref().map(|there| &there.revision) != change.seen.as_ref() {
+            return Ok(false);
+        }
+        if there.is_none() && hash.values().count() >= SCHEDULES_MAX {
+            let detail = format!("there are {SCHEDULES_MAX} schedules in this partition, which is the limit");
+            return Err(Error::new(Kind::Full, detail));
+        }
+        let before = there.map_or(Timestamp::ZERO, |there| there.last);
+        let last = change.last.map_or(before, |last| last.max(before));
+        let record = ScheduleRecord { schedule: change.schedule.clone(), revision: change.revision.clone(), last };
+        let mut batch = Batch::default();
+        hash.remove(&mut batch, name.as_bytes())?;
+        hash.add(&mut batch, name.as_bytes(), &written(&record)?);
+        batch.insert(keys::schedule_place(topic.number(), partition), b"");
+        self.apply(batch)?;
+        Ok(true)
+    }
+
+    pub(super) async fn remove_schedule(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        name: &ScheduleName,
+    ) -> Result<bool> {
+        let removed = {
+            let topics = self.topics();
+            let Some(topic) = topics.live(topic) else { return Ok(false) };
+            let state = topic.partition(partition);
+            let _state = locked(&state);
+            let mut batch = Batch::default();
+            let hash = self.schedules_at(place_of(topic, partition));
+            let removed = hash.remove(&mut batch, name.as_str().as_bytes())?;
+            self.apply(batch)?;
+            removed
+        };
+        self.commit().await?;
+        self.wakes.wake(&Channel::Schedules);
+        Ok(removed)
+    }
+
+    pub(super) async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        let messages = &firing.messages;
+        let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
+        let mut fired = Fired::Changed;
+        let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
+            let hash = self.schedules_at(place_of(topic, partition));
+            let Some(value) = hash.value(firing.name.as_str().as_bytes())? else { return Ok(false) };
+            let there = read(&value)?;
+            fired = match () {
+                () if there.revision != firing.revision => Fired::Changed,
+                () if there.last != firing.last => Fired::Before(there.last),
+                () if firing.done > self.now() => Fired::Early,
+                () => Fired::Done(0),
+            };
+            if !matches!(fired, Fired::Done(_)) {
+                return Ok(false);
+            }
+            let name = firing.name.as_str().as_bytes();
+            hash.remove(batch, name)?;
+            hash.add(batch, name, &written(&ScheduleRecord { last: firing.done, ..there })?);
+            Ok(true)
+        };
+        let Some((answers, wake)) =
+            self.insert_with((descriptor, partition), PushKind::Live, messages, &values, mark)?
+        else {
+            return Ok(fired);
+        };
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        self.commit().await?;
+        Ok(Fired::Done(answers.iter().filter(|answer| **answer == Pushed::Stored).count()))
+    }
+}
+
+fn place_of(topic: &Topic, partition: Partition) -> Place {
+    Place { topic: topic.number(), partition, group: keys::FIRST_GROUP }.shared()
+}
+
+fn is_current(topic: &Topic, descriptor: &Descriptor) -> bool {
+    topic.descriptor().generation <= descriptor.generation
+}
+
+fn changed(topic: &TopicName) -> Error {
+    Error::stale(format!("topic {topic} has changed or is deleted: read it again"))
+}
+
+fn written(record: &ScheduleRecord) -> Result<Parts> {
+    Parts::cut(record.to_text()?.as_bytes())
+}
+
+fn read(value: &[u8]) -> Result<ScheduleRecord> {
+    let text = std::str::from_utf8(value).map_err(|_| Error::corrupt("a schedule is no text"))?;
+    ScheduleRecord::from_text(text)
+}

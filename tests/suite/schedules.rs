@@ -1,0 +1,187 @@
+//! Recurring messages end to end: brokers fire them, whoever consumes, each occurrence once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::dispatch::{Decision, Verdict};
+use dwell::error::{Kind, Result};
+use dwell::message::{GroupName, ScheduleName, TopicName};
+use dwell::schedule::{Missed, Schedule, Timing};
+
+use crate::support::{Running, World, kind_of, stories};
+
+stories! {
+    an_occurrence_comes_once_from_many_brokers, nothing_needs_a_consumer, a_change_is_heard_by_all,
+    a_paused_schedule_makes_nothing_up, what_was_missed_is_made_up_for_as_it_says,
+    a_schedule_is_looked_at_listed_and_removed, a_cron_expression_fires,
+}
+
+fn orders() -> Result<TopicName> {
+    TopicName::new("orders")
+}
+
+fn start(world: &World) -> Result<Running> {
+    // Time moves in leaps, and neither a lease nor the patience with consumers must end in one.
+    let day = Duration::from_secs(30 * 86_400);
+    Running::start(world, Options { lease_ttl: day, idle_timeout: day, ..Options::default() })
+}
+
+fn every(name: &str, seconds: u64, missed: Missed) -> Result<Schedule> {
+    Ok(Schedule {
+        name: ScheduleName::new(name)?,
+        timing: Timing::Every { every: Duration::from_secs(seconds), from: dwell::time::Timestamp::ZERO },
+        missed,
+        paused: false,
+        ttl: None,
+        max_attempts: None,
+        content_type: None,
+        meta: vec![],
+        payload: Bytes::from_static(b"beat"),
+    })
+}
+
+/// Messages of the topic in any state.
+async fn there(broker: &Broker) -> Result<u64> {
+    let stats = broker.stats(&orders()?).await?;
+    Ok(stats.iter().map(|(_, s)| s.scheduled + s.ready + s.in_flight + s.dead).sum())
+}
+
+/// Waits until so many messages are there, while time stands still.
+async fn are_there(world: &World, broker: &Broker, count: u64) -> Result<()> {
+    world.until(&format!("{count} messages are there"), async || Ok(there(broker).await? == count)).await
+}
+
+async fn an_occurrence_comes_once_from_many_brokers(world: World) -> Result<()> {
+    let brokers = [start(&world)?, start(&world)?, start(&world)?];
+    let consumer = &brokers[0].broker;
+    consumer.put_schedule(&orders()?, every("pulse", 60, Missed::Last)?).await?;
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let request = ReserveRequest { max: 10, wait: Duration::from_secs(60), visibility_timeout: None };
+    while seen.len() < 8 {
+        world.settled().await;
+        world.pass(60_000);
+        let taken = world.as_time_passes(consumer.reserve(&orders()?, &GroupName::standard(), request)).await?;
+        let decisions = taken.iter().map(|delivery| (delivery.receipt.to_string(), Decision::Ack)).collect();
+        let acked = world.as_time_passes(consumer.settle(&orders()?, &GroupName::standard(), decisions)).await?;
+        assert!(acked.iter().all(|verdict| *verdict == Verdict::Acked));
+        for delivery in taken {
+            *seen.entry(delivery.message.id.to_string()).or_default() += 1;
+        }
+    }
+    assert!(seen.values().all(|times| *times == 1), "{seen:?}");
+    let fired = |broker: &Running| -> Result<u64> {
+        let text = broker.broker.metrics().text()?;
+        let line = "dwell_schedule_occurrences_total{outcome=\"fired\",topic=\"orders\"} ";
+        let count = text.lines().find_map(|said| said.strip_prefix(line)?.parse().ok());
+        Ok(count.unwrap_or(0))
+    };
+    let all: u64 = brokers.iter().map(fired).sum::<Result<u64>>()?;
+    assert_eq!(all, seen.len() as u64 + there(consumer).await?);
+    Ok(())
+}
+
+async fn nothing_needs_a_consumer(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let (made, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    assert!(made && record.last == world.now());
+    let next = record.schedule.next(record.last).unwrap_or_default();
+    for count in 1..=3 {
+        world.settled().await;
+        world.pass(next.since(world.now()).as_millis() as u64 + (count - 1) * 10_000);
+        are_there(&world, &running.broker, count).await?;
+    }
+    let id = dwell::message::MessageId::new(format!("pulse@{next}"))?;
+    let key = dwell::message::Key::new("pulse")?;
+    let (_, peeked) = running.broker.peek(&orders()?, &GroupName::standard(), &id, Some(&key)).await?;
+    assert_eq!((peeked.message.due_at, &peeked.message.envelope.payload[..]), (next, &b"beat"[..]));
+    Ok(())
+}
+
+async fn a_change_is_heard_by_all(world: World) -> Result<()> {
+    let (one, other) = (start(&world)?, start(&world)?);
+    one.broker.put_schedule(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
+    // Saying it again changes nothing.
+    let before = one.broker.schedule(&orders()?, &ScheduleName::new("pulse")?).await?;
+    let (made, again) = other.broker.put_schedule(&orders()?, every("pulse", 3_600, Missed::Last)?).await?;
+    assert!(!made && again == before);
+    let (made, changed) = other.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    assert!(!made && changed.revision != before.revision);
+    drop(other);
+    world.settled().await;
+    world.as_time_passes(are_there(&world, &one.broker, 1)).await?;
+    Ok(())
+}
+
+async fn a_paused_schedule_makes_nothing_up(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let name = ScheduleName::new("pulse")?;
+    running.broker.put_schedule(&orders()?, every("pulse", 60, Missed::All)?).await?;
+    let paused = running.broker.pause_schedule(&orders()?, &name, true).await?;
+    assert!(paused.schedule.paused && paused.schedule.next(paused.last).is_none());
+    // Putting it again does not let it go on.
+    running.broker.put_schedule(&orders()?, every("pulse", 30, Missed::All)?).await?;
+    world.settled().await;
+    world.pass(600_000);
+    world.settled().await;
+    assert_eq!(there(&running.broker).await?, 0);
+    let resumed = running.broker.pause_schedule(&orders()?, &name, false).await?;
+    assert_eq!(resumed.last, world.now());
+    world.settled().await;
+    world.pass(30_000);
+    are_there(&world, &running.broker, 1).await
+}
+
+async fn what_was_missed_is_made_up_for_as_it_says(world: World) -> Result<()> {
+    let running = start(&world)?;
+    for (name, missed) in [("skip", Missed::Skip), ("last", Missed::Last), ("all", Missed::All)] {
+        running.broker.put_schedule(&orders()?, every(name, 600, missed)?).await?;
+    }
+    running.stop().await;
+    drop(running);
+    // Three occurrences while nobody is there, the last of them long enough ago.
+    let next = every("x", 600, Missed::All)?.next(world.now()).unwrap_or_default();
+    world.pass(next.since(world.now()).as_millis() as u64 + 1_200_000 + 61_000);
+    let running = start(&world)?;
+    are_there(&world, &running.broker, 1 + 3).await?;
+    world.settled().await;
+    assert_eq!(there(&running.broker).await?, 4);
+    // From then on they go on alike.
+    world.pass(600_000 - 61_000);
+    are_there(&world, &running.broker, 4 + 3).await
+}
+
+async fn a_schedule_is_looked_at_listed_and_removed(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let broker = &running.broker;
+    for n in 0..30 {
+        broker.put_schedule(&orders()?, every(&format!("pulse-{n}"), 3_600, Missed::Last)?).await?;
+    }
+    let page = broker.schedules(&orders()?, None).await?;
+    assert_eq!((page.schedules.len(), page.next), (30, None));
+    assert_eq!(kind_of(broker.schedules(&orders()?, Some("x")).await), Some(Kind::Invalid));
+    let name = ScheduleName::new("pulse-7")?;
+    broker.remove_schedule(&orders()?, &name).await?;
+    assert_eq!(kind_of(broker.remove_schedule(&orders()?, &name).await), Some(Kind::NotFound));
+    assert_eq!(kind_of(broker.schedule(&orders()?, &name).await), Some(Kind::NotFound));
+    assert_eq!(kind_of(broker.pause_schedule(&orders()?, &name, true).await), Some(Kind::NotFound));
+    let wrong = Schedule { ttl: Some(Duration::ZERO), ..every("pulse", 60, Missed::Last)? };
+    assert_eq!(kind_of(broker.put_schedule(&orders()?, wrong).await), Some(Kind::Invalid));
+    Ok(())
+}
+
+async fn a_cron_expression_fires(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let timing = Timing::Cron { cron: "0 3 * * *".to_owned(), time_zone: "Europe/Berlin".to_owned() };
+    let nightly = Schedule { timing, ..every("nightly", 1, Missed::Last)? };
+    let (_, record) = running.broker.put_schedule(&orders()?, nightly).await?;
+    let next = record.schedule.next(record.last).unwrap_or_default();
+    assert_eq!(next.to_string(), "2026-01-03T02:00:00.000Z");
+    world.settled().await;
+    world.pass(next.since(world.now()).as_millis() as u64 - 1);
+    world.settled().await;
+    assert_eq!(there(&running.broker).await?, 0);
+    world.pass(1);
+    are_there(&world, &running.broker, 1).await
+}
