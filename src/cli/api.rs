@@ -1,6 +1,8 @@
 //! What goes over HTTP, as docs/protocol.md has it. Fields that are not known are passed over, so that an older client
 //! can read a newer broker.
 
+mod dead;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
 use crate::topic::{Expiry, Settings};
@@ -394,80 +397,4 @@ pub(super) struct Forecast {
 pub(super) struct Due {
     pub(super) until: Timestamp,
     pub(super) due: u64,
-}
-
-/// A page of dead messages.
-#[derive(Debug, Deserialize)]
-pub(super) struct DeadPage {
-    pub(super) dead: Vec<Dead>,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
-}
-
-/// An attempt that failed.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-pub(super) struct Failure {
-    pub(super) at: Timestamp,
-    pub(super) attempt: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-}
-
-/// A dead message.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-pub(super) struct Dead {
-    pub(super) id: String,
-    pub(super) partition: u16,
-    pub(super) died_at: Timestamp,
-    pub(super) reason: String,
-    pub(super) attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) history: Vec<Failure>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) unreadable: Option<String>,
-    #[serde(flatten)]
-    pub(super) payload: Payload,
-}
-
-/// Dead messages that are meant: these, or those for which the rest holds.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Which {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ids: Option<Vec<String>>,
-    #[serde(flatten)]
-    pub(super) filter: DeadFilter,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) limit: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rate: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cursor: Option<String>,
-}
-
-/// What has to hold for a dead message.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct DeadFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) older_than: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) younger_than: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
-}
-
-/// With how many dead messages a request was done.
-#[derive(Debug, Deserialize)]
-pub(super) struct Swept {
-    #[serde(alias = "redriven", alias = "purged")]
-    pub(super) count: u64,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
 }
