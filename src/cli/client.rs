@@ -9,10 +9,11 @@ use serde::de::DeserializeOwned;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
-    Looked, MessagePage, MoveTo, Moved, Nack, Nacks, NewDue, NewGroup, NewSchedule, PauseOf, PushResults, Pushed,
-    Receipts, Reserve, Schedule, SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
+    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
+    Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
+use super::control::{Control, Looked, MessagePage, NewDue};
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::api::{Control, Looked, NewDue, Payload};
+use super::api::Payload;
 use super::client::{Client, Query};
+use super::control::{Control, Looked, NewDue};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::limits::BATCH_MESSAGES_MAX;

@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod config;
 mod consume;
+mod control;
 mod dead;
 mod demo;
 mod failure;

@@ -110,15 +110,17 @@ impl<S: Store> Failover<S> {
                 return Ok(wal::Cancelled::Absent);
             }
             let outcome = {
-                let _still = self.offering.lock().await;
+                let _still = tokio::select! {
+                    still = self.offering.lock() => still,
+                    () = Clock::System.sleep(until.since(Clock::System.instant())) => return Err(on_its_way(id)),
+                };
                 self.wal.cancel(topic, id).await?
             };
             if outcome != wal::Cancelled::Replaying {
                 return Ok(outcome);
             }
             if self.breaker.reason().is_some() || Clock::System.instant() >= until {
-                let why = format!("message {id} is on its way to the store, which has not answered; cancel it later");
-                return Err(Error::unavailable(why));
+                return Err(on_its_way(id));
             }
             Clock::System.sleep(PAUSE.0).await;
         }
@@ -158,6 +160,12 @@ impl<S: Store> Failover<S> {
 fn cancel(descriptor: &Descriptor, partition: Partition, id: &MessageId, at: Timestamp) -> Record {
     let (topic, incarnation) = (descriptor.topic.clone(), descriptor.incarnation);
     Record::Cancel { topic, incarnation, partition, id: id.clone(), at }
+}
+
+fn on_its_way(id: &MessageId) -> Error {
+    Error::unavailable(format!(
+        "message {id} is perhaps on its way to the store, which has not answered; cancel it later"
+    ))
 }
 
 fn perhaps_sent() -> Error {
