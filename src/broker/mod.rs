@@ -20,6 +20,7 @@ mod settle;
 mod spread;
 mod subscriptions;
 mod topics;
+mod window;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub use push::{Offer, PushOutcome};
 pub use schedules::ScheduleList;
 pub use subscriptions::{GroupStart, PauseFor, Subscribed};
 pub use topics::Declared;
+pub use window::{WindowDeed, WindowDone};
 
 use self::copying::Filling;
 use self::groups::Groups;

@@ -14,7 +14,8 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, Wakes,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, WaitingPage,
+    Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -204,6 +205,16 @@ impl<S: Store> Store for Failover<S> {
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
         self.store.forecast(pairs, spans).await
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WaitingPage> {
+        self.store.waiting(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -17,7 +17,8 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, Wakes,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, WaitingPage,
+    Wakes, Window,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -138,6 +139,10 @@ impl Store for Away {
     }
 
     async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
+        away()
+    }
+
+    async fn waiting(&self, _: &Pair, _: Window, _: Option<&(Timestamp, MessageId)>, _: usize) -> Result<WaitingPage> {
         away()
     }
 

@@ -29,7 +29,8 @@ pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
-    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State, WaitingPage,
+    Window,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -188,6 +189,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
+
+    /// A page of the messages of a pair that wait, scheduled or ready, and are due in a window, at most `limit` after a
+    /// place; the earliest first.
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WaitingPage>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;

@@ -30,6 +30,7 @@ mod schedules;
 mod sessions;
 mod subscriptions;
 mod webhooks;
+mod windows;
 mod groups;
 mod http;
 mod cli;

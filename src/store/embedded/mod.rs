@@ -34,6 +34,7 @@ mod schedules;
 mod settle;
 mod tail;
 mod topics;
+mod waiting;
 mod zset;
 
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    Wakes,
+    WaitingPage, Wakes, Window,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -320,6 +321,16 @@ impl Store for Embedded {
             forecasts.push(self.inner.forecast(pair, spans).await?);
         }
         Ok(forecasts)
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WaitingPage> {
+        self.inner.waiting(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -64,6 +64,11 @@ impl<'a> Zset<'a> {
         self.range(Bound::Included(self.place.of(self.by_score)))
     }
 
+    /// What has this score or a higher one.
+    pub(super) fn from(&self, score: Timestamp) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        self.range(Bound::Included(self.place.scored(self.by_score, score, "")))
+    }
+
     /// What follows an entry, whether or not that entry is still there.
     pub(super) fn after(
         &self,

@@ -31,6 +31,7 @@ mod scripts;
 mod sentinel;
 mod slot;
 mod topics;
+mod waiting;
 mod wake_listener;
 mod way;
 
@@ -60,7 +61,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    Wakes,
+    WaitingPage, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -280,6 +281,16 @@ impl Store for Redis {
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
         self.shared.forecast(pairs, spans).await
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WaitingPage> {
+        self.shared.waiting(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
