@@ -12,7 +12,7 @@ use bincode::{Decode, Encode};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::limits::ENVELOPE_BYTES_MAX;
+use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
 
@@ -22,6 +22,8 @@ pub use self::dead::{
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
 const VERSION: u8 = 1;
+/// A body with a priority behind the header. Only those that have one, so that the others can be read by an older dwell.
+const VERSION_PRIORITY: u8 = 2;
 /// Bytes before the header: due time, version, checksum.
 const PREFIX: usize = 8 + 1 + 4;
 
@@ -55,10 +57,13 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
-    body.push(VERSION);
+    body.push(if envelope.priority == 0 { VERSION } else { VERSION_PRIORITY });
     body.extend_from_slice(&[0; 4]);
     bincode::encode_into_std_write(header, &mut body, CONFIG)
         .map_err(|error| Error::bug(format!("a header did not encode: {error}")))?;
+    if envelope.priority > 0 {
+        body.push(envelope.priority);
+    }
     body.extend_from_slice(&envelope.payload);
     let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
     body[9..PREFIX].copy_from_slice(&sum);
@@ -75,16 +80,22 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if body.len() < PREFIX {
         return Err(corrupt("is too short"));
     }
-    if body[8] != VERSION {
-        return Err(corrupt(&format!("has version {}, this dwell reads {VERSION}", body[8])));
+    if ![VERSION, VERSION_PRIORITY].contains(&body[8]) {
+        return Err(corrupt(&format!("has version {}, this dwell reads {VERSION} and {VERSION_PRIORITY}", body[8])));
     }
     let mut sum = [0; 4];
     sum.copy_from_slice(&body[9..PREFIX]);
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let (header, read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
+    let (header, mut read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
         .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
+    let mut priority = 0;
+    if body[8] == VERSION_PRIORITY {
+        let valid = body.get(PREFIX + read).filter(|priority| (1..=PRIORITY_MAX).contains(*priority));
+        priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
+        read += 1;
+    }
     let payload = body.slice(PREFIX + read..);
     let key = header.key.map(Key::new).transpose().map_err(|error| corrupt(error.detail()))?;
     let envelope = Envelope {
@@ -92,6 +103,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         pushed_at: Timestamp::from_ms(header.pushed_at_ms),
         expires_at: header.expires_at_ms.map(Timestamp::from_ms),
         max_attempts: header.max_attempts,
+        priority,
         content_type: header.content_type,
         meta: header.meta,
         payload,
@@ -125,6 +137,7 @@ mod tests {
                 pushed_at: Timestamp::from_ms(1_767_323_040_000),
                 expires_at: Some(Timestamp::from_ms(1_767_323_999_999)),
                 max_attempts: Some(3),
+                priority: 0,
                 content_type: Some("application/json".into()),
                 meta: vec![("trace".into(), "abc".into())],
                 payload: Bytes::from_static(b"{\"close\":true}"),
@@ -137,6 +150,17 @@ mod tests {
     fn version_1_is_frozen() -> Result<()> {
         let hex: String = encode_body(&sample()?)?.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, include_str!("codec/body.v1.hex").trim());
+        Ok(())
+    }
+
+    /// The same for bodies with a priority.
+    #[test]
+    fn version_2_is_frozen() -> Result<()> {
+        let mut message = sample()?;
+        message.envelope.priority = 7;
+        let hex: String = encode_body(&message)?.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, include_str!("codec/body.v2.hex").trim());
+        assert_eq!(decode_body(message.id.clone(), encode_body(&message)?.into())?, message);
         Ok(())
     }
 

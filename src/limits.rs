@@ -87,6 +87,16 @@ pub const LADDER_STEPS_MAX: usize = 32;
 /// Longest deduplication window.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
 
+/// The highest priority of a message.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How often in a row the message of a partition that is due first may be passed over by others of a higher priority. So one
+/// hand-over of ten is for what is due first, and nothing waits for ever.
+pub const PASSED_OVER_MAX: usize = 9;
+
+/// Oldest age that a consumer may ask for.
+pub const MIN_AGE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
 /// How long a cancelled id is remembered: as long as a log may still bring the message back.
 pub const CANCELLED_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -99,6 +109,19 @@ pub const PARTITIONS_MAX: u16 = 1_024;
 
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
+
+/// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
+pub const RATE_MIN: f64 = 0.001;
+
+/// Most messages a second that a group may be limited to.
+pub const RATE_MAX: f64 = 100_000.0;
+
+/// How long a slot is open in which a message of a limited group may be handed out. Longer, and the rate that is reached
+/// stays farther below the limit; shorter, and slots are lost to calls that take long.
+pub const SLOT_OPEN: Duration = Duration::from_millis(50);
+
+/// How far ahead a slot may be given. When the book of slots is lost nobody gets one for so long and [`SLOT_OPEN`] more.
+pub const SLOT_AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// Topics that one broker keeps descriptors of.
 pub const TOPICS_MAX: usize = 10_000;

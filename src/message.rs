@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{
     ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::time::Timestamp;
 
@@ -232,6 +232,8 @@ pub struct NewMessage {
     pub ttl: Option<Duration>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload, passed through.
     pub content_type: Option<String>,
     /// Names and values that travel with the payload.
@@ -250,6 +252,7 @@ impl NewMessage {
             due: Due::In(Duration::ZERO),
             ttl: None,
             max_attempts: None,
+            priority: 0,
             content_type: None,
             meta: Vec::new(),
             payload: payload.into(),
@@ -279,6 +282,12 @@ impl NewMessage {
         self
     }
 
+    /// With a priority, 0 to 9.
+    pub fn priority(mut self, priority: u8) -> NewMessage {
+        self.priority = priority;
+        self
+    }
+
     /// With this to be done if its id is there already.
     pub fn on_conflict(mut self, conflict: Conflict) -> NewMessage {
         self.conflict = conflict;
@@ -303,6 +312,9 @@ impl NewMessage {
         {
             return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
         }
+        if self.priority > PRIORITY_MAX {
+            return Err(Error::invalid("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
+        }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(Error::invalid("ttl", "a message that lives for 0s would never be delivered"));
         }
@@ -322,6 +334,7 @@ impl NewMessage {
                 pushed_at: now,
                 expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
                 max_attempts: self.max_attempts,
+                priority: self.priority,
                 content_type: self.content_type,
                 meta: self.meta,
                 payload: self.payload,
@@ -373,6 +386,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// Gives a message without a time to live this one, from its due time on; zero is none.
+    pub fn expire_after(&mut self, ttl: Duration) {
+        if !ttl.is_zero() && self.envelope.expires_at.is_none() {
+            self.envelope.expires_at = Some(self.due_at.plus(ttl));
+        }
+    }
+
     /// What decides the partition: the key, or the id of a message without one.
     pub fn routing_key(&self) -> &str {
         self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)
@@ -390,6 +410,8 @@ pub struct Envelope {
     pub expires_at: Option<Timestamp>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
+    /// 0 to 9: higher ones are handed out first.
+    pub priority: u8,
     /// Media type of the payload.
     pub content_type: Option<String>,
     /// Names and values that travel with it.

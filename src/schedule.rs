@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub use self::timing::Timing;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX};
-use crate::message::{Conflict, Due, Key, Message, MessageId, NewMessage, ScheduleName};
+use crate::message::{Due, Key, Message, MessageId, NewMessage, ScheduleName};
 use crate::time::Timestamp;
 
 /// An occurrence that was not fired for so long was missed.
@@ -133,8 +133,7 @@ impl Schedule {
             max_attempts: self.max_attempts,
             content_type: self.content_type.clone(),
             meta: self.meta.clone(),
-            conflict: Conflict::Keep,
-            payload: self.payload.clone(),
+            ..NewMessage::new(self.payload.clone())
         };
         let mut message = new.accept(now)?;
         // It was due then, however late it is fired.

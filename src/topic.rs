@@ -1,5 +1,7 @@
 //! What a topic is: its name, its groups and its settings.
 
+mod expiry;
+mod rate;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -8,10 +10,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::expiry::Expiry;
+pub use self::rate::Rate;
 pub use self::subscription::{Pause, Rest, Subscription};
 use crate::error::{Error, Result};
 use crate::limits::{
-    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, GROUPS_MAX, PARTITIONS_MAX,
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::message::{GroupName, TopicName};
@@ -35,6 +39,12 @@ pub struct Settings {
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
     #[serde(with = "span")]
     pub dedup_window: Duration,
+    /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
+    /// most 3,650 days.
+    #[serde(with = "span")]
+    pub ttl: Duration,
+    /// What becomes of a message whose time to live is over. Default: it is dropped.
+    pub on_expiry: Expiry,
     /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
     #[serde(with = "span")]
     pub dead_max_age: Duration,
@@ -50,6 +60,8 @@ impl Default for Settings {
             max_attempts: 16,
             backoff: Backoff::default(),
             dedup_window: Duration::ZERO,
+            ttl: Duration::ZERO,
+            on_expiry: Expiry::Drop,
             dead_max_age: Duration::ZERO,
             dead_max_count: 0,
         }
@@ -70,6 +82,9 @@ impl Settings {
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
             return Err(Error::invalid("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
+        }
+        if self.ttl > DELAY_MAX {
+            return Err(Error::invalid("ttl", format!("is at most {}", show_span(DELAY_MAX))));
         }
         if self.dead_max_age > DEAD_MAX_AGE_MAX {
             return Err(Error::invalid("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
@@ -136,6 +151,7 @@ impl Descriptor {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
             return Err(Error::invalid("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
         }
+        self.check_subscriptions()?;
         self.settings.check()
     }
 
@@ -187,6 +203,8 @@ mod tests {
         assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MAX * 2).is_err());
         assert!(with(|s| s.max_attempts = 0).is_err());
         assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
+        assert!(with(|s| s.ttl = DELAY_MAX).is_ok());
+        assert!(with(|s| s.ttl = DELAY_MAX * 2).is_err());
         assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
         assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX).is_ok());
         assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());

@@ -34,7 +34,7 @@ pub use moving::TopicMoved;
 pub use options::Options;
 pub use push::{Offer, PushOutcome};
 pub use schedules::ScheduleList;
-pub use subscriptions::{GroupStart, PauseFor, Subscribed};
+pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
 pub use window::{WindowDeed, WindowDone};
 
@@ -44,10 +44,10 @@ use self::lanes::Lanes;
 use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
-use crate::dispatch::{Delivery, Dispatch, Session};
+use crate::dispatch::{Delivery, Dispatch, Session, Want};
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
@@ -161,7 +161,24 @@ impl Broker {
         group: &GroupName,
         request: ReserveRequest,
     ) -> Result<Vec<Delivery>> {
+        self.reserve_aged(topic, group, request, std::time::Duration::ZERO).await
+    }
+
+    /// The same for messages that were pushed at least `min_age` ago; younger ones are left to others.
+    ///
+    /// # Errors
+    /// As [`Broker::reserve`].
+    pub async fn reserve_aged(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: ReserveRequest,
+        min_age: std::time::Duration,
+    ) -> Result<Vec<Delivery>> {
         check_count("max", request.max)?;
+        if min_age > MIN_AGE_MAX {
+            return Err(Error::invalid("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
+        }
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
@@ -173,7 +190,8 @@ impl Broker {
             check_visibility_timeout(visibility_timeout)?;
             let dispatch = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
-            let deliveries = dispatch.reserve(request.max, wait, visibility_timeout).await?;
+            let want = Want { max: request.max, visibility_timeout, min_age };
+            let deliveries = dispatch.reserve(want, wait).await?;
             if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
                 return Ok(deliveries);
             }

@@ -125,7 +125,8 @@ impl Broker {
         let metrics = self.topic_metrics(topic);
         let mut partitions: BTreeMap<Partition, Vec<OnTheWay>> = BTreeMap::new();
         let mut outcomes: Vec<Option<Result<PushOutcome>>> = accepted.iter().map(|_| None).collect();
-        for on_the_way in accepted {
+        for mut on_the_way in accepted {
+            on_the_way.message.expire_after(descriptor.settings.ttl);
             let partition = descriptor.partition_of(on_the_way.message.routing_key());
             partitions.entry(partition).or_default().push(on_the_way);
         }

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::time::{Timestamp, show_span};
-use crate::topic::{Descriptor, Pause};
+use crate::topic::{Descriptor, Pause, Rate, Subscription};
 
 /// How often a change is made again because someone else changed the topic meanwhile.
 const TRIES_MAX: usize = 5;
@@ -16,12 +16,29 @@ const TRIES_MAX: usize = 5;
 /// How long making a group waits for the copy of another one to be complete; it goes on behind the answer.
 const COPY_WAIT: Duration = Duration::from_secs(2);
 
-/// What a group begins with.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GroupStart {
-    /// The group whose messages, scheduled, ready or in flight, it gets a copy of. Without one it gets what is pushed
-    /// from now on.
+/// What is asked of a group.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GroupWish {
+    /// The group whose messages, scheduled, ready or in flight, a new one gets a copy of. Without it a new one gets what is
+    /// pushed from now on.
     pub copy_of: Option<GroupName>,
+    /// Messages that are handed out in a second, at most; 0 is without a limit. `None` leaves it as it is.
+    pub rate: Option<f64>,
+    /// Deliveries in flight, at most; 0 is without a limit. `None` leaves it as it is.
+    pub max_in_flight: Option<u32>,
+}
+
+impl GroupWish {
+    /// Sets what is said of a group that is there.
+    fn apply(&self, subscription: &mut Subscription) -> Result<()> {
+        if let Some(rate) = self.rate {
+            subscription.rate = if rate == 0.0 { None } else { Some(Rate::new(rate)?) };
+        }
+        if let Some(limit) = self.max_in_flight {
+            subscription.max_in_flight = (limit > 0).then_some(limit);
+        }
+        Ok(())
+    }
 }
 
 /// Until when a group is paused.
@@ -45,24 +62,29 @@ pub struct Subscribed {
 }
 
 impl Broker {
-    /// Makes a group. One that is there stays as it is. Once it has answered, the group gets every message that is pushed.
+    /// Makes a group, or changes the limits of one. Once it has answered, the group gets every message that is pushed.
     ///
     /// # Errors
-    /// `NotFound` without the topic; `Full` past the limit of groups; `Conflict` for a copy of a group that does not
+    /// `Invalid` limits; `NotFound` without the topic; `Full` past the limit of groups; `Conflict` for a copy of a group that does not
     /// exist, or is one of a copy itself.
-    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, start: GroupStart) -> Result<Subscribed> {
+    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, wish: GroupWish) -> Result<Subscribed> {
         let mut created = false;
         let descriptor = self
             .change(topic, |there| {
                 created = !there.groups.contains(group);
-                if !created {
-                    return Ok(None);
-                }
                 let mut wanted = there.clone();
-                admit(there, &start)?;
-                wanted.groups.push(group.clone());
-                wanted.subscription_mut(group).copy_of = start.copy_of.clone();
-                Ok(Some(wanted))
+                let mut subscription = there.subscription(group);
+                wish.apply(&mut subscription)?;
+                if created {
+                    admit(there, &wish)?;
+                    wanted.groups.push(group.clone());
+                    subscription.copy_of = wish.copy_of.clone();
+                }
+                if subscription != there.subscription(group) {
+                    *wanted.subscription_mut(group) = subscription;
+                }
+                wanted.check()?;
+                Ok((wanted != *there).then_some(wanted))
             })
             .await?;
         let copied = self.copy_group(&descriptor, group);
@@ -162,12 +184,12 @@ impl Broker {
 }
 
 /// Whether a topic may get another group that begins so.
-fn admit(there: &Descriptor, start: &GroupStart) -> Result<()> {
+fn admit(there: &Descriptor, wish: &GroupWish) -> Result<()> {
     if there.groups.len() >= GROUPS_MAX {
         let detail = format!("topic {} has {GROUPS_MAX} groups, which is the limit; delete one first", there.topic);
         return Err(Error::new(Kind::Full, detail));
     }
-    let Some(source) = &start.copy_of else { return Ok(()) };
+    let Some(source) = &wish.copy_of else { return Ok(()) };
     if !there.groups.contains(source) {
         return Err(Error::new(Kind::Conflict, format!("topic {} has no group {source} to copy", there.topic)));
     }
@@ -184,7 +206,7 @@ fn dismiss(there: &Descriptor, group: &GroupName) -> Result<()> {
             format!("{group} is the only group of topic {}; delete the topic, or make another one first", there.topic);
         return Err(Error::new(Kind::Conflict, detail));
     }
-    let copies = |(_, subscription): &(_, &crate::topic::Subscription)| subscription.copy_of.as_ref() == Some(group);
+    let copies = |(_, subscription): &(_, &Subscription)| subscription.copy_of.as_ref() == Some(group);
     match there.subscriptions.iter().find(copies) {
         None => Ok(()),
         Some((copy, _)) => {

@@ -19,7 +19,7 @@ pub(super) use self::many::{Forecast, MoveTo, Moved, WindowChange, WindowChanged
 pub(super) use self::schedules::{NewSchedule, Schedule, SchedulePage};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
-use crate::topic::Settings;
+use crate::topic::{Expiry, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -73,6 +73,10 @@ pub(super) struct Declaration {
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dedup_window: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_expiry: Option<Expiry>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) dead_max_age: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_max_count: Option<u64>,
@@ -114,11 +118,15 @@ pub(super) struct Counts {
     pub(super) owner: Option<String>,
 }
 
-/// What a group begins with.
+/// What is asked of a group.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct NewGroup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
 }
 
 /// For how long a group is paused.
@@ -144,6 +152,10 @@ pub(super) struct Group {
     pub(super) paused_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) copy_of: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_in_flight: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partitions: Vec<Counts>,
 }
@@ -244,6 +256,8 @@ pub(super) struct Reserve {
     pub(super) wait: Duration,
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) visibility_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) min_age: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -262,6 +276,8 @@ pub(super) struct Delivery {
     pub(super) payload: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
     pub(super) attempt: u32,

@@ -74,7 +74,7 @@ impl GroupArgs {
 
 #[derive(Debug, Args)]
 struct FilterArgs {
-    /// Only those that died of this: max_attempts, buried or unreadable
+    /// Only those that died of this: max_attempts, buried, unreadable or expired
     #[arg(long)]
     reason: Option<String>,
     /// Only those that died at least so long ago

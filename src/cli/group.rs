@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   dwell group create orders audit                      gets every message that is pushed from now on
   dwell group create orders audit --copy-of default    and a copy of what is there for the group default
+  dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group list orders
   dwell group show orders audit
   dwell group pause orders audit --for 10m
@@ -34,7 +35,7 @@ pub(super) struct GroupArgs {
 
 #[derive(Debug, Subcommand)]
 enum GroupCommand {
-    /// Make a group: it gets every message of the topic
+    /// Make a group, which gets every message of the topic, or change the limits of one
     Create(CreateArgs),
     /// Print the groups of a topic and their states
     List {
@@ -81,6 +82,12 @@ struct CreateArgs {
     /// Begin with a copy of what this group has scheduled, ready or in flight
     #[arg(long, value_name = "GROUP", value_parser = parse::group)]
     copy_of: Option<GroupName>,
+    /// Messages a second, at most, by all brokers together; 0 is without a limit
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Deliveries in flight, at most, in all partitions together; 0 is without a limit
+    #[arg(long, value_name = "N")]
+    max_in_flight: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -99,7 +106,11 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         GroupCommand::Create(args) => {
-            let new = NewGroup { copy_of: args.copy_of.as_ref().map(GroupName::to_string) };
+            let new = NewGroup {
+                copy_of: args.copy_of.as_ref().map(GroupName::to_string),
+                rate: args.rate,
+                max_in_flight: args.max_in_flight,
+            };
             let (created, group) = client.make_group(&args.of.of(), &new).await?;
             let what = if created { "made" } else { "was there" };
             output::line(format_args!("{} {what}; {}", group.group, state(&group)))
@@ -131,11 +142,18 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
 
 /// What it does now, in words.
 fn state(group: &Group) -> String {
-    match (&group.copy_of, group.paused_until) {
+    let mut words = match (&group.copy_of, group.paused_until) {
         (Some(source), _) => format!("{} from {source}", group.state),
         (None, Some(until)) => format!("{} until {until}", group.state),
         (None, None) => group.state.clone(),
+    };
+    if let Some(rate) = group.rate {
+        words.push_str(&format!(", at most {rate} a second"));
     }
+    if let Some(limit) = group.max_in_flight {
+        words.push_str(&format!(", at most {limit} in flight"));
+    }
+    words
 }
 
 /// The state, and a table with a line for every partition.

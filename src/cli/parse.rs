@@ -6,6 +6,7 @@ use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
+use crate::topic::Expiry;
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -42,6 +43,10 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
         return Ok(timeout);
     }
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
+}
+
+pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
+    Expiry::named(text).ok_or_else(|| "expected drop or bury".to_owned())
 }
 
 /// `name=value`, the name in lower case as it will be.

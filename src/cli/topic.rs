@@ -13,6 +13,7 @@ use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::message::TopicName;
 use crate::retry::Backoff;
 use crate::time::{parse_span, show_span};
+use crate::topic::Expiry;
 use crate::topic::Settings;
 
 /// The pause before it is looked again whether what was in flight came back.
@@ -92,6 +93,12 @@ struct CreateArgs {
     /// How long after a message was acked a push with its id is still a duplicate
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dedup_window: Option<Duration>,
+    /// How long after its due time a message without a ttl of its own is worth delivering; 0 is for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    ttl: Option<Duration>,
+    /// What becomes of a message whose time is over: drop or bury
+    #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
+    on_expiry: Option<Expiry>,
     /// How long dead messages are kept; 0 is for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dead_max_age: Option<Duration>,
@@ -110,6 +117,8 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
                 max_attempts: args.max_attempts,
                 backoff: args.backoff.clone(),
                 dedup_window: args.dedup_window,
+                ttl: args.ttl,
+                on_expiry: args.on_expiry,
                 dead_max_age: args.dead_max_age,
                 dead_max_count: args.dead_max_count,
             };
@@ -169,6 +178,8 @@ fn settings(topic: &Topic) -> String {
         ("  max attempts", settings.max_attempts.to_string()),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
+        ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
+        ("  on expiry", settings.on_expiry.name().to_owned()),
         ("  dead kept", kept_dead(settings)),
     ];
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
@@ -230,6 +241,8 @@ orders
   max attempts        16
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
+  ttl                 for ever
+  on expiry           drop
   dead kept           for ever
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner

@@ -23,11 +23,14 @@ pub enum DeadReason {
     Buried,
     /// Its body could not be read.
     Unreadable,
+    /// Its time to live was over before it was handed out.
+    Expired,
 }
 
 impl DeadReason {
     /// All of them.
-    pub const ALL: [DeadReason; 3] = [DeadReason::MaxAttempts, DeadReason::Buried, DeadReason::Unreadable];
+    pub const ALL: [DeadReason; 4] =
+        [DeadReason::MaxAttempts, DeadReason::Buried, DeadReason::Unreadable, DeadReason::Expired];
 
     /// The stable name, as in the API and in metrics.
     pub fn name(self) -> &'static str {
@@ -35,6 +38,7 @@ impl DeadReason {
             DeadReason::MaxAttempts => "max_attempts",
             DeadReason::Buried => "buried",
             DeadReason::Unreadable => "unreadable",
+            DeadReason::Expired => "expired",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 34] = [
+pub const KEYS: [&str; 36] = [
     "listen",
     "data_dir",
     "durability",
@@ -25,6 +25,8 @@ pub const KEYS: [&str; 34] = [
     "topic.visibility_timeout",
     "topic.max_attempts",
     "topic.dedup_window",
+    "topic.ttl",
+    "topic.on_expiry",
     "topic.dead_max_age",
     "topic.dead_max_count",
     "topic.auto_create",

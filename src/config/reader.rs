@@ -13,7 +13,7 @@ use crate::limits::{
 };
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
-use crate::topic::Settings;
+use crate::topic::{Expiry, Settings};
 
 /// Reads keys one by one. A key that is wrong is noted and reads as its default, so that the next one is looked at too.
 pub(super) struct Reader<'a> {
@@ -133,6 +133,8 @@ impl<'a> Reader<'a> {
             max_attempts: self.number("topic.max_attempts", 1..=ATTEMPTS_MAX, default.max_attempts),
             backoff: self.backoff(default.backoff),
             dedup_window: self.span("topic.dedup_window", Duration::ZERO..=DEDUP_WINDOW_MAX, default.dedup_window),
+            ttl: self.span("topic.ttl", Duration::ZERO..=DELAY_MAX, default.ttl),
+            on_expiry: self.word("topic.on_expiry", Expiry::ALL, default.on_expiry, Expiry::name),
             dead_max_age: self.span("topic.dead_max_age", Duration::ZERO..=DEAD_MAX_AGE_MAX, default.dead_max_age),
             dead_max_count: self.number("topic.dead_max_count", 0..=DEAD_MAX_COUNT_MAX, default.dead_max_count),
         }

@@ -79,6 +79,8 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "topic.visibility_timeout" => span(topic.visibility_timeout),
         "topic.max_attempts" => topic.max_attempts.to_string(),
         "topic.dedup_window" => span(topic.dedup_window),
+        "topic.ttl" => span(topic.ttl),
+        "topic.on_expiry" => quoted(topic.on_expiry.name()),
         "topic.dead_max_age" => span(topic.dead_max_age),
         "topic.dead_max_count" => topic.dead_max_count.to_string(),
         "topic.auto_create" => config.auto_create.to_string(),

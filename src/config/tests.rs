@@ -40,7 +40,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 39] = [
+const WRONG: [(&str, &str); 41] = [
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
     ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
@@ -74,6 +74,8 @@ const WRONG: [(&str, &str); 39] = [
     ("topic.max_attempts = 1001", "accepted: 1 to 1000"),
     ("topic.max_attempts = 1.5", "topic.max_attempts = \"1.5\" (file /dwell.toml): is not such a number"),
     ("topic.dedup_window = '8d'", "accepted: 0s to 168h"),
+    ("topic.ttl = '3651d'", "accepted: 0s to 87600h"),
+    ("topic.on_expiry = 'keep'", "accepted: drop, bury"),
     ("topic.dead_max_age = '3651d'", "accepted: 0s to 87600h"),
     ("topic.dead_max_count = 10000001", "accepted: 0 to 10000000"),
     ("topic.auto_create = 1", "accepted: true, false"),
@@ -125,7 +127,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 23] = [
+const COMMON: [(&str, &str); 25] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
@@ -144,6 +146,8 @@ const COMMON: [(&str, &str); 23] = [
     ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
     ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
     ("DWELL_TOPIC_DEDUP_WINDOW", "1h"),
+    ("DWELL_TOPIC_TTL", "1d"),
+    ("DWELL_TOPIC_ON_EXPIRY", "bury"),
     ("DWELL_TOPIC_DEAD_MAX_AGE", "1d"),
     ("DWELL_TOPIC_DEAD_MAX_COUNT", "1000"),
     ("DWELL_TOPIC_AUTO_CREATE", "false"),
@@ -193,6 +197,8 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             max_attempts: 3,
             backoff: Backoff::Ladder { steps: vec![Step(secs(1)), Step(secs(60))] },
             dedup_window: secs(3_600),
+            ttl: secs(86_400),
+            on_expiry: crate::topic::Expiry::Bury,
             dead_max_age: secs(86_400),
             dead_max_count: 1_000,
         },

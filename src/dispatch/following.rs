@@ -5,17 +5,20 @@ use std::sync::{Arc, PoisonError};
 use super::{Dispatch, Policy};
 use crate::clock::Instant;
 use crate::error::Result;
+use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Rest};
 
 impl Dispatch {
-    /// What the topic says about failures.
-    pub(super) fn policy(&self) -> Policy {
+    /// What the topic says about failures, and about a partition of the group.
+    pub(super) fn policy(&self, partition: Partition) -> Policy {
         let descriptor = self.descriptor();
         Policy {
             backoff: descriptor.settings.backoff.clone(),
             max_attempts: descriptor.settings.max_attempts,
             dedup_window: descriptor.settings.dedup_window,
+            on_expiry: descriptor.settings.on_expiry,
+            in_flight: descriptor.in_flight_share(&self.group, partition),
         }
     }
 
@@ -59,9 +62,8 @@ impl Dispatch {
         }
         *descriptor = newer.clone();
         drop(descriptor);
-        let policy = self.policy();
-        for (_, owned) in self.pairs() {
-            owned.table().set_policy(policy.clone());
+        for (partition, owned) in self.pairs() {
+            owned.table().set_policy(self.policy(partition));
             owned.kick.notify_one();
         }
         true

@@ -3,11 +3,14 @@
 //! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
+mod arrivals;
 mod dead;
 mod delivery;
 mod following;
+mod gate;
 mod membership;
 mod owned;
+mod pacing;
 mod recent;
 mod serving;
 mod session;
@@ -20,14 +23,15 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
 pub use membership::Membership;
 pub use session::{Hand, Session};
-pub use table::{Now, Policy, Table};
+pub use table::{Now, Policy, Table, Want};
 
+use self::arrivals::Arrivals;
+use self::gate::Gate;
 use self::owned::{Owned, now};
 use self::table::Decided;
 use crate::clock::Instant;
@@ -53,7 +57,8 @@ pub struct Dispatch {
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
     pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
-    arrivals: Notify,
+    arrivals: Arrivals,
+    gate: Gate,
     waiting: AtomicUsize,
     /// How many messages the waiting consumers want altogether.
     wanted: AtomicUsize,
@@ -135,7 +140,8 @@ impl Dispatch {
             group,
             descriptor: RwLock::new(descriptor),
             pairs: RwLock::default(),
-            arrivals: Notify::new(),
+            arrivals: Arrivals::default(),
+            gate: Gate::default(),
             waiting: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
             last_asked_ms: AtomicU64::new(0),
@@ -182,11 +188,11 @@ impl Dispatch {
     ///
     /// # Errors
     /// `Full` with too many consumers waiting.
-    pub async fn reserve(&self, max: usize, wait: Duration, visibility_timeout: Duration) -> Result<Vec<Delivery>> {
+    pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;
         let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
-        let _waiting = Waiting::new(self, max);
-        Ok(self.wait_for(None, max, until, visibility_timeout).await)
+        let _waiting = Waiting::new(self, want.max);
+        Ok(self.wait_for(None, want, until).await)
     }
 
     /// Refuses one consumer more when too many wait.
@@ -199,20 +205,15 @@ impl Dispatch {
 
     /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
     /// meanwhile, and with it this future, strands nothing.
-    async fn wait_for(
-        &self,
-        hand: Option<&Arc<Hand>>,
-        max: usize,
-        until: Instant,
-        visibility_timeout: Duration,
-    ) -> Vec<Delivery> {
+    async fn wait_for(&self, hand: Option<&Arc<Hand>>, want: Want, until: Instant) -> Vec<Delivery> {
         let clock = self.store.clock().local();
+        let demanding = !want.min_age.is_zero();
         let mut kicked = false;
         loop {
             // Listening begins before looking, so that nothing arrives unnoticed in between.
-            let mut arrival = std::pin::pin!(self.arrivals.notified());
+            let mut arrival = std::pin::pin!(self.arrivals.notified(demanding));
             arrival.as_mut().enable();
-            let deliveries = self.take(hand, max, visibility_timeout);
+            let deliveries = self.take(hand, want);
             if !deliveries.is_empty() {
                 // One arrival wakes one consumer; what it leaves is for the next.
                 self.arrivals.notify_one();
@@ -224,19 +225,22 @@ impl Dispatch {
                 kicked = true;
             }
             tokio::select! {
-                () = arrival => {}
+                () = self.next_chance(arrival, want, until) => {}
+                () = clock.sleep_until(self.ripe_at(want)) => {}
                 () = clock.sleep_until(until) => return Vec::new(),
                 () = self.closed.cancelled() => return Vec::new(),
             }
         }
     }
 
-    fn take(&self, hand: Option<&Arc<Hand>>, max: usize, visibility_timeout: Duration) -> Vec<Delivery> {
+    fn take(&self, hand: Option<&Arc<Hand>>, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         let now = now(self.store.clock());
         if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
+        let slots = self.rate().map(|_| self.gate.claim(want.max, now.instant));
+        let max = slots.as_ref().map_or(want.max, Vec::len);
         let pairs = self.pairs();
         // Every consumer begins somewhere else, so that no partition starves behind another.
         let first = fastrand::usize(..pairs.len().max(1));
@@ -248,13 +252,16 @@ impl Dispatch {
                 continue;
             }
             let mut table = owned.table();
-            let expired = table.take(hand, max - deliveries.len(), visibility_timeout, now, &mut deliveries);
+            let expired = table.take(hand, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
             let hungry = table.room().is_some();
             drop(table);
             self.counts.expired.inc_by(expired as u64);
             if hungry || expired > 0 {
                 owned.kick.notify_one();
             }
+        }
+        if let Some(slots) = slots {
+            self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
         for delivery in &deliveries {
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };

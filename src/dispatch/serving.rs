@@ -251,7 +251,8 @@ impl Serving {
             self.dispatch.look_again().await;
         }
         // Another pair's loop may have loaded it before.
-        self.owned.table().set_policy(self.dispatch.policy());
+        let partition = self.owned.lease.claim().pair.partition;
+        self.owned.table().set_policy(self.dispatch.policy(partition));
         self.dead.set_generation(self.dispatch.descriptor().generation);
         Ok(())
     }

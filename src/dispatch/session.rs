@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::delivery::{Decision, Delivery, Receipt};
 use super::owned::now;
-use super::{Dispatch, Waiting};
+use super::{Dispatch, Waiting, Want};
 use crate::clock::Instant;
 use crate::error::Result;
 
@@ -45,7 +45,8 @@ impl Session {
         let settings = &self.dispatch.descriptor().settings;
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
         let _waiting = Waiting::new(&self.dispatch, room);
-        self.dispatch.wait_for(Some(&self.hand), 1, until, visibility_timeout).await.pop()
+        let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO };
+        self.dispatch.wait_for(Some(&self.hand), want, until).await.pop()
     }
 
     /// Whether nothing more is handed out: the process stops or the topic is gone.

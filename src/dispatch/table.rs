@@ -3,16 +3,19 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
+mod choice;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::choice::Chooser;
 use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};
 use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord, Failure};
-use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, IN_FLIGHT_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
@@ -20,6 +23,7 @@ use crate::store::{
     Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement,
 };
 use crate::time::Timestamp;
+use crate::topic::Expiry;
 
 /// What is prefetched before it is known how fast consumers are.
 const APPETITE_FIRST: usize = 32;
@@ -41,6 +45,17 @@ pub struct Now {
     pub chance: f64,
 }
 
+/// What a consumer wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    /// Messages, at most.
+    pub max: usize,
+    /// How long each has before it is nacked.
+    pub visibility_timeout: Duration,
+    /// Only messages that were pushed at least so long ago.
+    pub min_age: Duration,
+}
+
 /// What the topic says about failures.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -50,6 +65,10 @@ pub struct Policy {
     pub max_attempts: u32,
     /// How long settled ids are remembered.
     pub dedup_window: Duration,
+    /// What becomes of a message whose time to live is over.
+    pub on_expiry: Expiry,
+    /// Deliveries that may be in flight.
+    pub in_flight: usize,
 }
 
 /// Where a message stands in the reservation that took it.
@@ -138,6 +157,7 @@ pub struct Table {
     drafted: u64,
     recent: Recent,
     appetite: usize,
+    chooser: Chooser,
 }
 
 impl Table {
@@ -161,6 +181,7 @@ impl Table {
             drafted: 0,
             recent: Recent::default(),
             appetite: APPETITE_FIRST,
+            chooser: Chooser::default(),
         }
     }
 
@@ -198,7 +219,7 @@ impl Table {
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.held();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= IN_FLIGHT_MAX {
+        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= self.policy.in_flight {
             return None;
         }
         Some(ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes })
@@ -232,6 +253,7 @@ impl Table {
             let last_error = "every attempt ended without an answer: its consumer or its owner died".to_owned();
             return self.bury(id, slot, DeadReason::MaxAttempts, attempts, Some(last_error));
         }
+        self.note_priority(message.envelope.priority);
         self.held_bytes += bytes;
         let held = Held { slot, ready_at, charged: attempts, charged_before: attempts, bytes, message };
         if attempts == 0 {
@@ -245,21 +267,15 @@ impl Table {
         message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
     }
 
-    /// Hands out up to `max` messages, into a hand if they are for a session; expired ones are settled instead and
+    /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and
     /// counted.
-    pub fn take(
-        &mut self,
-        hand: Option<&Arc<Hand>>,
-        max: usize,
-        visibility_timeout: Duration,
-        now: Now,
-        deliveries: &mut Vec<Delivery>,
-    ) -> usize {
+    pub fn take(&mut self, hand: Option<&Arc<Hand>>, want: Want, now: Now, deliveries: &mut Vec<Delivery>) -> usize {
+        let Want { max, visibility_timeout, min_age } = want;
         let mut expired = 0;
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
-        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < IN_FLIGHT_MAX {
-            let Some(held) = self.ready.pop_front() else {
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < self.policy.in_flight {
+            let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);
                 break;
@@ -268,7 +284,10 @@ impl Table {
             bytes += held.bytes;
             if held.message.envelope.expires_at.is_some_and(|at| at <= now.store) {
                 expired += 1;
-                self.decide_fate(held.message.id, held.slot, Fate::Gone);
+                match self.policy.on_expiry {
+                    Expiry::Drop => self.decide_fate(held.message.id, held.slot, Fate::Gone),
+                    Expiry::Bury => self.bury(held.message.id, held.slot, DeadReason::Expired, held.charged, None),
+                }
             } else {
                 deliveries.push(self.hand_out(hand, held, visibility_timeout, now));
             }

@@ -49,7 +49,7 @@ impl Tenure {
                 let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy());
+                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy(partition));
                 let (owned, woken) = (Arc::new(Owned::new(lease, table)), Arc::new(Notify::new()));
                 let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Tenure { dispatch: dispatch.clone(), partition, serving, woken }))

@@ -57,6 +57,10 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 9)]
+    priority: Option<u8>,
     /// The media type of the payload.
     #[serde(default, deserialize_with = "present")]
     content_type: Option<String>,
@@ -89,6 +93,7 @@ impl BatchMessage {
             due: due_of(self.delay, self.due_at)?,
             ttl: self.ttl,
             max_attempts: self.max_attempts,
+            priority: self.priority.unwrap_or(0),
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
             payload: payload_of(self.payload, self.payload_base64)?,

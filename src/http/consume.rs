@@ -37,6 +37,10 @@ pub(crate) struct Reserve {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "30s")]
     visibility_timeout: Option<Duration>,
+    /// Only messages that were pushed at least so long ago, at most 3,650 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "10s")]
+    min_age: Option<Duration>,
 }
 
 /// A message in the hands of a consumer.
@@ -177,7 +181,9 @@ pub(crate) async fn reserve(
         visibility_timeout: asked.visibility_timeout,
     };
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
-    let deliveries = app.broker.reserve(&topic, &group, request).await.map_err(Problem::of_waiting)?;
+    let min_age = asked.min_age.unwrap_or_default();
+    let reserved = app.broker.reserve_aged(&topic, &group, request, min_age).await;
+    let deliveries = reserved.map_err(Problem::of_waiting)?;
     Ok(Reply(Deliveries { deliveries: deliveries.into_iter().map(Delivery::from).collect() }))
 }
 

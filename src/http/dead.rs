@@ -40,7 +40,7 @@ pub(crate) struct DeadMessage {
     partition: Partition,
     #[schema(value_type = String, format = DateTime)]
     died_at: Timestamp,
-    /// `max_attempts`, `buried` or `unreadable`.
+    /// `max_attempts`, `buried`, `unreadable` or `expired`.
     reason: &'static str,
     /// Attempts that were made.
     attempts: u32,
@@ -101,7 +101,7 @@ pub(crate) struct DeadParams {
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,
-    /// Only those that died of this: `max_attempts`, `buried` or `unreadable`.
+    /// Only those that died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
     reason: Option<String>,
     /// Only those that died at least so long ago.
     #[param(value_type = Option<String>, example = "1h")]
@@ -152,7 +152,7 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 1000)]
     ids: Option<Items<String>>,
-    /// They died of this: `max_attempts`, `buried` or `unreadable`.
+    /// They died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
     /// They died at least so long ago.

@@ -13,12 +13,12 @@ use super::params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
 use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
-use crate::broker::{GroupStart, PauseFor};
+use crate::broker::{GroupWish, PauseFor};
 use crate::message::GroupName;
 use crate::time::{Timestamp, span};
 use crate::topic::{Descriptor, Rest};
 
-/// What a group begins with.
+/// What is asked of a group. What is absent stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewGroup {
@@ -27,6 +27,12 @@ pub(crate) struct NewGroup {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     copy_of: Option<GroupName>,
+    /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
+    #[serde(default, deserialize_with = "present")]
+    rate: Option<f64>,
+    /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
+    #[serde(default, deserialize_with = "present")]
+    max_in_flight: Option<u32>,
 }
 
 /// A group.
@@ -42,6 +48,12 @@ pub(crate) struct Group {
     /// The group that is being copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy_of: Option<String>,
+    /// Messages that are handed out in a second, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    /// Deliveries in flight, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
 }
 
 impl Group {
@@ -53,8 +65,14 @@ impl Group {
             Some(Rest::Copying) => "copying",
             Some(Rest::Paused(_)) => "paused",
         };
-        let copy_of = subscription.copy_of.map(|source| source.to_string());
-        Group { group: group.to_string(), state, paused_until: rest.and_then(Rest::until), copy_of }
+        Group {
+            group: group.to_string(),
+            state,
+            paused_until: rest.and_then(Rest::until),
+            copy_of: subscription.copy_of.map(|source| source.to_string()),
+            rate: subscription.rate.map(f64::from),
+            max_in_flight: subscription.max_in_flight,
+        }
     }
 }
 
@@ -89,7 +107,7 @@ pub(crate) struct PauseOf {
     until: Option<Timestamp>,
 }
 
-/// Make a group.
+/// Make a group, or change the limits of one.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/groups/{group}", tag = "groups", request_body = Option<NewGroup>,
     params(("topic" = String, Path), ("group" = String, Path)),
@@ -105,7 +123,8 @@ pub(crate) async fn make(
     _: NoParams,
     JsonOrDefault(new): JsonOrDefault<NewGroup>,
 ) -> Result<(StatusCode, Reply<Group>), Problem> {
-    let made = app.broker.make_group(&topic, &group, GroupStart { copy_of: new.copy_of }).await?;
+    let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
+    let made = app.broker.make_group(&topic, &group, wish).await?;
     let status = if made.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Reply(Group::new(&made.descriptor, &group, app.broker.now()))))
 }

@@ -51,7 +51,7 @@ pub(crate) struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     died_at: Option<Timestamp>,
-    /// Why it is dead: `max_attempts`, `buried` or `unreadable`.
+    /// Why it is dead: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     /// What the last nack of a dead message said.

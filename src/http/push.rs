@@ -15,7 +15,7 @@ use super::problem::{Problem, ProblemBody};
 use super::shape::{Meta, due_of};
 use super::{App, body};
 use crate::broker::PushOutcome;
-use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
 use crate::partition::Partition;
 use crate::store::Pushed;
@@ -81,13 +81,16 @@ pub(crate) struct PushParams {
     /// 1 to 1,000. Default: the topic's.
     #[param(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[param(minimum = 0, maximum = 9)]
+    priority: Option<u32>,
 }
 
 impl<S: Sync> FromRequestParts<S> for PushParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
-        let accepted = ["key", "id", "conflict", "delay", "due_at", "ttl", "max_attempts"];
+        let accepted = ["key", "id", "conflict", "delay", "due_at", "ttl", "max_attempts", "priority"];
         let params = Params::read(parts.uri.query(), &accepted)?;
         Ok(PushParams {
             key: params.get("key").map(Key::new).transpose()?,
@@ -97,6 +100,7 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             due_at: params.time("due_at")?,
             ttl: params.span("ttl")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
+            priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
         })
     }
 }
@@ -155,6 +159,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         due,
         ttl: params.ttl,
         max_attempts: params.max_attempts,
+        priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
         payload: Bytes::new(),

@@ -29,6 +29,10 @@ pub(crate) struct Contents {
     /// The media type that it was pushed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
+    /// 1 to 9: it goes before those of a lower one.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 9)]
+    priority: u8,
     /// Names and values that travel with it.
     #[schema(value_type = std::collections::HashMap<String, String>)]
     meta: Meta,
@@ -38,6 +42,10 @@ pub(crate) struct Contents {
     /// The payload in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
+}
+
+fn is_zero(priority: &u8) -> bool {
+    *priority == 0
 }
 
 impl From<Envelope> for Contents {
@@ -50,6 +58,7 @@ impl From<Envelope> for Contents {
             key: envelope.key.map(String::from),
             pushed_at: envelope.pushed_at,
             content_type: envelope.content_type,
+            priority: envelope.priority,
             meta: Meta(envelope.meta),
             payload,
             payload_base64,
@@ -154,6 +163,7 @@ mod tests {
 
     fn contents(payload: &'static [u8]) -> crate::error::Result<serde_json::Value> {
         let envelope = Envelope {
+            priority: 0,
             key: Some(Key::new("customer-7")?),
             pushed_at: Timestamp::from_ms(5),
             expires_at: None,

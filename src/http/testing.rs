@@ -17,8 +17,8 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock, WaitingPage,
-    Wakes, Window,
+    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
+    WaitingPage, Wakes, Window,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -196,6 +196,10 @@ impl Store for Away {
     }
 
     async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
+        away()
+    }
+
+    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
         away()
     }
 

@@ -19,7 +19,7 @@ use crate::partition::Partition;
 use crate::retry::Backoff;
 use crate::store::PairStats;
 use crate::time::{Timestamp, show_span, span};
-use crate::topic::{Descriptor, Pair, Settings};
+use crate::topic::{Descriptor, Expiry, Pair, Settings};
 
 /// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -45,6 +45,15 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "10m")]
     dedup_window: Option<Duration>,
+    /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is for
+    /// ever. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    ttl: Option<Duration>,
+    /// What becomes of a message whose time is over: `drop` or `bury`. Default `drop`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    on_expiry: Option<Expiry>,
     /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "14d")]
@@ -64,6 +73,8 @@ impl TopicSettings {
             max_attempts: self.max_attempts.unwrap_or(base.max_attempts),
             backoff: self.backoff.unwrap_or(base.backoff),
             dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
+            ttl: self.ttl.unwrap_or(base.ttl),
+            on_expiry: self.on_expiry.unwrap_or(base.on_expiry),
             dead_max_age: self.dead_max_age.unwrap_or(base.dead_max_age),
             dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
         }

@@ -29,8 +29,8 @@ pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
-    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Spans, State, WaitingPage,
-    Window,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
+    WaitingPage, Window,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -268,6 +268,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Says that a member leaves its group. Leaving again does nothing.
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()>;
+
+    /// Gives out slots of a group, each one once and at least `spacing` behind the one before.
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots>;
 
     /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
     ///

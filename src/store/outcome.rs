@@ -232,6 +232,27 @@ pub struct DeadPage {
     pub next: Option<DeadCursor>,
 }
 
+/// What is asked of the slots of a group, in each of which one message may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotAsk {
+    /// How many, at most.
+    pub count: u32,
+    /// From the beginning of one to that of the next.
+    pub spacing: Duration,
+    /// How far from now the last one may begin; at most [`crate::limits::SLOT_AHEAD_MAX`].
+    pub within: Duration,
+}
+
+/// Slots that nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// How many.
+    pub count: u32,
+    /// From the time of the store at the answer to the beginning of the first; with none, to that of the next that could be
+    /// given.
+    pub after: Duration,
+}
+
 /// What a group keeps of dead messages in a partition; what is older or more is dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeadBounds {

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Descriptor;
+use super::{Descriptor, Rate};
+use crate::error::{Error, Result};
+use crate::limits::IN_FLIGHT_MAX;
 use crate::message::GroupName;
+use crate::partition::Partition;
 use crate::time::Timestamp;
 
 /// What a topic knows of one of its groups. A group without an entry is one that the topic was born with.
@@ -16,6 +19,12 @@ pub struct Subscription {
     /// The group whose messages it gets a copy of. Until all of them are there it hands nothing out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<GroupName>,
+    /// How many messages a second are handed out at most, by all members together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How many deliveries are in flight at most, in all partitions together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
     /// Set while nothing is handed out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
@@ -69,6 +78,32 @@ impl Descriptor {
         self.subscriptions.entry(group.clone()).or_default()
     }
 
+    /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
+    /// to the limit, and while it changes, with some owners knowing the old one and some the new one, to no more than the higher of the two.
+    pub fn in_flight_share(&self, group: &GroupName, partition: Partition) -> usize {
+        let Some(limit) = self.subscriptions.get(group).and_then(|subscription| subscription.max_in_flight) else {
+            return IN_FLIGHT_MAX;
+        };
+        let partitions = u32::from(self.settings.partitions.get());
+        let share = limit / partitions + u32::from(u32::from(partition.0) < limit % partitions);
+        usize::try_from(share).unwrap_or(IN_FLIGHT_MAX).min(IN_FLIGHT_MAX)
+    }
+
+    /// Checks what is known of groups. # Errors: [`crate::error::Kind::Invalid`].
+    pub(super) fn check_subscriptions(&self) -> Result<()> {
+        let partitions = u32::from(self.settings.partitions.get());
+        let too_few = |limit: &u32| *limit < partitions;
+        match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {
+            None => Ok(()),
+            Some(limit) => {
+                let why = format!(
+                    "{limit} is less than the {partitions} partitions of the topic: each has a share of its own"
+                );
+                Err(Error::invalid("max_in_flight", why))
+            }
+        }
+    }
+
     /// Whether both have a group of this name, and it is the same one: not deleted and made again in between.
     pub fn has_same(&self, other: &Descriptor, group: &GroupName) -> bool {
         let has = |descriptor: &Descriptor| descriptor.groups.contains(group);
@@ -94,7 +129,6 @@ impl Descriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
     use crate::message::TopicName;
 
     #[test]
@@ -115,6 +149,25 @@ mod tests {
         let again = without.followed_by(&with(&without), 10);
         assert!(!again.has_same(&first, &audit) && !without.has_same(&first, &audit));
         assert!(again.has_same(&first, &GroupName::standard()) && again.leaving.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn shares_add_up_to_the_limit_and_to_no_more_while_it_changes() -> Result<()> {
+        let group = GroupName::standard();
+        let of = |limit| -> Result<Vec<usize>> {
+            let mut topic = Descriptor::new(TopicName::new("orders")?, Default::default());
+            topic.subscription_mut(&group).max_in_flight = limit;
+            topic.check()?;
+            Ok(topic.partitions().map(|partition| topic.in_flight_share(&group, partition)).collect())
+        };
+        assert_eq!(of(None)?, [IN_FLIGHT_MAX; 8]);
+        assert_eq!((of(Some(8))?, of(Some(11))?), (vec![1; 8], vec![2, 2, 2, 1, 1, 1, 1, 1]));
+        assert!(of(Some(7)).is_err());
+        for (old, new) in [(8, 9), (30, 11), (1_000, 999)] {
+            let both = of(Some(old))?.into_iter().zip(of(Some(new))?).map(|(old, new)| old.max(new));
+            assert!(both.sum::<usize>() <= usize::try_from(old.max(new)).unwrap_or(0));
+        }
         Ok(())
     }
 

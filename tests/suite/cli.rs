@@ -300,6 +300,8 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
     let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
+    let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
+    assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
     assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
     let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
     assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");

@@ -10,7 +10,7 @@ use dwell::error::{Error, Kind, Result};
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::retry::{Backoff, Step};
 use dwell::store::{Pushed, State};
-use dwell::topic::Settings;
+use dwell::topic::{Expiry, Settings};
 use futures_util::future::{join, try_join_all};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -23,7 +23,8 @@ stories! {
     a_nack_without_delay_climbs_the_ladder, a_delivery_that_is_not_settled_comes_again,
     an_extended_delivery_has_more_time, a_poison_message_dies_with_its_last_error,
     a_buried_message_is_dead_at_once_and_can_be_redriven, what_nobody_took_goes_back_without_a_charge,
-    a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_consumer_that_waits_in_vain_gets_nothing,
+    a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_topic_has_a_time_to_live,
+    an_expired_message_dies_if_the_topic_says_so, a_retry_that_comes_too_late_is_over, a_consumer_that_waits_in_vain_gets_nothing,
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
     a_single_attempt_is_not_spent_by_an_owner_that_died, an_answer_is_bounded_by_bytes,
     a_batch_is_all_checked_before_any_is_stored, a_topic_is_not_made_when_that_is_off,
@@ -360,6 +361,62 @@ async fn an_expired_message_is_not_delivered(world: World) -> Result<()> {
     world.pass(6_000);
     assert_eq!(shop.one().await?.message.id.as_str(), "long");
     world.until("the expired message is gone", async || Ok(shop.state("short").await?.is_none())).await
+}
+
+async fn a_topic_has_a_time_to_live(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Settings { ttl: Duration::from_secs(5), ..Settings::default() }).await?;
+    shop.push("short", 1_000).await?;
+    let mut long = message("long", Duration::from_secs(1))?;
+    long.ttl = Some(Duration::from_secs(3_600));
+    shop.broker.push(&orders()?.0, long).await?;
+    // The last moment is in time: nothing was waiting, so only now somebody asks.
+    world.pass(5_999);
+    assert!(shop.state("short").await?.is_some());
+    world.pass(1);
+    assert_eq!(shop.one().await?.message.id.as_str(), "long");
+    world.until("the expired message is gone", async || Ok(shop.state("short").await?.is_none())).await?;
+    // A topic that changes its mind means what is pushed from then on.
+    let settings = Settings { ttl: Duration::ZERO, ..shop.broker.topic(&orders()?.0).await?.settings.clone() };
+    shop.push("before", 0).await?;
+    shop.broker.declare(orders()?.0, settings).await?;
+    shop.push("after", 0).await?;
+    world.pass(3_600_000);
+    assert_eq!(shop.one().await?.message.id.as_str(), "after");
+    Ok(())
+}
+
+async fn an_expired_message_dies_if_the_topic_says_so(world: World) -> Result<()> {
+    let settings = Settings { ttl: Duration::from_secs(5), on_expiry: Expiry::Bury, ..Settings::default() };
+    let shop = Shop::open(&world, settings).await?;
+    shop.push("late", 0).await?;
+    world.pass(5_000);
+    shop.push("next", 0).await?;
+    assert_eq!(shop.one().await?.message.id.as_str(), "next");
+    let dead = async || -> Result<_> {
+        let (topic, group) = orders()?;
+        Ok(shop.broker.dead(&topic, &group, None, 10).await?.dead.pop().map(|(_, dead)| (dead.id, dead.record)))
+    };
+    world.until("it is dead", async || Ok(dead().await?.is_some())).await?;
+    let (id, record) = dead().await?.ok_or_else(|| Error::bug("nothing is dead"))?;
+    assert_eq!((id.as_str(), record.reason, record.attempts), ("late", DeadReason::Expired, 0));
+    assert!(shop.broker.metrics().text()?.contains(r#"outcome="expired",topic="orders"} 1"#));
+    Ok(())
+}
+
+async fn a_retry_that_comes_too_late_is_over(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ttl: Duration::from_secs(5), ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    shop.push("once", 0).await?;
+    let first = shop.one().await?;
+    assert_eq!(shop.settle(&first, nack(6_000, "busy")).await?, Verdict::Nacked);
+    shop.push("other", 5_500).await?;
+    world.pass(6_000);
+    assert_eq!(shop.one().await?.message.id.as_str(), "other");
+    let gone = world.until("it is gone", async || {
+        assert!(shop.look().await?.is_empty());
+        Ok(shop.state("once").await?.is_none())
+    });
+    world.as_time_passes(gone).await
 }
 
 async fn a_consumer_that_waits_in_vain_gets_nothing(world: World) -> Result<()> {

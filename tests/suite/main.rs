@@ -29,6 +29,8 @@ mod idle;
 mod schedules;
 mod sessions;
 mod subscriptions;
+mod pacing;
+mod priority;
 mod webhooks;
 mod windows;
 mod groups;

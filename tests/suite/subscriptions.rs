@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::{Broker, GroupStart, Options, PauseFor, ReserveRequest, StreamRequest};
+use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest, StreamRequest};
 use dwell::dispatch::{Decision, Delivery, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
@@ -59,7 +59,11 @@ impl Shop {
 
     async fn make(&self, group: &str, copy_of: Option<&str>) -> Result<bool> {
         let copy_of = copy_of.map(GroupName::new).transpose()?;
-        Ok(self.broker.make_group(&orders()?, &named(group)?, GroupStart { copy_of }).await?.created)
+        Ok(self
+            .broker
+            .make_group(&orders()?, &named(group)?, GroupWish { copy_of, ..GroupWish::default() })
+            .await?
+            .created)
     }
 
     async fn reserve(&self, group: &str, max: usize, wait: Duration) -> Result<Vec<Delivery>> {

@@ -91,12 +91,21 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("visibility timeout", visibility),
         ("attempts", with_commas(usize::try_from(limits::ATTEMPTS_MAX).unwrap_or(0))),
         ("steps of a backoff ladder", with_commas(limits::LADDER_STEPS_MAX)),
+        ("priority", limits::PRIORITY_MAX.to_string()),
+        (
+            "messages in a row that are handed out before the one that was due first",
+            limits::PASSED_OVER_MAX.to_string(),
+        ),
         ("dedup window", days(limits::DEDUP_WINDOW_MAX)),
         ("cancelled messages remembered, in a partition", with_commas(limits::CANCELLED_IDS_MAX)),
         ("for which they are remembered", format!("{} h", limits::CANCELLED_KEPT.as_secs() / 3_600)),
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
         ("groups of a topic", with_commas(limits::GROUPS_MAX)),
+        (
+            "rate of a group",
+            format!("{} to {} messages a second", limits::RATE_MIN, with_commas(limits::RATE_MAX as usize)),
+        ),
         ("deliveries in flight in a partition of a group", with_commas(limits::IN_FLIGHT_MAX)),
         (
             "messages of a group in a partition, dead ones not counted; in Redis",

@@ -133,7 +133,7 @@ impl Door {
                 Ok(taken.map(|d| Taken { receipt: d.receipt.to_string(), due_at: d.message.due_at }).collect())
             }
             Door::Http(client) => {
-                let request = Reserve { max, wait, visibility_timeout: None };
+                let request = Reserve { max, wait, visibility_timeout: None, min_age: None };
                 Ok(client.reserve_as(&of(topic), &request).await?)
             }
         }

@@ -18,6 +18,7 @@ use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
 use crate::limits::BATCH_MESSAGES_MAX;
 use crate::message::{GroupName, TopicName};
+use crate::time::parse_span;
 use exec::{Exec, Outcome};
 use source::Source;
 
@@ -59,6 +60,9 @@ pub(super) struct ConsumeArgs {
     /// How long a delivery may take before it comes again [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Option<Duration>,
+    /// Only messages that were pushed at least so long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "stream")]
+    min_age: Option<Duration>,
     /// Read one stream in place of asking again and again
     #[arg(long, conflicts_with_all = ["count", "exec"])]
     stream: bool,
@@ -101,7 +105,8 @@ struct Consumer<'a> {
 impl Consumer<'_> {
     async fn run(&mut self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
         let (client, of) = (self.client.clone(), self.of.clone());
-        let mut source = Source::new(client, of, self.args.visibility_timeout, self.args.stream);
+        let mut source =
+            Source::new(client, of, self.args.visibility_timeout, self.args.stream).aged(self.args.min_age);
         let max = self.args.max.map_or(if self.args.exec.is_some() { 1 } else { 10 }, usize::from);
         while self.args.count.is_none_or(|count| tally.delivered < count) {
             let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);

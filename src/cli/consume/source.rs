@@ -17,6 +17,7 @@ pub(super) struct Source {
     client: Client,
     of: GroupOf,
     visibility_timeout: Option<Duration>,
+    min_age: Option<Duration>,
     clock: Clock,
     streams: bool,
     stream: Option<DeliveryStream>,
@@ -24,7 +25,13 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(client: Client, of: GroupOf, visibility_timeout: Option<Duration>, streams: bool) -> Source {
-        Source { client, of, visibility_timeout, clock: Clock::System, streams, stream: None }
+        Source { client, of, visibility_timeout, min_age: None, clock: Clock::System, streams, stream: None }
+    }
+
+    /// Takes only messages that were pushed at least so long ago; not from a stream.
+    pub(super) fn aged(mut self, min_age: Option<Duration>) -> Source {
+        self.min_age = min_age;
+        self
     }
 
     /// The next deliveries: at least one, and not more than `max` at a time.
@@ -51,7 +58,8 @@ impl Source {
 
     async fn ask(&mut self, max: usize) -> CallResult<Vec<Delivery>> {
         if !self.streams {
-            let request = Reserve { max, wait: WAIT, visibility_timeout: self.visibility_timeout };
+            let (visibility_timeout, min_age) = (self.visibility_timeout, self.min_age);
+            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age };
             return self.client.reserve(&self.of, &request).await;
         }
         let mut stream = match self.stream.take() {

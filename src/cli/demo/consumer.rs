@@ -40,7 +40,7 @@ impl Consumer<'_> {
     /// Consumes until `until`. Everything that fails here ends the demo.
     pub(super) async fn run(self, until: Instant) -> Result<(), Failure> {
         let paid = orders::paid(self.orders);
-        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None };
+        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None, min_age: None };
         let mut settling = FuturesUnordered::new();
         while self.clock.instant() < until {
             let reserving = self.client.reserve(self.of, &request);

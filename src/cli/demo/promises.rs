@@ -195,6 +195,7 @@ mod tests {
             id: id.to_owned(),
             key: None,
             payload: Payload::default(),
+            priority: None,
             content_type: None,
             meta: Default::default(),
             attempt,

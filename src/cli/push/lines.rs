@@ -39,6 +39,8 @@ pub(super) struct Item {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
     meta: BTreeMap<String, String>,
@@ -169,6 +171,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         },
         ttl: item.ttl,
         max_attempts: item.max_attempts,
+        priority: item.priority.unwrap_or(0),
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         payload: payload.bytes()?,

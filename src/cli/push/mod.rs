@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::problem::CallError;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
-use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage, TopicName};
 use crate::time::{Timestamp, ms_up, parse_span, parse_timestamp};
 
@@ -28,7 +28,7 @@ Examples:
   generate | dwell push orders --file -
 
 A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, conflict, delay,
-due_at, ttl, max_attempts, content_type, meta. A line that is wrong is reported with its number and the others are pushed.
+due_at, ttl, max_attempts, priority, content_type, meta. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -61,6 +61,9 @@ pub(super) struct PushArgs {
     /// Attempts before it is dead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
     max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
+    priority: Option<u8>,
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
@@ -69,7 +72,7 @@ pub(super) struct PushArgs {
     meta: Vec<(String, String)>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "content_type", "meta"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "priority", "content_type", "meta"])]
     file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -142,6 +145,7 @@ impl PushArgs {
             },
             ttl: self.ttl,
             max_attempts: self.max_attempts,
+            priority: self.priority.unwrap_or(0),
             content_type: self.content_type.clone(),
             meta: self.meta.clone(),
             payload: match self.payload.as_deref() {
@@ -161,6 +165,7 @@ impl PushArgs {
             ("due_at", self.at.map(|at| at.to_string())),
             ("ttl", self.ttl.map(span)),
             ("max_attempts", self.max_attempts.map(|attempts| attempts.to_string())),
+            ("priority", self.priority.map(|priority| priority.to_string())),
         ];
         Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
     }

@@ -32,6 +32,7 @@ mod put;
 mod scan;
 mod schedules;
 mod settle;
+mod slots;
 mod tail;
 mod topics;
 mod waiting;
@@ -48,12 +49,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
+use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    WaitingPage, Wakes, Window,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingPage, Wakes, Window,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -76,6 +78,7 @@ struct Inner {
     wakes: Wakes,
     losses: watch::Sender<Loss>,
     members: Members,
+    slots: SlotBook,
     /// What the tree lies on. Every change goes through it.
     disk: Arc<Disk>,
     committer: Committer,
@@ -106,6 +109,7 @@ impl Embedded {
                 // One process that trusts its disk has nothing to suspect.
                 losses: watch::Sender::default(),
                 members: Members::default(),
+                slots: SlotBook::default(),
                 disk,
                 committer,
                 topics: RwLock::new(topics),
@@ -399,6 +403,10 @@ impl Store for Embedded {
             self.inner.wakes.wake(&channel);
         }
         Ok(())
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

@@ -50,6 +50,11 @@ impl Keys {
         MemberKeys { wake: members.clone(), members }
     }
 
+    /// String: when the next slot of a group may begin.
+    pub(super) fn slots(&self, topic: &TopicName, group: &GroupName) -> String {
+        format!("{}:slots:{topic}:{group}", self.prefix)
+    }
+
     /// The keys of a partition that its groups share.
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
         let tag = self.tag(topic, partition);

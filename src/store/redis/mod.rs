@@ -30,6 +30,7 @@ mod schedules;
 mod scripts;
 mod sentinel;
 mod slot;
+mod slots;
 mod topics;
 mod waiting;
 mod wake_listener;
@@ -60,8 +61,8 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, Spans, Store, StoreClock,
-    WaitingPage, Wakes, Window,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingPage, Wakes, Window,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -350,6 +351,10 @@ impl Store for Redis {
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
         self.shared.leave(topic, group, member).await
+    }
+
+    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
+        self.shared.slots(topic, group, ask).await
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {

@@ -56,6 +56,7 @@ scripts! {
     beat: "#!lua flags=allow-oom", "_time";
     leave: "#!lua flags=allow-oom";
     notice: "#!lua flags=allow-oom", "_time";
+    slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";
     repair: "#!lua flags=allow-oom", "_time";

@@ -17,6 +17,7 @@ mod recovery;
 mod reserve;
 mod schedules;
 mod settle;
+mod slots;
 mod topics;
 mod wake;
 
@@ -78,6 +79,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     groups: a_deleted_group_is_gone_with_its_messages, a_group_made_again_is_another_one,
         a_descriptor_is_proclaimed_unless_it_is_old, a_copy_has_what_its_source_holds,
         a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
+    slots: each_slot_is_given_once_and_keeps_its_distance;
     audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,

@@ -36,6 +36,11 @@ async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
     let names = list["groups"].as_array().ok_or("no groups")?.iter().map(|group| group["group"].clone());
     assert_eq!(names.collect::<Vec<Value>>(), [json!("default"), json!("audit")]);
 
+    let limited = dwell.tell(&format!("PUT {group}"), json!({"rate": 2.5, "max_in_flight": 8})).await?;
+    assert_eq!(limited, json!({"group": "audit", "state": "active", "rate": 2.5, "max_in_flight": 8}));
+    let lifted = dwell.tell(&format!("PUT {group}"), json!({"rate": 0})).await?;
+    assert_eq!(lifted, json!({"group": "audit", "state": "active", "max_in_flight": 8}));
+
     assert_eq!(dwell.ask(&format!("DELETE {group}")).await?.status, 204);
     for gone in [format!("DELETE {group}"), format!("GET {group}"), format!("POST {group}/pause")] {
         assert_eq!(dwell.ask(&gone).await?.status, 404, "{gone}");
@@ -58,6 +63,9 @@ async fn what_is_said_of_a_group_is_read_strictly() -> Outcome {
     assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": null})).await?, 422);
     assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": "a b"})).await?, 422);
     assert_eq!(refused(&format!("PUT {group}"), json!({"copy_of": "nobody"})).await?, 409);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"max_in_flight": 7})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"rate": 100_001})).await?, 422);
+    assert_eq!(refused(&format!("PUT {group}"), json!({"rate": "10"})).await?, 422);
     let pause = "POST /v1/topics/orders/groups/default/pause";
     assert_eq!(refused(pause, json!({"for": "1m", "until": "2026-01-02T03:04:05Z"})).await?, 422);
     assert_eq!(refused(pause, json!({"for": "-1m"})).await?, 422);

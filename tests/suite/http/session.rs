@@ -53,6 +53,32 @@ async fn what_travels_with_a_payload_arrives_with_it() -> Outcome {
 }
 
 #[tokio::test]
+async fn a_priority_goes_first_and_an_age_is_waited_for() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    let batch = json!({"messages": [{"payload": "a", "id": "a"}, {"payload": "b", "id": "b", "priority": 9}]});
+    dwell.tell("POST /v1/topics/orders/messages/batch", batch).await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages?id=c&priority=5")?.body("c")).await?;
+    let reserve = "POST /v1/topics/orders/groups/default/reserve";
+    let pushed_at = dwell.now();
+    let old = dwell.tell(reserve, json!({"max": 1, "wait": "10s", "min_age": "2s"})).await?;
+    assert!(dwell.now().since(pushed_at) >= std::time::Duration::from_millis(1_900), "{old}");
+    assert_eq!((&old["deliveries"][0]["id"], &old["deliveries"][0]["priority"]), (&json!("b"), &json!(9)));
+    let rest = dwell.tell(reserve, json!({"max": 2, "wait": "10s"})).await?;
+    let rest = rest["deliveries"].as_array().ok_or("no deliveries")?.clone();
+    assert_eq!(rest.iter().map(|it| &it["id"]).collect::<Vec<_>>(), [&json!("c"), &json!("a")]);
+    assert_eq!(rest[1].get("priority"), None);
+    for wrong in ["priority=10", "priority=-1", "priority=x"] {
+        let push = dwell.request(&format!("POST /v1/topics/orders/messages?{wrong}"))?.body("x");
+        assert_eq!(dwell.send(push).await?.status, 422, "{wrong}");
+    }
+    let wrong = json!({"messages": [{"payload": "a", "priority": 10}]});
+    assert_eq!(dwell.send(dwell.request("POST /v1/topics/orders/messages/batch")?.json(&wrong)).await?.status, 422);
+    assert_eq!(dwell.send(dwell.request(reserve)?.json(&json!({"min_age": "3651d"}))).await?.status, 422);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_batch_is_answered_message_by_message() -> Outcome {
     let dwell = Served::start().await?;
     let batch = "POST /v1/topics/orders/messages/batch";
