@@ -56,7 +56,7 @@ impl Broker {
         let pairs = descriptor.partitions().map(|partition| descriptor.pair(partition, group));
         let mut count = 0;
         for pair in pairs {
-            count += self.store.waiting(&pair, window, None, 0).await?.count;
+            count += self.store.window(&pair, window, None, 0).await?.count;
         }
         Ok(count)
     }
@@ -89,7 +89,7 @@ impl Broker {
                 return Ok(done);
             }
             let pair = descriptor.pair(partition, group);
-            let page = self.store.waiting(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
+            let page = self.store.window(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
             for some in page.chunks(AT_ONCE) {
                 let changes = some.iter().map(|(due, id)| {
                     let to = deed.target(*due).map(|to| to.max(now));

@@ -15,7 +15,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
     Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
-    WaitingPage, Wakes, Window,
+    Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -207,14 +207,14 @@ impl<S: Store> Store for Failover<S> {
         self.store.forecast(pairs, spans).await
     }
 
-    async fn waiting(
+    async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage> {
-        self.store.waiting(pair, window, after, limit).await
+    ) -> Result<WindowPage> {
+        self.store.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

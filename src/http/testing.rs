@@ -18,7 +18,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
     Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
-    WaitingPage, Wakes, Window,
+    Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -142,7 +142,7 @@ impl Store for Away {
         away()
     }
 
-    async fn waiting(&self, _: &Pair, _: Window, _: Option<&(Timestamp, MessageId)>, _: usize) -> Result<WaitingPage> {
+    async fn window(&self, _: &Pair, _: Window, _: Option<&(Timestamp, MessageId)>, _: usize) -> Result<WindowPage> {
         away()
     }
 

@@ -30,7 +30,7 @@ pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
-    WaitingPage, Window,
+    Window, WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -192,13 +192,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of the messages of a pair that wait, scheduled or ready, and are due in a window, at most `limit` after a
     /// place; the earliest first.
-    async fn waiting(
+    async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage>;
+    ) -> Result<WindowPage>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;

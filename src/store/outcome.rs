@@ -152,7 +152,7 @@ pub struct Window {
 
 /// A page of what waits in a window of due times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WaitingPage {
+pub struct WindowPage {
     /// Messages in the whole window.
     pub count: u64,
     /// When they are due, or due again, and their ids; the earliest first.

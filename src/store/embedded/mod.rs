@@ -35,7 +35,7 @@ mod settle;
 mod slots;
 mod tail;
 mod topics;
-mod waiting;
+mod window;
 mod zset;
 
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingPage, Wakes, Window,
+    Store, StoreClock, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -327,14 +327,14 @@ impl Store for Embedded {
         Ok(forecasts)
     }
 
-    async fn waiting(
+    async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage> {
-        self.inner.waiting(pair, window, after, limit).await
+    ) -> Result<WindowPage> {
+        self.inner.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

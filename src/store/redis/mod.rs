@@ -32,7 +32,7 @@ mod sentinel;
 mod slot;
 mod slots;
 mod topics;
-mod waiting;
+mod window;
 mod wake_listener;
 mod way;
 
@@ -62,7 +62,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingPage, Wakes, Window,
+    Store, StoreClock, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -284,14 +284,14 @@ impl Store for Redis {
         self.shared.forecast(pairs, spans).await
     }
 
-    async fn waiting(
+    async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage> {
-        self.shared.waiting(pair, window, after, limit).await
+    ) -> Result<WindowPage> {
+        self.shared.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -66,7 +66,7 @@ scripts! {
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
     audit: "#!lua flags=allow-oom", "_time";
-    waiting: "#!lua flags=allow-oom,no-writes";
+    window: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";

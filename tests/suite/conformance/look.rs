@@ -155,7 +155,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
     for limit in 1..=5 {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = orders.store.waiting(&orders.pair(), window, after.as_ref(), limit).await?;
+            let page = orders.store.window(&orders.pair(), window, after.as_ref(), limit).await?;
             assert_eq!(page.count, 4);
             assert!(page.messages.len() <= limit);
             let full = page.messages.len() == limit;
@@ -167,7 +167,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
         }
         assert_eq!(found.iter().map(|(due, id)| (*due, id.as_str())).collect::<Vec<_>>(), all, "pages of {limit}");
     }
-    let counted = orders.store.waiting(&orders.pair(), window, None, 0).await?;
+    let counted = orders.store.window(&orders.pair(), window, None, 0).await?;
     assert_eq!((counted.count, counted.messages), (4, vec![]));
     Ok(())
 }

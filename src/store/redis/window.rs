@@ -5,20 +5,20 @@ use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use crate::error::Result;
 use crate::message::MessageId;
-use crate::store::{WaitingPage, Window};
+use crate::store::{Window, WindowPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
 impl Shared {
-    pub(super) async fn waiting(
+    pub(super) async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage> {
+    ) -> Result<WindowPage> {
         let (due, id) = after.map_or((Timestamp::ZERO, ""), |(due, id)| (*due, id.as_str()));
-        let call = Call::new(&SCRIPTS.waiting, &[&self.keys.pair(pair).zset])
+        let call = Call::new(&SCRIPTS.window, &[&self.keys.pair(pair).zset])
             .arg(window.from.as_ms())
             .arg(window.to.as_ms())
             .arg(id)
@@ -26,7 +26,7 @@ impl Shared {
             .arg(limit);
         let mut reply = Reply::of(self.connection.eval(&call).await?)?;
         reply.text()?;
-        let mut page = WaitingPage { count: reply.number()?, messages: Vec::with_capacity(reply.left() / 2) };
+        let mut page = WindowPage { count: reply.number()?, messages: Vec::with_capacity(reply.left() / 2) };
         while reply.left() > 0 {
             let id = MessageId::new(reply.text()?)?;
             page.messages.push((reply.time()?.unwrap_or_default(), id));

@@ -4,7 +4,7 @@ use super::Inner;
 use super::pair::Stored;
 use crate::error::Result;
 use crate::message::MessageId;
-use crate::store::{WaitingPage, Window};
+use crate::store::{Window, WindowPage};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -12,14 +12,14 @@ use crate::topic::Pair;
 const TURN: usize = 1_000;
 
 impl Inner {
-    pub(super) async fn waiting(
+    pub(super) async fn window(
         &self,
         pair: &Pair,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
-    ) -> Result<WaitingPage> {
-        let mut page = WaitingPage::default();
+    ) -> Result<WindowPage> {
+        let mut page = WindowPage::default();
         let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(page) };
         let zset = Stored::new(&self.tree, place).zset();
         for (number, entry) in zset.from(window.from).enumerate() {
