@@ -2,9 +2,10 @@
 # make demo     a shop's orders, end to end, with a verdict on every promise
 # make lint     format, clippy and documentation, warnings are errors
 # make ci       what continuous integration runs
+# make races    100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
 
-.PHONY: test tools demo faults lint bench-build ci
+.PHONY: test tools demo races faults lint bench-build ci
 
 test: tools
 	cargo test --locked
@@ -17,6 +18,11 @@ tools:
 
 demo:
 	cargo run --locked --release -- demo
+
+RACES ?= 100000
+
+races: tools
+	DWELL_RACES=$(RACES) cargo test --locked --release --test suite -- races:: --nocapture --test-threads=1
 
 ROUNDS ?= 20
 

@@ -216,6 +216,14 @@ pub(super) struct GroupFate {
     pub(super) status: String,
 }
 
+/// A page of messages.
+#[derive(Debug, Deserialize)]
+pub(super) struct MessagePage {
+    pub(super) messages: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub(super) next_cursor: Option<String>,
+}
+
 /// A message, looked at.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Looked {

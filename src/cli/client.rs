@@ -10,8 +10,9 @@ use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
     Control, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups,
-    Looked, MoveTo, Moved, Nack, Nacks, NewDue, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve,
-    Schedule, SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
+    Looked, MessagePage, MoveTo, Moved, Nack, Nacks, NewDue, NewGroup, NewSchedule, PauseOf, PushResults, Pushed,
+    Receipts, Reserve, Schedule, SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange,
+    WindowChanged, WindowCount,
 };
 use super::failure::Failure;
 use super::problem::CallError;
@@ -276,6 +277,12 @@ impl Client {
         self.call(request).await.map(|(_, looked)| looked)
     }
 
+    /// A page of messages.
+    pub(super) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
+        let request = self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0);
+        self.call(request).await.map(|(_, page)| page)
+    }
+
     /// Cancels a message.
     pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
         self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
@@ -419,7 +426,7 @@ fn percent_encoded(byte: u8) -> String {
     if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
-/// Parameters of a push.
+/// Parameters of a push, or of a list.
 #[derive(Debug, Default)]
 pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
 

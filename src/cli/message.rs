@@ -1,12 +1,15 @@
-//! `dwell message`: looks at one message, cancels it, gives it another due time.
+//! `dwell message`: lists messages, looks at one, cancels it, gives it another due time.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
-use super::api::{Control, Looked, NewDue};
+use super::api::{Control, Looked, NewDue, Payload};
+use super::client::{Client, Query};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
+use crate::limits::BATCH_MESSAGES_MAX;
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
 
@@ -16,11 +19,12 @@ Examples:
   dwell message cancel orders close-4711 --key customer-7
   dwell message reschedule orders close-4711 --key customer-7 --delay 1h
   dwell message run orders close-4711 --key customer-7
+  dwell message list orders --state scheduled --to 2026-12-24T18:00:00Z
 
 A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither cancelled nor
 rescheduled, and the command fails.";
 
-/// Look at, cancel and reschedule a message
+/// Look at, list, cancel and reschedule messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct MessageArgs {
@@ -40,6 +44,8 @@ enum MessageCommand {
         #[arg(long, default_value = "default", value_parser = parse::group)]
         group: GroupName,
     },
+    /// Print messages, partition by partition, by the time at which they are tried next
+    List(ListArgs),
     /// Take a message out of every group in which it waits
     Cancel(WhichArgs),
     /// Give a message another due time
@@ -58,6 +64,31 @@ enum MessageCommand {
     },
     /// Make a message due now
     Run(WhichArgs),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// In which group
+    #[arg(long, default_value = "default", value_parser = parse::group)]
+    group: GroupName,
+    /// scheduled, ready, in_flight or dead; without it, scheduled and ready
+    #[arg(long, value_name = "STATE", value_parser = ["scheduled", "ready", "in_flight", "dead"])]
+    state: Option<String>,
+    /// From this time on: RFC 3339 or Unix milliseconds
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    from: Option<Timestamp>,
+    /// Before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    to: Option<Timestamp>,
+    /// Messages to print at most
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -84,6 +115,7 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
             let looked = client.look_at(&which.topic, &which.id, which.key.as_ref(), group).await?;
             return if which.json { output::json(&looked) } else { output::line(shown(&looked)) };
         }
+        MessageCommand::List(args) => return list(&client, args).await,
         MessageCommand::Cancel(which) => (which, client.cancel(&which.topic, &which.id, which.key.as_ref()).await?),
         MessageCommand::Reschedule { which, delay, at, if_match } => {
             let due = NewDue { delay: *delay, due_at: *at };
@@ -101,6 +133,42 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     }
     // Some group has it in flight: that is not what was asked for.
     if control.status == "partly" { Err(Failure::said()) } else { Ok(()) }
+}
+
+async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
+    let (mut left, mut cursor) = (args.limit, None::<String>);
+    while left > 0 {
+        let given = [
+            ("group", Some(args.group.to_string())),
+            ("state", args.state.clone()),
+            ("from", args.from.map(|at| at.as_ms().to_string())),
+            ("to", args.to.map(|at| at.as_ms().to_string())),
+            ("limit", Some(left.min(BATCH_MESSAGES_MAX).to_string())),
+            ("cursor", cursor.take()),
+        ];
+        let query = Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect());
+        let page = client.messages(&args.topic, &query).await?;
+        left = left.saturating_sub(page.messages.len());
+        for message in &page.messages {
+            if args.json { output::json(message)? } else { output::line(listed(message))? }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+    output::note(format_args!("there are more: --limit is {}", args.limit));
+    Ok(())
+}
+
+/// `2026-01-02T03:04:05.678Z close-4711 scheduled in partition 3  close order 4711`.
+fn listed(message: &Value) -> String {
+    let text = |field: &str| message[field].as_str().unwrap_or_default();
+    let at = ["next_at", "died_at", "due_at"].into_iter().map(text).find(|at| !at.is_empty()).unwrap_or("-");
+    let payload: Payload = serde_json::from_value(message.clone()).unwrap_or_default();
+    let what =
+        if text("unreadable").is_empty() { payload.shown() } else { format!("(unreadable: {})", text("unreadable")) };
+    format!("{at} {} {} in partition {}  {what}", text("id"), text("state"), message["partition"])
 }
 
 /// `close-4711 scheduled in partition 3, due 2026-01-02T03:04:05.678Z, tried 0 times  close order 4711`.

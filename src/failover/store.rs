@@ -13,9 +13,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, Topi
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
-    Wakes, Window, WindowPage,
+    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -193,6 +193,25 @@ impl<S: Store> Store for Failover<S> {
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
         self.store.peek(pair, id).await
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        self.store.waiting(pair, window, after, limit).await
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        self.store.in_flight(pair, after, limit).await
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {

@@ -12,6 +12,7 @@ mod forecast;
 mod forwarded;
 mod groups;
 mod guard;
+mod list;
 mod listen;
 mod listener;
 mod moving;
@@ -144,7 +145,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::put, schedules::show, schedules::remove))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
-        .routes(routes!(push::push))
+        .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))

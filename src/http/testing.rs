@@ -16,9 +16,9 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked, PushKind, Pushed,
-    Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
-    Wakes, Window, WindowPage,
+    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
+    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
+    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -127,6 +127,14 @@ impl Store for Away {
     }
 
     async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
+        away()
+    }
+
+    async fn waiting(&self, _: &Pair, _: Window, _: Option<&WaitingCursor>, _: usize) -> Result<Page<WaitingCursor>> {
+        away()
+    }
+
+    async fn in_flight(&self, _: &Pair, _: Option<&InFlightCursor>, _: usize) -> Result<Page<InFlightCursor>> {
         away()
     }
 

@@ -9,6 +9,7 @@ mod clock;
 mod control;
 pub mod embedded;
 mod epoch;
+mod listing;
 mod loss;
 mod outcome;
 mod schedule;
@@ -25,12 +26,13 @@ pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use clock::StoreClock;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
+pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
-    Window, WindowPage,
+    WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -183,6 +185,25 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks at one message of a pair.
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;
+
+    /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id: at
+    /// most `limit` after a cursor. What does not move meanwhile is listed exactly once.
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>>;
+
+    /// Messages of a pair that are in flight, at most `limit` after a cursor. What is in flight all the while is listed, and
+    /// may be listed twice.
+    async fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>>;
 
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;

@@ -141,15 +141,6 @@ pub struct PairStats {
     pub owner: Option<MemberId>,
 }
 
-/// A window of due times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// What is due from then on is in it.
-    pub from: Timestamp,
-    /// What is due then is not in it any more.
-    pub to: Timestamp,
-}
-
 /// A page of what waits in a window of due times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WindowPage {

@@ -234,6 +234,8 @@ async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
     assert!(stale.code == Some(1) && stale.err.contains("(precondition-failed)"), "{stale:?}");
     assert!(message("run", &["--json"])?.out.contains(r#""status":"rescheduled""#));
     assert!(message("get", &[])?.out.starts_with("a/1 ready "));
+    let listed = shell.dwell(&["message", "list", "orders", "--state", "ready"])?.out;
+    assert!(listed.ends_with(" a/1 ready in partition 6  close\n"), "{listed}");
     for _ in 0..2 {
         assert_eq!(message("cancel", &[])?.out, "a/1 cancelled\n");
     }

@@ -364,7 +364,8 @@ async fn an_expired_message_is_not_delivered(world: World) -> Result<()> {
 }
 
 async fn a_topic_has_a_time_to_live(world: World) -> Result<()> {
-    let shop = Shop::open(&world, Settings { ttl: Duration::from_secs(5), ..Settings::default() }).await?;
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ttl: Duration::from_secs(5), ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
     shop.push("short", 1_000).await?;
     let mut long = message("long", Duration::from_secs(1))?;
     long.ttl = Some(Duration::from_secs(3_600));
@@ -386,7 +387,8 @@ async fn a_topic_has_a_time_to_live(world: World) -> Result<()> {
 }
 
 async fn an_expired_message_dies_if_the_topic_says_so(world: World) -> Result<()> {
-    let settings = Settings { ttl: Duration::from_secs(5), on_expiry: Expiry::Bury, ..Settings::default() };
+    let (partitions, ttl) = (std::num::NonZeroU16::MIN, Duration::from_secs(5));
+    let settings = Settings { partitions, ttl, on_expiry: Expiry::Bury, ..Settings::default() };
     let shop = Shop::open(&world, settings).await?;
     shop.push("late", 0).await?;
     world.pass(5_000);

@@ -8,6 +8,7 @@ mod embedded_loss;
 mod random_ops;
 mod wal;
 mod volume;
+mod races;
 mod crash;
 mod faults;
 mod crash_embedded;

@@ -142,6 +142,8 @@ fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
     assert!(session.contains(ADDRESS));
     let printed = play(&session.replace(ADDRESS, &broker.url))?;
     check(session, &printed);
+    let paid = self::session("paid")?;
+    check(paid, &play(&paid.replace(ADDRESS, &broker.url))?);
     // The push is answered at once, the delivery when it is due: not before, and not only when the wait is over.
     let pushed: Value = serde_json::from_str(&printed[0].line).unwrap_or_default();
     let due_at = parse_timestamp(pushed["due_at"].as_str().unwrap_or_default()).map_err(Error::bug)?;
@@ -152,12 +154,12 @@ fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn both_sessions_work_as_printed_on_redis() -> Result<()> {
+async fn the_sessions_work_as_printed_on_redis() -> Result<()> {
     let redis = RedisServer::start().await?;
     let url = redis.url();
     let broker = Broker::serve(&["--redis", &url])?;
     let socket = url.trim_start_matches("redis+unix://").to_owned();
-    for name in ["embedded", "redis"] {
+    for name in ["embedded", "paid", "redis"] {
         let session = session(name)?;
         let typed = session.replace(ADDRESS, &broker.url).replace("redis-cli ", &format!("redis-cli -s {socket} "));
         check(session, &play(&typed)?);

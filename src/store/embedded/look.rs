@@ -1,13 +1,20 @@
 //! Looking at a pair without changing it.
 
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
 use super::Inner;
 use super::dead::read_dead;
+use super::keys::read_id;
 use super::pair::Stored;
 use super::topics::locked;
 use crate::codec::{decode_body, decode_history};
 use crate::error::Result;
+use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::MessageId;
-use crate::store::{PairStats, Peeked, State};
+use crate::store::{InFlightCursor, Listed, Page, PairStats, Peeked, State, WaitingCursor, Window};
+use crate::time::Timestamp;
 use crate::topic::Pair;
 
 impl Inner {
@@ -52,6 +59,81 @@ impl Inner {
         }))
     }
 
+    pub(super) fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let (mut page, mut bytes) = (Page::default(), 0);
+        let zset = stored.zset();
+        let entries: Box<dyn Iterator<Item = _>> = match after {
+            Some(after) => Box::new(zset.after(after.next_at, &after.id)),
+            None => Box::new(zset.from(window.from)),
+        };
+        let mut last = None;
+        for entry in entries {
+            let (next_at, id) = entry?;
+            if next_at >= window.to {
+                break;
+            }
+            if page.messages.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+                page.next = last;
+                break;
+            }
+            if let Some(body) = stored.hash().get(&id)? {
+                bytes += body.len();
+                page.messages.push(listed(&stored, id.clone(), Some(next_at), body)?);
+            }
+            last = Some(WaitingCursor { next_at, id });
+        }
+        Ok(page)
+    }
+
+    pub(super) fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let after = after.and_then(|after| after.after.as_ref());
+        let mut ids = BTreeSet::new();
+        for entry in stored.reservations().below(&[u8::MAX; 9]) {
+            for id in entry?.1.split(|byte| *byte == b'\n') {
+                let id = read_id(id)?;
+                if after.is_none_or(|after| id > *after) {
+                    ids.insert(id);
+                }
+            }
+        }
+        let (mut page, mut bytes, mut last) = (Page::default(), 0, None);
+        for id in ids {
+            let Some(body) = stored.hash().get(&id)? else { continue };
+            if stored.zset().score(&id)?.is_some() {
+                continue;
+            }
+            if page.messages.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+                page.next = Some(InFlightCursor { step: "0".to_owned(), after: last });
+                break;
+            }
+            bytes += body.len();
+            page.messages.push(listed(&stored, id.clone(), None, body)?);
+            last = Some(id);
+        }
+        Ok(page)
+    }
+
     pub(super) fn stats(&self, pair: &Pair) -> Result<PairStats> {
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok(PairStats::default()) };
@@ -72,4 +154,11 @@ impl Inner {
             owner: state.lease.as_ref().and_then(|lease| lease.member(self.clock.local().instant())).cloned(),
         })
     }
+}
+
+fn listed(stored: &Stored<'_>, id: MessageId, next_at: Option<Timestamp>, body: Bytes) -> Result<Listed> {
+    let attempts = stored.attempts(&id)?.unwrap_or(0);
+    let history = decode_history(&stored.history(&id, None)?)?;
+    let message = decode_body(id.clone(), body);
+    Ok(Listed { id, next_at, attempts, history, message })
 }

@@ -53,9 +53,9 @@ use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Loss, MemberId, MovedPage, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -309,6 +309,25 @@ impl Store for Embedded {
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
         self.inner.peek(pair, id)
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        self.inner.waiting(pair, window, after, limit)
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        self.inner.in_flight(pair, after, limit)
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {

@@ -60,9 +60,9 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, Loss, MemberId, MovedPage, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, Wakes, Window, WindowPage,
+    DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -260,6 +260,25 @@ impl Store for Redis {
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
         self.shared.peek(pair, id).await
+    }
+
+    async fn waiting(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        self.shared.waiting(pair, window, after, limit).await
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &Pair,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        self.shared.in_flight(pair, after, limit).await
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {

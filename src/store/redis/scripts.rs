@@ -64,6 +64,8 @@ scripts! {
     settle: "#!lua flags=allow-oom", "_time", "_chain";
     start: "#!lua flags=allow-oom", "_time", "_chain";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
+    waiting: "#!lua flags=allow-oom,no-writes";
+    in_flight: "#!lua flags=allow-oom,no-writes";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
     audit: "#!lua flags=allow-oom", "_time";
     window: "#!lua flags=allow-oom,no-writes";

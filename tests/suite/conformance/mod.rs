@@ -8,6 +8,7 @@ mod control;
 mod dead;
 mod groups;
 mod leases;
+mod list;
 mod look;
 mod members;
 mod moving;
@@ -94,6 +95,9 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,
         a_message_is_not_debounced_past_its_expiry, a_replay_replaces_only_what_is_older,
         a_call_meets_its_own_messages_in_order, a_put_takes_so_many_messages_and_not_one_more;
+    list: what_waits_is_listed_in_the_order_in_which_it_is_tried, a_window_has_its_beginning_and_not_its_end,
+        a_list_holds_still_while_messages_come_and_go, what_is_in_flight_is_listed_in_pages,
+        a_page_of_large_messages_is_short, a_list_of_nothing_is_empty;
     wake: an_earlier_head_wakes, a_message_that_is_rescheduled_to_the_front_wakes, a_redriven_message_wakes,
         a_release_is_no_head_and_a_head_no_release, a_change_of_a_topic_is_told_and_no_head;
 } }

@@ -20,6 +20,7 @@ mod outage;
 mod lateness;
 mod waiting;
 mod backlog;
+mod changed;
 
 use std::path::PathBuf;
 use std::time::Duration;

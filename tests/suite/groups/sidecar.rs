@@ -90,6 +90,9 @@ impl Sidecar {
         if !status.is_success() {
             return Err(Error::unavailable(format!("{line}: {status}: {text}")));
         }
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
         serde_json::from_str(&text).map_err(|error| Error::bug(format!("{line}: {error}: {text}")))
     }
 

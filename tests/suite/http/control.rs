@@ -138,3 +138,51 @@ async fn the_header_that_others_know_is_an_id() -> Outcome {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn messages_are_listed_by_state_and_window() -> Outcome {
+    let dwell = Served::start().await?;
+    for n in 0..30 {
+        push(&dwell, &format!("id=m{n:02}&delay={}m", n + 10), "x").await?;
+    }
+    push(&dwell, "id=now", "x").await?;
+    push(&dwell, "id=dead", "x").await?;
+    let deliveries = dwell.reserve("orders").await?;
+    let of = |id: &str| deliveries.iter().find(|delivery| delivery["id"] == id).ok_or("not delivered");
+    let bury = json!({"receipts": [{"receipt": of("dead")?["receipt"], "bury": true}]});
+    dwell.tell("POST /v1/topics/orders/groups/default/nack", bury).await?;
+    // Where nobody consumes nothing is held ready.
+    dwell.send(dwell.request("POST /v1/topics/mails/messages?id=ready")?.body("x")).await?;
+    let list_of = async |topic: &str, query: &str| -> Outcome<Vec<String>> {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = dwell.ask(&format!("GET /v1/topics/{topic}/messages?limit=7{query}{cursor}")).await?;
+            assert_eq!(page.status, 200, "{page:?}");
+            let messages = page.body["messages"].as_array().ok_or("no messages")?;
+            found.extend(messages.iter().map(|message| message["id"].as_str().unwrap_or_default().to_owned()));
+            match page.body["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        found.sort();
+        Ok(found)
+    };
+    let list = async |query: &str| list_of("orders", query).await;
+    let scheduled: Vec<String> = (0..30).map(|n| format!("m{n:02}")).collect();
+    assert_eq!(list("&state=scheduled").await?, scheduled);
+    assert_eq!(list_of("mails", "&state=ready").await?, ["ready"]);
+    assert_eq!(list_of("mails", "&state=scheduled").await?, Vec::<String>::new());
+    assert_eq!(list("&state=in_flight").await?, ["now"]);
+    assert_eq!(list("&state=dead").await?, ["dead"]);
+    assert_eq!(list("").await?, scheduled);
+    let (from, to) = (dwell.now().as_ms() + 14 * 60_000 + 30_000, dwell.now().as_ms() + 17 * 60_000 + 30_000);
+    assert_eq!(list(&format!("&from={from}&to={to}")).await?.len(), 3);
+    for query in ["state=waiting", "limit=0", "cursor=x", "state=dead&cursor=0.w.5.a", "from=yesterday", "status=ready"]
+    {
+        let refused = dwell.ask(&format!("GET /v1/topics/orders/messages?{query}")).await?;
+        assert_eq!(refused.status, 422, "{query}");
+    }
+    assert_eq!(dwell.ask("GET /v1/topics/nowhere/messages").await?.status, 404);
+    Ok(())
+}

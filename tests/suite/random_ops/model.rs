@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell::message::{Message, MessageId};
-use dwell::store::{Charge, PairStats, Pushed, Settlement};
+use dwell::message::{Conflict, Message, MessageId};
+use dwell::store::{Charge, Expected, Fate, PairStats, Pushed, Put, Settlement};
 use dwell::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +32,8 @@ pub(super) struct Group {
 pub(super) struct Model {
     pub(super) groups: [Group; 2],
     seen: BTreeMap<MessageId, Timestamp>,
+    /// Cancelled ids, with the groups of which they were not taken.
+    cancelled: BTreeMap<MessageId, BTreeSet<usize>>,
 }
 
 impl Model {
@@ -42,11 +44,90 @@ impl Model {
             let seen = self.seen.get(&message.id).is_some_and(|until| *until > now);
             answers.push(if held || seen { Pushed::Duplicate } else { Pushed::Stored });
             if !held && !seen {
+                self.cancelled.remove(&message.id);
                 let known = Known { message: message.clone(), place: Place::Waiting(message.due_at), attempts: None };
                 self.groups.iter_mut().for_each(|group| drop(group.messages.insert(message.id.clone(), known.clone())));
             }
         }
         answers
+    }
+
+    /// What becomes of a message in each group.
+    pub(super) fn cancel(&mut self, id: &MessageId) -> Vec<Fate> {
+        let (mut fates, mut taken) = (Vec::new(), false);
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            let spared = self.cancelled.get(id).map(|spared| spared.contains(&number));
+            fates.push(match group.messages.get(id).map(|known| known.place) {
+                Some(Place::Waiting(_)) => {
+                    group.messages.remove(id);
+                    taken = true;
+                    Fate::Done
+                }
+                None if spared == Some(false) => Fate::Done,
+                place => fate_of(place),
+            });
+        }
+        if taken {
+            let spared = fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Done).map(|(number, _)| number);
+            self.cancelled.insert(id.clone(), spared.collect());
+        }
+        fates
+    }
+
+    /// The same for another due time, unless a group expects another message.
+    pub(super) fn reschedule(&mut self, id: &MessageId, due_at: Timestamp, expected: Expected) -> Option<Vec<Fate>> {
+        let is_other = |known: &Known| {
+            let now_expected = expected.due_at.is_none_or(|at| at == known.message.due_at)
+                && expected.attempts.is_none_or(|attempts| attempts == known.attempts.unwrap_or(0));
+            let is_there = known.place == Place::Waiting(due_at) && known.message.due_at == due_at;
+            matches!(known.place, Place::Waiting(_)) && !now_expected && !is_there
+        };
+        if self.groups.iter().any(|group| group.messages.get(id).is_some_and(is_other)) {
+            return None;
+        }
+        let mut fates = Vec::new();
+        for group in &mut self.groups {
+            let known = group.messages.get_mut(id);
+            let place = known.as_ref().map(|known| known.place);
+            fates.push(if matches!(place, Some(Place::Waiting(_))) { Fate::Done } else { fate_of(place) });
+            if let Some(known) = known.filter(|known| matches!(known.place, Place::Waiting(_))) {
+                (known.place, known.message.due_at) = (Place::Waiting(due_at), due_at);
+            }
+        }
+        Some(fates)
+    }
+
+    /// A push with a policy about ids that are there.
+    pub(super) fn put(&mut self, conflict: Conflict, message: &Message, now: Timestamp) -> Put {
+        let found: Vec<Known> =
+            self.groups.iter().filter_map(|group| group.messages.get(&message.id)).cloned().collect();
+        if found.is_empty() {
+            return Put::Pushed(self.push(std::slice::from_ref(message), now)[0]);
+        }
+        let mut living = found.iter().filter(|known| !matches!(known.place, Place::Dead(..)));
+        if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {
+            return Put::Pushed(Pushed::Duplicate);
+        }
+        if conflict == Conflict::Reject
+            || (conflict == Conflict::Replace && living.any(|known| known.message == *message))
+        {
+            return Put::Pushed(Pushed::Duplicate);
+        }
+        if found.iter().any(|known| matches!(known.place, Place::Dead(..))) {
+            return Put::Dead;
+        }
+        if found.iter().any(|known| known.place == Place::Held) {
+            return Put::InFlight;
+        }
+        for known in self.groups.iter_mut().filter_map(|group| group.messages.get_mut(&message.id)) {
+            known.place = Place::Waiting(message.due_at);
+            if conflict == Conflict::Replace {
+                (known.message, known.attempts) = (message.clone(), None);
+            } else {
+                known.message.due_at = message.due_at;
+            }
+        }
+        Put::Pushed(if conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced })
     }
 
     /// Gives the second group what the first one has and it has not; answers how many messages that is.
@@ -94,9 +175,18 @@ impl Model {
     }
 }
 
+/// What is not taken.
+fn fate_of(place: Option<Place>) -> Fate {
+    match place {
+        Some(Place::Dead(..)) => Fate::Dead,
+        Some(Place::Held | Place::Waiting(_)) => Fate::InFlight,
+        None => Fate::Absent,
+    }
+}
+
 impl Group {
     /// Waiting messages by due time and id.
-    fn waiting(&self) -> BTreeSet<(Timestamp, MessageId)> {
+    pub(super) fn waiting(&self) -> BTreeSet<(Timestamp, MessageId)> {
         let waiting = self.messages.iter().filter_map(|(id, known)| match known.place {
             Place::Waiting(at) => Some((at, id.clone())),
             _ => None,

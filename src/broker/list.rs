@@ -1,0 +1,251 @@
+//! Listing the messages of a group by state and due window.
+
+use super::Broker;
+use crate::codec::DeadRecord;
+use crate::error::{Error, Result};
+use crate::limits::CALL_BYTES_MAX;
+use crate::message::{GroupName, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, State, WaitingCursor, Window};
+use crate::time::Timestamp;
+use crate::topic::Pair;
+
+/// Calls to the store for one page: a window that few messages are in must not keep a request for long.
+const CALLS_MAX: usize = 100;
+
+/// Which messages of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Scheduled or ready.
+    Waiting,
+    /// Due later.
+    Scheduled,
+    /// Due and not taken.
+    Ready,
+    /// Reserved by the owner of the partition.
+    InFlight,
+    /// Dead.
+    Dead,
+}
+
+impl Which {
+    /// Those that have a name, which is that of their state.
+    pub const NAMED: [Which; 4] = [Which::Scheduled, Which::Ready, Which::InFlight, Which::Dead];
+
+    /// The stable name, as in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Which::Waiting => "waiting",
+            Which::Scheduled => "scheduled",
+            Which::Ready => "ready",
+            Which::InFlight => "in_flight",
+            Which::Dead => "dead",
+        }
+    }
+}
+
+/// One message of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListEntry {
+    /// Where it is.
+    pub partition: Partition,
+    /// Its state.
+    pub state: State,
+    /// The message, and when it is tried next.
+    pub listed: Listed,
+}
+
+/// A page of messages, partition by partition, and the cursor of the next.
+#[derive(Debug, Clone, Default)]
+pub struct MessageList {
+    /// The messages.
+    pub messages: Vec<ListEntry>,
+    /// Opaque; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// Where a list goes on in a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Beginning,
+    Waiting(WaitingCursor),
+    InFlight(InFlightCursor),
+    Dead(DeadCursor),
+}
+
+impl Place {
+    /// Whether a list of these goes on there.
+    fn is_of(&self, which: Which) -> bool {
+        match self {
+            Place::Beginning => true,
+            Place::Waiting(_) => matches!(which, Which::Waiting | Which::Scheduled | Which::Ready),
+            Place::InFlight(_) => which == Which::InFlight,
+            Place::Dead(_) => which == Which::Dead,
+        }
+    }
+}
+
+impl Broker {
+    /// Lists messages of a group, partition by partition: what waits by the time at which it is tried next, and only what
+    /// is in the window then; what is in flight or dead only if its due time is.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` cursor or limit.
+    pub async fn list(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        which: Which,
+        window: Window,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<MessageList> {
+        super::check_count("limit", limit)?;
+        let descriptor = self.topics.group(topic, group).await?;
+        let (mut partition, mut place) = read_cursor(cursor)?;
+        if !place.is_of(which) {
+            return Err(wrong_cursor());
+        }
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for _ in 0..CALLS_MAX {
+            if partition.0 >= descriptor.settings.partitions.get() {
+                return Ok(MessageList { messages, next: None });
+            }
+            let pair = descriptor.pair(partition, group);
+            let (page, next) = self.list_page(&pair, which, window, &place, limit - messages.len()).await?;
+            let size =
+                |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+            bytes += page.iter().map(size).sum::<usize>();
+            messages.extend(page);
+            match next {
+                Some(next) => place = next,
+                None => (partition, place) = (Partition(partition.0 + 1), Place::Beginning),
+            }
+            if messages.len() >= limit || bytes >= CALL_BYTES_MAX {
+                break;
+            }
+        }
+        let is_more = partition.0 < descriptor.settings.partitions.get();
+        Ok(MessageList { messages, next: is_more.then(|| write_cursor(partition, &place)) })
+    }
+
+    async fn list_page(
+        &self,
+        pair: &Pair,
+        which: Which,
+        window: Window,
+        place: &Place,
+        limit: usize,
+    ) -> Result<(Vec<ListEntry>, Option<Place>)> {
+        let now = self.store.clock().now();
+        // What is due in this very millisecond is ready.
+        let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
+        let window = match which {
+            Which::Scheduled => Window { from: window.from.max(later), ..window },
+            Which::Ready => Window { to: window.to.min(later), ..window },
+            Which::Waiting | Which::InFlight | Which::Dead => window,
+        };
+        let partition = pair.partition;
+        match which {
+            Which::Waiting | Which::Scheduled | Which::Ready => {
+                let after = if let Place::Waiting(after) = place { Some(after) } else { None };
+                let page = self.store.waiting(pair, window, after, limit).await?;
+                let entry = |listed: Listed| {
+                    let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
+                    ListEntry { partition, state, listed }
+                };
+                Ok((page.messages.into_iter().map(entry).collect(), page.next.map(Place::Waiting)))
+            }
+            Which::InFlight => {
+                let after = if let Place::InFlight(after) = place { Some(after) } else { None };
+                let page = self.store.in_flight(pair, after, limit).await?;
+                let entries = page.messages.into_iter().filter(|listed| is_due_in(listed, window));
+                let entry = |listed| ListEntry { partition, state: State::InFlight, listed };
+                Ok((entries.map(entry).collect(), page.next.map(Place::InFlight)))
+            }
+            Which::Dead => {
+                let after = if let Place::Dead(after) = place { Some(after) } else { None };
+                let page = self.store.dead(pair, after, limit).await?;
+                let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
+                let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
+                Ok((entries.collect(), page.next.map(Place::Dead)))
+            }
+        }
+    }
+}
+
+/// An unreadable message has no due time, and is in every window.
+fn is_due_in(listed: &Listed, window: Window) -> bool {
+    listed.message.as_ref().map_or(true, |message| window.has(message.due_at))
+}
+
+fn of_dead(partition: Partition, dead: Dead) -> ListEntry {
+    let DeadRecord { attempts, .. } = dead.record;
+    let listed = Listed { id: dead.id, next_at: None, attempts, history: Vec::new(), message: dead.message };
+    ListEntry { partition, state: State::Dead { died_at: dead.died_at, record: dead.record }, listed }
+}
+
+/// `<partition>`, or behind it `.w.<next at ms>.<id>`, `.i.<step>.<id or nothing>` or `.d.<died at ms>.<id>`.
+fn write_cursor(partition: Partition, place: &Place) -> String {
+    match place {
+        Place::Beginning => partition.to_string(),
+        Place::Waiting(after) => format!("{partition}.w.{}.{}", after.next_at.as_ms(), after.id),
+        Place::InFlight(after) => {
+            let id = after.after.as_ref().map_or("", MessageId::as_str);
+            format!("{partition}.i.{}.{id}", after.step)
+        }
+        Place::Dead(after) => format!("{partition}.d.{}.{}", after.died_at.as_ms(), after.id),
+    }
+}
+
+fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
+    let Some(text) = cursor else { return Ok((Partition(0), Place::Beginning)) };
+    let wrong = wrong_cursor;
+    let mut parts = text.splitn(4, '.');
+    let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
+    let Some(kind) = parts.next() else { return Ok((partition, Place::Beginning)) };
+    let (Some(at), Some(id)) = (parts.next(), parts.next()) else { return Err(wrong()) };
+    let number: u64 = at.parse().map_err(|_| wrong())?;
+    let named = || MessageId::new(id).map_err(|_| wrong());
+    let time = Timestamp::from_ms(number);
+    let place = match kind {
+        "w" => Place::Waiting(WaitingCursor { next_at: time, id: named()? }),
+        "d" => Place::Dead(DeadCursor { died_at: time, id: named()? }),
+        "i" => {
+            let after = if id.is_empty() { None } else { Some(named()?) };
+            Place::InFlight(InFlightCursor { step: number.to_string(), after })
+        }
+        _ => return Err(wrong()),
+    };
+    Ok((partition, place))
+}
+
+fn wrong_cursor() -> Error {
+    Error::invalid("cursor", "is not one that dwell gave for this; begin without a cursor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+        let (at, id) = (Timestamp::from_ms(5), MessageId::new("a.b.c")?);
+        let places = [
+            Place::Beginning,
+            Place::Waiting(WaitingCursor { next_at: at, id: id.clone() }),
+            Place::Dead(DeadCursor { died_at: at, id: id.clone() }),
+            Place::InFlight(InFlightCursor { step: "18446744073709551615".to_owned(), after: Some(id) }),
+            Place::InFlight(InFlightCursor { step: "7".to_owned(), after: None }),
+        ];
+        for place in places {
+            let text = write_cursor(Partition(3), &place);
+            assert_eq!(read_cursor(Some(&text))?, (Partition(3), place));
+        }
+        for bad in ["", "x", "1.w", "1.w.2", "1.w.x.y", "1.w.2.a b", "1.w.2.", "1.x.2.a", "1.i.x.a", "70000"] {
+            assert!(read_cursor(Some(bad)).is_err(), "{bad:?}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+-- waiting: a page of the messages in the zset, by the time at which they are tried next.
+--   KEYS[1] T:<group>:z   KEYS[2] T:<group>:h   KEYS[3] T:<group>:a
+--   ARGV[1] first time, ms   ARGV[2] first time behind, ms   ARGV[3] id to start after, or ''   ARGV[4] its time, ms
+--   ARGV[5] messages at most   ARGV[6] bytes at most
+-- Returns {'OK', 1 if there is more, id and time of the last one that was looked at, or '', n times (id, time, body, charge
+--   or '')}. Changes nothing.
+-- Equal times are ordered by id, so the page after a message begins at a definite place even when that message is gone.
+local z, id = KEYS[1], ARGV[3]
+local limit, bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
+local rank
+if id == '' then
+  rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[1])
+else
+  local own = redis.call('ZSCORE', z, id)
+  if own and tonumber(own) == tonumber(ARGV[4]) then
+    rank = redis.call('ZRANK', z, id) + 1
+  else
+    rank = redis.call('ZCOUNT', z, '-inf', '(' .. ARGV[4])
+    local to = redis.call('ZCOUNT', z, '-inf', ARGV[4])
+    while rank < to do
+      local middle = math.floor((rank + to) / 2)
+      if redis.call('ZRANGE', z, middle, middle)[1] <= id then rank = middle + 1 else to = middle end
+    end
+  end
+end
+local found = redis.call('ZRANGE', z, rank, rank + limit, 'WITHSCORES')
+local page = {'OK', 0, '', ''}
+for i = 1, #found, 2 do
+  if tonumber(found[i + 1]) >= tonumber(ARGV[2]) then return page end
+  if i > 2 * limit or bytes <= 0 then
+    page[2] = 1
+    return page
+  end
+  page[3], page[4] = found[i], found[i + 1]
+  local body = redis.call('HGET', KEYS[2], found[i])
+  if body then
+    bytes = bytes - #body
+    page[#page + 1] = found[i]
+    page[#page + 1] = found[i + 1]
+    page[#page + 1] = body
+    page[#page + 1] = redis.call('HGET', KEYS[3], found[i]) or ''
+  end
+end
+return page
