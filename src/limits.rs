@@ -187,6 +187,12 @@ pub const REDRIVE_RATE_MAX: u32 = 100_000;
 /// How long one request works on dead messages before it answers where to go on.
 pub const DEAD_REQUEST_MAX: Duration = Duration::from_secs(5);
 
+/// How long one request changes the messages of a window before it answers where to go on.
+pub const WINDOW_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// How much later a parked message is due.
+pub const PARKED_FOR: Duration = Duration::from_secs(1_825 * 86_400);
+
 /// How long one request moves messages to another topic before it answers how far it came.
 pub const MOVE_REQUEST_MAX: Duration = Duration::from_secs(5);
 

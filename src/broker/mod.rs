@@ -21,6 +21,7 @@ mod settle;
 mod spread;
 mod subscriptions;
 mod topics;
+mod window;
 
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ pub use push::{Offer, PushOutcome};
 pub use schedules::ScheduleList;
 pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
+pub use window::{WindowDeed, WindowDone};
 
 use self::copying::Filling;
 use self::groups::Groups;

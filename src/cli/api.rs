@@ -2,6 +2,8 @@
 //! can read a newer broker.
 
 mod dead;
+mod many;
+mod schedules;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +15,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
+pub(super) use self::many::{Forecast, MoveTo, Moved, WindowChange, WindowChanged, WindowCount};
+pub(super) use self::schedules::{NewSchedule, Schedule, SchedulePage};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
 use crate::topic::{Expiry, Ordering, Settings};
@@ -297,76 +301,6 @@ pub(super) struct Verdict {
     pub(super) status: String,
 }
 
-/// Where messages are moved to.
-#[derive(Debug, Serialize)]
-pub(super) struct MoveTo<'a> {
-    pub(super) to: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) partitions: Option<u16>,
-}
-
-/// How far a move came.
-#[derive(Debug, Deserialize)]
-pub(super) struct Moved {
-    pub(super) moved: u64,
-    pub(super) dead: u64,
-    pub(super) duplicates: u64,
-    pub(super) in_flight: u64,
-    pub(super) done: bool,
-}
-
-/// A schedule to be made.
-#[derive(Debug, Serialize)]
-pub(super) struct NewSchedule<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cron: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) time_zone: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) every: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) from: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) missed: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) ttl: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) content_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) meta: BTreeMap<String, String>,
-    pub(super) payload: &'a str,
-}
-
-/// A page of schedules.
-#[derive(Debug, Deserialize)]
-pub(super) struct SchedulePage {
-    pub(super) schedules: Vec<Schedule>,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
-}
-
-/// A recurring message.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-pub(super) struct Schedule {
-    pub(super) name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) cron: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) time_zone: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) every: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) from: Option<Timestamp>,
-    pub(super) missed: String,
-    pub(super) paused: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) next_at: Option<Timestamp>,
-    #[serde(flatten)]
-    pub(super) payload: Payload,
-}
-
 /// What an audit found.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Findings {
@@ -382,21 +316,4 @@ pub(super) struct Found {
     pub(super) id: String,
     pub(super) partition: u16,
     pub(super) defect: String,
-}
-
-/// How many messages become due.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Forecast {
-    pub(super) from: Timestamp,
-    pub(super) step: String,
-    pub(super) ready: u64,
-    pub(super) spans: Vec<Due>,
-    pub(super) later: u64,
-}
-
-/// How many become due up to then.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Due {
-    pub(super) until: Timestamp,
-    pub(super) due: u64,
 }

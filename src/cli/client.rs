@@ -11,7 +11,7 @@ use super::api::Problem;
 use super::api::{
     DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
     Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
-    Swept, Topic, Topics, Verdict, Verdicts, Which,
+    Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
 };
 use super::control::{Control, Looked, MessagePage, NewDue};
 use super::failure::Failure;
@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use crate::time::Timestamp;
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -205,6 +206,18 @@ impl Client {
         let request = self.request(Method::POST, &group.path("extend"));
         let request = request.json(&Extension { receipts, visibility_timeout });
         self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
+    }
+
+    /// How many messages of a group wait in a window.
+    pub(super) async fn count_window(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
+        let query = [("from", from.to_string()), ("to", to.to_string())];
+        let request = self.request(Method::GET, &group.path("window")).query(&query);
+        self.call::<WindowCount>(request).await.map(|(_, count)| count.waiting)
+    }
+
+    /// Changes the messages of a window, for a few seconds.
+    pub(super) async fn change_window(&self, group: &GroupOf, change: &WindowChange<'_>) -> CallResult<WindowChanged> {
+        self.call(self.request(Method::POST, &group.path("window")).json(change)).await.map(|(_, changed)| changed)
     }
 
     /// Moves what a topic holds into another one, for a few seconds.

@@ -25,6 +25,7 @@ mod scratch;
 mod serve;
 mod signals;
 mod topic;
+mod window;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ enum Command {
     Message(message::MessageArgs),
     Dead(dead::DeadArgs),
     Forecast(forecast::ForecastArgs),
+    Window(window::WindowArgs),
     Audit(audit::AuditArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
@@ -121,6 +123,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
+        Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,

@@ -15,7 +15,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingCursor, Wakes, Window,
+    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -224,6 +224,16 @@ impl<S: Store> Store for Failover<S> {
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
         self.store.forecast(pairs, spans).await
+    }
+
+    async fn window(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage> {
+        self.store.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

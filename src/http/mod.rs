@@ -31,6 +31,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod window;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -134,6 +135,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::list))
         .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(window::count, window::change))
         .routes(routes!(audit::audit, audit::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))

@@ -18,7 +18,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
     PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingCursor, Wakes, Window,
+    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -147,6 +147,10 @@ impl Store for Away {
     }
 
     async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
+        away()
+    }
+
+    async fn window(&self, _: &Pair, _: Window, _: Option<&(Timestamp, MessageId)>, _: usize) -> Result<WindowPage> {
         away()
     }
 

@@ -32,6 +32,7 @@ pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
+    WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -209,6 +210,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
+
+    /// A page of the messages of a pair that wait, scheduled or ready, and are due in a window, at most `limit` after a
+    /// place; the earliest first.
+    async fn window(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;

@@ -141,6 +141,15 @@ pub struct PairStats {
     pub owner: Option<MemberId>,
 }
 
+/// A page of what waits in a window of due times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WindowPage {
+    /// Messages in the whole window.
+    pub count: u64,
+    /// When they are due, or due again, and their ids; the earliest first.
+    pub messages: Vec<(Timestamp, MessageId)>,
+}
+
 /// The outcome of one page of moving messages to another topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovedPage {

@@ -251,6 +251,29 @@ async fn a_message_is_looked_at_rescheduled_cancelled_and_run() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_window_is_counted_postponed_and_cancelled() -> Result<()> {
+    let shell = Shell::start().await?;
+    for delay in ["1h", "90m", "2h"] {
+        shell.dwell(&["push", "orders", "close", "--delay", delay])?;
+    }
+    let at = |ahead: u64| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        ((now + ahead) * 1_000).to_string()
+    };
+    let (from, to) = (at(1_800), at(6_600));
+    let window = |verb: &str, more: &[&str]| {
+        shell.dwell(&[&["window", verb, "orders", "--from", from.as_str(), "--to", to.as_str()], more].concat())
+    };
+    assert_eq!(window("count", &[])?.out, "2 waiting\n");
+    let short = window("postpone", &["--by", "1h"])?;
+    assert!(short.code == Some(1) && short.err.contains("shorter than the window"), "{short:?}");
+    assert_eq!(window("postpone", &["--by", "2h"])?.out, "2 postponed\n");
+    assert_eq!(window("cancel", &[])?.out, "0 cancelled\n");
+    assert_eq!(window("count", &["--group", "nobody"])?.code, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_forecast_is_printed() -> Result<()> {
     let shell = Shell::start().await?;
     for delay in ["0s", "90m", "90m", "3h"] {

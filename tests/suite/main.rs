@@ -34,6 +34,7 @@ mod subscriptions;
 mod pacing;
 mod priority;
 mod webhooks;
+mod windows;
 mod groups;
 mod http;
 mod cli;

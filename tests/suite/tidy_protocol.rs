@@ -147,6 +147,8 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("dead messages that a request looks at", with_commas(limits::DEAD_LOOKED_AT_MAX)),
         ("time that a request works on dead messages", seconds(limits::DEAD_REQUEST_MAX)),
         ("time that a request moves messages to another topic", seconds(limits::MOVE_REQUEST_MAX)),
+        ("time that a request changes the messages of a window", seconds(limits::WINDOW_REQUEST_MAX)),
+        ("how much later a parked message is due", days(limits::PARKED_FOR)),
         (
             "dead messages redriven or purged a second, when a rate is given",
             with_commas(usize::try_from(limits::REDRIVE_RATE_MAX).unwrap_or(0)),

@@ -1,4 +1,4 @@
-//! Dead messages, as the API says them.
+//! Dead messages.
 
 use std::time::Duration;
 

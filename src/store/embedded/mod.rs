@@ -37,6 +37,7 @@ mod settle;
 mod slots;
 mod tail;
 mod topics;
+mod window;
 mod zset;
 
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
     PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -345,6 +346,16 @@ impl Store for Embedded {
             forecasts.push(self.inner.forecast(pair, spans).await?);
         }
         Ok(forecasts)
+    }
+
+    async fn window(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage> {
+        self.inner.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

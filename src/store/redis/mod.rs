@@ -33,6 +33,7 @@ mod sentinel;
 mod slot;
 mod slots;
 mod topics;
+mod window;
 mod wake_listener;
 mod way;
 
@@ -62,7 +63,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId, MovedPage, Page,
     PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window,
+    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -301,6 +302,16 @@ impl Store for Redis {
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
         self.shared.forecast(pairs, spans).await
+    }
+
+    async fn window(
+        &self,
+        pair: &Pair,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage> {
+        self.shared.window(pair, window, after, limit).await
     }
 
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -71,6 +71,7 @@ scripts! {
     in_flight: "#!lua flags=allow-oom,no-writes";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
     audit: "#!lua flags=allow-oom", "_time";
+    window: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";
     dead: "#!lua flags=allow-oom,no-writes";
     redrive: "#!lua flags=allow-oom", "_time";

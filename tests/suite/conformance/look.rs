@@ -4,7 +4,7 @@ use dwell::error::Result;
 use dwell::limits::FORECAST_SPANS_MAX;
 use dwell::message::{GroupName, MessageId, TopicName};
 use dwell::partition::Partition;
-use dwell::store::{DeadPage, Forecast, PairStats, Retried, Spans, State};
+use dwell::store::{DeadPage, Forecast, PairStats, Retried, Spans, State, Window};
 use dwell::topic::Pair;
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
@@ -141,5 +141,33 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
     let pairs = [unknown, orders.pair()];
     let both = orders.store.forecast(&pairs, spans).await?;
     assert_eq!((both[0].spans.clone(), both[1].spans.clone()), (vec![0, 0, 0], vec![2, 2, 0]));
+    Ok(())
+}
+
+pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    for (id, delay_ms) in [("a", 99), ("b", 100), ("d", 150), ("c", 150), ("e", 199), ("f", 200)] {
+        orders.push(id, delay_ms).await?;
+    }
+    let at = |ms: u64| world.now().plus(Duration::from_millis(ms));
+    let window = Window { from: at(100), to: at(200) };
+    let all = vec![(at(100), "b"), (at(150), "c"), (at(150), "d"), (at(199), "e")];
+    for limit in 1..=5 {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = orders.store.window(&orders.pair(), window, after.as_ref(), limit).await?;
+            assert_eq!(page.count, 4);
+            assert!(page.messages.len() <= limit);
+            let full = page.messages.len() == limit;
+            after = page.messages.last().cloned();
+            found.extend(page.messages);
+            if !full {
+                break;
+            }
+        }
+        assert_eq!(found.iter().map(|(due, id)| (*due, id.as_str())).collect::<Vec<_>>(), all, "pages of {limit}");
+    }
+    let counted = orders.store.window(&orders.pair(), window, None, 0).await?;
+    assert_eq!((counted.count, counted.messages), (4, vec![]));
     Ok(())
 }

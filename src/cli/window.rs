@@ -1,0 +1,107 @@
+//! `dwell window`: counts, cancels, postpones, advances and parks all messages that are due in a window.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::api::WindowChange;
+use super::client::GroupOf;
+use super::failure::Failure;
+use super::{ServerArgs, output, parse};
+use crate::message::{GroupName, TopicName};
+use crate::time::{Timestamp, parse_span, parse_timestamp};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell window count orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell window postpone orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 2h
+  dwell window advance orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 1d
+  dwell window cancel orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell window park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell window unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+
+Count first: that is what the others change. Ended and begun again, they go on; nothing is changed twice.";
+
+/// Count or change all messages that are due in a window
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct WindowArgs {
+    #[command(subcommand)]
+    command: WindowCommand,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum WindowCommand {
+    /// Count the messages that wait
+    Count(WhichArgs),
+    /// Cancel them
+    Cancel(WhichArgs),
+    /// Make them due later
+    Postpone(ByArgs),
+    /// Make them due sooner, but not before now
+    Advance(ByArgs),
+    /// Make them due five years later
+    Park(WhichArgs),
+    /// Bring back what was parked out of the window
+    Unpark(WhichArgs),
+}
+
+#[derive(Debug, Args)]
+struct WhichArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The group whose due times count
+    #[arg(long, default_value = "default", value_parser = parse::group)]
+    group: GroupName,
+    /// Where the window begins
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    from: Timestamp,
+    /// Where it ends; what is due then is not in it
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    to: Timestamp,
+}
+
+#[derive(Debug, Args)]
+struct ByArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// By how much: at least the length of the window
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    by: Duration,
+}
+
+pub(super) async fn run(args: &WindowArgs) -> Result<(), Failure> {
+    let client = args.server.client()?;
+    let (which, action, by, done) = match &args.command {
+        WindowCommand::Count(which) => {
+            let count = client.count_window(&which.of(), which.from, which.to).await?;
+            return output::line(format_args!("{count} waiting"));
+        }
+        WindowCommand::Cancel(which) => (which, "cancel", None, "cancelled"),
+        WindowCommand::Postpone(ByArgs { which, by }) => (which, "postpone", Some(*by), "postponed"),
+        WindowCommand::Advance(ByArgs { which, by }) => (which, "advance", Some(*by), "advanced"),
+        WindowCommand::Park(which) => (which, "park", None, "parked"),
+        WindowCommand::Unpark(which) => (which, "unpark", None, "brought back"),
+    };
+    let (mut changed, mut passed_over, mut cursor) = (0, 0, None);
+    loop {
+        let request = WindowChange { from: which.from, to: which.to, action, by, cursor };
+        let answer = client.change_window(&which.of(), &request).await?;
+        (changed, passed_over) = (changed + answer.changed, passed_over + answer.passed_over);
+        let others = if passed_over == 0 { String::new() } else { format!(", {passed_over} left alone") };
+        cursor = answer.next_cursor;
+        if cursor.is_none() {
+            return output::line(format_args!("{changed} {done}{others}"));
+        }
+        output::note(format_args!("{changed} {done}{others} so far"));
+    }
+}
+
+impl WhichArgs {
+    fn of(&self) -> GroupOf {
+        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    }
+}

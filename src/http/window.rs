@@ -1,0 +1,129 @@
+//! All messages of a window of due times: count them, cancel them, move them in time.
+
+use std::time::Duration;
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{GroupPath, NoParams, Params};
+use super::problem::Problem;
+use super::strict::{Json, present};
+use crate::broker::WindowDeed;
+use crate::store::Window;
+use crate::time::{Timestamp, span};
+
+/// Which window.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WindowParams {
+    /// Where it begins.
+    #[param(value_type = String, format = DateTime)]
+    from: Timestamp,
+    /// Where it ends; what is due then is not in it.
+    #[param(value_type = String, format = DateTime)]
+    to: Timestamp,
+}
+
+impl<S: Sync> FromRequestParts<S> for WindowParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<WindowParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["from", "to"])?;
+        let time = |name| params.time(name)?.ok_or_else(|| Problem::invalid(name, "is missing"));
+        Ok(WindowParams { from: time("from")?, to: time("to")? })
+    }
+}
+
+/// What is done to the messages of a window.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WindowChange {
+    /// Where it begins.
+    #[schema(value_type = String, format = DateTime)]
+    from: Timestamp,
+    /// Where it ends; what is due then is not in it.
+    #[schema(value_type = String, format = DateTime)]
+    to: Timestamp,
+    /// `cancel`, `postpone`, `advance`, `park` or `unpark`.
+    action: String,
+    /// By how much, with `postpone` and `advance`: at least the length of the window.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<String>, example = "2h")]
+    by: Option<Duration>,
+    /// The `next_cursor` of the answer before.
+    #[serde(default, deserialize_with = "present")]
+    cursor: Option<String>,
+}
+
+impl WindowChange {
+    fn deed(&self) -> Result<WindowDeed, Problem> {
+        match (self.action.as_str(), self.by) {
+            ("cancel", None) => Ok(WindowDeed::Cancel),
+            ("park", None) => Ok(WindowDeed::Park),
+            ("unpark", None) => Ok(WindowDeed::Unpark),
+            ("postpone", Some(by)) => Ok(WindowDeed::Postpone(by)),
+            ("advance", Some(by)) => Ok(WindowDeed::Advance(by)),
+            ("postpone" | "advance", None) => Err(Problem::invalid("by", "is missing: by how much?")),
+            ("cancel" | "park" | "unpark", Some(_)) => {
+                Err(Problem::invalid("by", "belongs to `postpone` and `advance`"))
+            }
+            (other, _) => {
+                let why = format!("{other:?} is none of cancel, postpone, advance, park, unpark");
+                Err(Problem::invalid("action", why))
+            }
+        }
+    }
+}
+
+/// How many messages wait in a window.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WindowCount {
+    waiting: u64,
+}
+
+/// How far a change came.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WindowChanged {
+    changed: u64,
+    /// Left alone: a consumer has them by now, or they expire before the new due time.
+    passed_over: u64,
+    /// Where to go on; absent when every partition was gone through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Count the messages that wait in a window.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/window", tag = "producing",
+    params(("topic" = String, Path), ("group" = String, Path), WindowParams),
+    responses((status = 200, description = "How many", body = WindowCount), Problem)
+)]
+pub(crate) async fn count(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: WindowParams,
+) -> Result<Reply<WindowCount>, Problem> {
+    let window = Window { from: params.from, to: params.to };
+    Ok(Reply(WindowCount { waiting: app.broker.count_window(&topic, &group, window).await? }))
+}
+
+/// Cancel the messages of a window, or move them in time.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/window", tag = "producing", request_body = WindowChange,
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, description = "How many", body = WindowChanged), Problem)
+)]
+pub(crate) async fn change(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    Json(change): Json<WindowChange>,
+) -> Result<Reply<WindowChanged>, Problem> {
+    let window = Window { from: change.from, to: change.to };
+    let done = app.broker.change_window(&topic, &group, window, change.deed()?, change.cursor.as_deref()).await?;
+    Ok(Reply(WindowChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
+}
