@@ -9,6 +9,7 @@ mod control;
 mod dead;
 mod dead_scan;
 mod firing;
+mod explain;
 mod forecast;
 mod groups;
 mod lanes;

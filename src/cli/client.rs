@@ -13,7 +13,7 @@ use super::api::{
     Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
     Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
 };
-use super::control::{Control, Looked, MessagePage, NewDue};
+use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
@@ -273,8 +273,13 @@ impl Client {
         key: Option<&Key>,
         group: &GroupName,
     ) -> CallResult<Looked> {
-        let request = self.message(Method::GET, topic, id, key).query(&[("group", group.as_str())]);
+        let request = self.message(Method::GET, topic, id, key, "").query(&[("group", group.as_str())]);
         self.call(request).await.map(|(_, looked)| looked)
+    }
+
+    /// Why a message is not delivered yet.
+    pub(super) async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Explained> {
+        self.call(self.message(Method::GET, topic, id, key, "/explain")).await.map(|(_, explained)| explained)
     }
 
     /// A page of messages.
@@ -285,7 +290,7 @@ impl Client {
 
     /// Cancels a message.
     pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
-        self.call(self.message(Method::DELETE, topic, id, key)).await.map(|(_, control)| control)
+        self.call(self.message(Method::DELETE, topic, id, key, "")).await.map(|(_, control)| control)
     }
 
     /// Gives a message another due time, if it still has that etag.
@@ -297,18 +302,25 @@ impl Client {
         due: &NewDue,
         if_match: Option<&str>,
     ) -> CallResult<Control> {
-        let mut request = self.message(Method::PATCH, topic, id, key).json(due);
+        let mut request = self.message(Method::PATCH, topic, id, key, "").json(due);
         if let Some(etag) = if_match {
             request = request.header("if-match", etag);
         }
         self.call(request).await.map(|(_, control)| control)
     }
 
-    fn message(&self, method: Method, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> RequestBuilder {
+    fn message(
+        &self,
+        method: Method,
+        topic: &TopicName,
+        id: &MessageId,
+        key: Option<&Key>,
+        what: &str,
+    ) -> RequestBuilder {
         // An id may have any visible character, also those that end a path.
         let encoded: String = id.as_str().bytes().map(percent_encoded).collect();
         let key: Vec<_> = key.iter().map(|key| ("key", key.as_str())).collect();
-        self.request(method, &format!("/{topic}/messages/{encoded}")).query(&key)
+        self.request(method, &format!("/{topic}/messages/{encoded}{what}")).query(&key)
     }
 
     /// How many messages become due in spans ahead.

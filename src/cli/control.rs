@@ -36,6 +36,23 @@ pub(super) struct GroupFate {
     pub(super) status: String,
 }
 
+/// Why a message is not delivered yet.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Explained {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupReason>,
+}
+
+/// Why one group has not delivered it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupReason {
+    pub(super) group: String,
+    pub(super) reason: String,
+    pub(super) detail: String,
+}
+
 /// A page of messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct MessagePage {

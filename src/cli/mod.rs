@@ -10,6 +10,7 @@ mod consume;
 mod control;
 mod dead;
 mod demo;
+mod explain;
 mod failure;
 mod forecast;
 mod group;
@@ -66,6 +67,7 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     Message(message::MessageArgs),
     Dead(dead::DeadArgs),
+    Explain(explain::ExplainArgs),
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
@@ -122,6 +124,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Schedule(args) => schedule::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::Dead(args) => dead::run(&args).await,
+        Command::Explain(args) => explain::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,

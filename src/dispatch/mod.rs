@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
 pub use membership::Membership;
 pub use session::{Hand, Session};
-pub use table::{Now, Policy, Table, Want};
+pub use table::{Now, Policy, Table, Want, Whereabouts};
 
 use self::arrivals::Arrivals;
 use self::gate::Gate;
@@ -38,7 +38,7 @@ use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
 use crate::limits::WAITERS_MAX;
-use crate::message::GroupName;
+use crate::message::{GroupName, MessageId};
 use crate::metrics::{GroupMetrics, Metrics};
 use crate::partition::Partition;
 use crate::store::Store;
@@ -182,6 +182,12 @@ impl Dispatch {
     pub fn held(&self, partition: Partition) -> usize {
         let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
         pairs.get(&partition).map_or(0, |owned| owned.table().held())
+    }
+
+    /// Where a message is in the memory of this process.
+    pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<Whereabouts> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        pairs.get(&partition).and_then(|owned| owned.table().whereabouts(id))
     }
 
     /// Waits for deliveries: up to `max`, empty when `wait` is over or dispatch is closed.

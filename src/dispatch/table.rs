@@ -6,6 +6,7 @@
 mod choice;
 mod draft;
 mod order;
+mod whereabouts;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use self::choice::Chooser;
 use self::order::{Keepsake, Lane, Order, lane_of};
+pub use self::whereabouts::Whereabouts;
 use super::delivery::{Decision, Delivery, Receipt};
 use super::recent::{Recent, said};
 use super::session::{Hand, Place};

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Failover, PAUSE, is_outage};
+use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::message::{MessageId, TopicName};
@@ -124,6 +124,21 @@ impl<S: Store> Failover<S> {
             }
             Clock::System.sleep(PAUSE.0).await;
         }
+    }
+
+    /// Whether a message is in the WAL. Reads it, if there is anything in it.
+    pub(super) async fn has_buffered(&self, topic: &TopicName, id: &MessageId) -> Result<bool> {
+        let is = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
+        let mut after = None;
+        while self.wal.depth().records > 0 {
+            let page = self.wal.page(after, PAGE_RECORDS, PAGE_BYTES).await?;
+            if page.iter().any(|entry| is(&entry.record)) {
+                return Ok(true);
+            }
+            let Some(last) = page.last() else { break };
+            after = Some(last.position);
+        }
+        Ok(false)
     }
 
     /// Reschedules a message in the store.

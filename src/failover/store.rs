@@ -214,6 +214,10 @@ impl<S: Store> Store for Failover<S> {
         self.store.in_flight(pair, after, limit).await
     }
 
+    async fn is_buffered(&self, topic: &TopicName, id: &MessageId) -> Result<bool> {
+        self.has_buffered(topic, id).await
+    }
+
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         self.store.stats(pairs).await
     }

@@ -8,6 +8,7 @@ mod body;
 mod consume;
 mod control;
 mod dead;
+mod explain;
 mod forecast;
 mod forwarded;
 mod groups;
@@ -135,6 +136,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(topics::list))
         .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(explain::explain))
         .routes(routes!(window::count, window::change))
         .routes(routes!(audit::audit, audit::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))

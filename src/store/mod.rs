@@ -205,6 +205,11 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Page<InFlightCursor>>;
 
+    /// Whether a message is on the local disk, on its way to the store.
+    async fn is_buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dwell::broker::{Broker, Options, ReserveRequest};
+use dwell::broker::{Broker, Options, PauseFor, ReserveRequest};
 use dwell::codec::DeadReason;
 use dwell::dispatch::{Decision, Delivery, Verdict};
 use dwell::error::{Error, Kind, Result};
@@ -22,7 +22,7 @@ stories! {
     a_deleted_topic_is_owned_by_nobody_whatever_is_out, garbage_is_an_unknown_receipt, a_nack_comes_again_after_its_delay,
     a_nack_without_delay_climbs_the_ladder, a_delivery_that_is_not_settled_comes_again,
     an_extended_delivery_has_more_time, a_poison_message_dies_with_its_last_error,
-    a_buried_message_is_dead_at_once_and_can_be_redriven, what_nobody_took_goes_back_without_a_charge,
+    a_buried_message_is_dead_at_once_and_can_be_redriven, a_message_says_what_keeps_it, what_nobody_took_goes_back_without_a_charge,
     a_stop_gives_everything_back, an_expired_message_is_not_delivered, a_topic_has_a_time_to_live,
     an_expired_message_dies_if_the_topic_says_so, a_retry_that_comes_too_late_is_over, a_consumer_that_waits_in_vain_gets_nothing,
     fifty_consumers_share_without_overlap, a_hundred_thousand_messages_arrive_once, a_stolen_pair_makes_receipts_stale,
@@ -93,6 +93,11 @@ impl Shop {
         let mut deliveries = self.reserve(10).await?;
         assert_eq!(deliveries.len(), 1, "{deliveries:?}");
         deliveries.pop().ok_or_else(|| Error::bug("no delivery"))
+    }
+
+    /// One of those there are.
+    async fn one_of(&self, max: usize) -> Result<Delivery> {
+        self.reserve(max).await?.pop().ok_or_else(|| Error::bug("no delivery"))
     }
 
     async fn settle(&self, delivery: &Delivery, decision: Decision) -> Result<Verdict> {
@@ -307,6 +312,47 @@ async fn a_buried_message_is_dead_at_once_and_can_be_redriven(world: World) -> R
     assert_eq!(shop.settle(&again, Decision::Bury { reason: None }).await?, Verdict::Buried);
     assert_eq!(shop.broker.purge(&topic, &group, Some(&[MessageId::new("a")?])).await?, 1);
     assert_eq!(shop.state("a").await?, None);
+    Ok(())
+}
+
+async fn a_message_says_what_keeps_it(world: World) -> Result<()> {
+    let one = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
+    let shop = Shop::open(&world, one).await?;
+    let (topic, group) = orders()?;
+    let why = async |id: &str| -> Result<(&'static str, String)> {
+        let mut explanation = shop.broker.explain(&topic, &MessageId::new(id)?, None).await?;
+        let (of, reason) = explanation.groups.remove(0);
+        assert_eq!((of, explanation.groups.len(), explanation.buffered), (group.clone(), 0, false));
+        Ok((reason.name, reason.detail))
+    };
+    shop.push("later", 60_000).await?;
+    let due_at = world.now().plus(Duration::from_millis(60_000));
+    assert_eq!(why("later").await?, ("scheduled", format!("due at {due_at}")));
+    assert_eq!(why("never").await?.0, "unknown");
+    shop.push("a", 0).await?;
+    shop.push("b", 0).await?;
+    let taken = shop.one_of(1).await?;
+    let out = taken.message.id.as_str();
+    let until = world.now().plus(Duration::from_secs(30));
+    assert_eq!(why(out).await?, ("in_flight", format!("a consumer has it as attempt 1, until {until}")));
+    let other = if out == "a" { "b" } else { "a" };
+    assert!(matches!(why(other).await?.0, "prefetched" | "ready"));
+    shop.settle(&taken, nack(5_000, "the bank is closed")).await?;
+    let (reason, detail) = why(out).await?;
+    assert!(reason == "retrying" && detail.starts_with("1 attempts failed, the last at "), "{detail}");
+    let taken = shop.one_of(1).await?;
+    shop.settle(&taken, Decision::Bury { reason: Some("no such customer".to_owned()) }).await?;
+    let (reason, detail) = why(other).await?;
+    assert!(reason == "dead" && detail.ends_with("after 1 attempts, reason buried: no such customer"), "{detail}");
+    shop.broker.pause_group(&topic, &group, PauseFor::Ever).await?;
+    world.pass(60_000);
+    world
+        .until("the pause is why", async || {
+            Ok(why("later").await? == ("paused", "the group is paused until it is resumed".to_owned()))
+        })
+        .await?;
+    let gone = TopicName::new("gone")?;
+    assert_eq!(kind_of(shop.broker.explain(&gone, &MessageId::new("a")?, None).await), Some(Kind::NotFound));
     Ok(())
 }
 

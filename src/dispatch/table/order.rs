@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{APPETITE_FIRST, Fate, Held, Now, Out, Slot, Table};
 use crate::codec::Failure;
 use crate::limits::{ORDERED_BYTES_MAX, PARKED_MESSAGES_MAX};
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::store::{ReserveLimit, Retried, Returned};
 use crate::time::Timestamp;
 
@@ -74,6 +74,13 @@ impl Order {
             return None;
         }
         Some(ReserveLimit { messages: limit.messages.min(space), ..limit })
+    }
+
+    /// Whether a message stands behind another one of its key, or waits for its next attempt.
+    pub(super) fn has_in_line(&self, id: &MessageId) -> bool {
+        let is = |held: &Held| held.message.id == *id;
+        self.lines.values().any(|line| line.behind.iter().any(is))
+            || self.waiting.values().any(|waiting| is(&waiting.held))
     }
 
     /// Messages behind current ones.

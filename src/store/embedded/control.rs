@@ -172,6 +172,7 @@ impl Inner {
             counts.unscheduled(score.at);
             stored.zset().add(&mut batch, id, due_at);
             counts.scheduled(due_at);
+            stored.postpone_attempt(&mut batch, id, due_at)?;
             stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
             let mut body = body.to_vec();
             set_body_due_at(&mut body, due_at);

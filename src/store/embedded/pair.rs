@@ -111,6 +111,14 @@ impl<'a> Stored<'a> {
         next_at.map(read_time).transpose()
     }
 
+    /// Moves the next attempt of a message that kept its place to its new due time.
+    pub(super) fn postpone_attempt(&self, batch: &mut Batch, id: &MessageId, due_at: Timestamp) -> Result<()> {
+        match (self.attempts(id)?, self.next_attempt(id)?) {
+            (Some(attempts), Some(_)) => self.charge_until(batch, id, attempts, due_at, None),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes over what is charged to a message of another pair.
     pub(super) fn bring_charge(&self, batch: &mut Batch, from: &Stored<'_>, id: &MessageId) -> Result<()> {
         if let Some(entry) = from.charged(id)? {

@@ -111,6 +111,7 @@ impl Inner {
                 stored.uncharge(&mut batch, &message.id);
             } else {
                 set_body_due_at(&mut new, message.due_at);
+                stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;
             }
             stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
             stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &Parts::cut(&new)?);

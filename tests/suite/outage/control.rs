@@ -55,6 +55,8 @@ async fn what_is_buffered_is_cancelled_there_and_what_is_not_is_not() -> Result<
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         dwell.push("orders", &ids, Duration::ZERO).await?;
     }
+    let why = dwell.broker().explain(&TopicName::new("orders")?, &MessageId::new("m450")?, None).await?;
+    assert_eq!((why.buffered, why.groups[0].1.name), (true, "buffered"));
     for id in ["m0", "m450", "m1199"] {
         let cancelled = eventually("no page is on its way", async || match dwell.cancel(id).await {
             Err(error) if error.kind() == Kind::Unavailable => Ok(None),

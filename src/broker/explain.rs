@@ -1,0 +1,154 @@
+//! Why a message is not delivered yet.
+
+use super::Broker;
+use crate::dispatch::Whereabouts;
+use crate::error::{Kind, Result};
+use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{Peeked, State};
+use crate::topic::{Descriptor, Rest};
+
+const BUFFERED: &str = "on this broker's disk, until the store takes it; it is due when it was pushed to be";
+
+const UNKNOWN: &str = "never pushed with this id and key, or acked, cancelled, purged or expired since; \
+                       or on the disk of another broker";
+
+/// What keeps a message, in every group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Where it belongs.
+    pub partition: Partition,
+    /// Whether it is on the disk of this broker, on its way to the store.
+    pub buffered: bool,
+    /// For each group: a stable name of the reason, and a sentence for people.
+    pub groups: Vec<(GroupName, Reason)>,
+}
+
+/// Why one group has not delivered it yet, or has not got it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// `scheduled`, `retrying`, `paused`, `copying`, `unattended`, `ready`, `in_flight`, `decided`, `prefetched`,
+    /// `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
+    pub name: &'static str,
+    /// The same in a sentence.
+    pub detail: String,
+}
+
+impl Reason {
+    fn new(name: &'static str, detail: impl Into<String>) -> Reason {
+        Reason { name, detail: detail.into() }
+    }
+}
+
+impl Broker {
+    /// Says why a message is not delivered yet; `key` if it was pushed with one.
+    ///
+    /// # Errors
+    /// `NotFound` for a topic that does not exist.
+    pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
+        let descriptor = self.topics.get(topic).await?;
+        let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+        let buffered = self.store.is_buffered(topic, id).await?;
+        let mut groups = Vec::with_capacity(descriptor.groups.len());
+        for group in &descriptor.groups {
+            let pair = descriptor.pair(partition, group);
+            let peeked = match self.store.peek(&pair, id).await {
+                // The store is away; what is known is where the message is.
+                Err(error) if buffered && matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => None,
+                peeked => peeked?,
+            };
+            let reason = match peeked {
+                Some(peeked) => self.reason(&descriptor, group, partition, &peeked).await?,
+                None if buffered => Reason::new("buffered", BUFFERED),
+                None => Reason::new("unknown", UNKNOWN),
+            };
+            groups.push((group.clone(), reason));
+        }
+        Ok(Explanation { partition, buffered, groups })
+    }
+
+    async fn reason(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        partition: Partition,
+        peeked: &Peeked,
+    ) -> Result<Reason> {
+        let next_at = peeked.next_at.unwrap_or_default();
+        Ok(match &peeked.state {
+            State::Dead { died_at, record } => {
+                let error = record.last_error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+                let (attempts, why) = (record.attempts, record.reason.name());
+                Reason::new("dead", format!("died at {died_at} after {attempts} attempts, reason {why}{error}"))
+            }
+            State::Scheduled if peeked.attempts > 0 => {
+                let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));
+                Reason::new(
+                    "retrying",
+                    format!("{} attempts failed{failed}; the next is at {next_at}", peeked.attempts),
+                )
+            }
+            State::Scheduled => Reason::new("scheduled", format!("due at {next_at}")),
+            State::Ready => self.ready(descriptor, group, peeked),
+            State::InFlight => self.in_flight(descriptor, group, partition, peeked)?,
+        })
+    }
+
+    /// It is due, and still in the store.
+    fn ready(&self, descriptor: &Descriptor, group: &GroupName, peeked: &Peeked) -> Reason {
+        let now = self.store.clock().now();
+        match (descriptor.subscription(group).rest(now), &peeked.owner) {
+            (Some(Rest::Copying), _) => Reason::new("copying", "the group gets a copy of another one first"),
+            (Some(Rest::Paused(pause)), _) => {
+                let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
+                Reason::new("paused", format!("the group is paused until {until}"))
+            }
+            (None, None) => {
+                Reason::new("unattended", "due, and no broker owns its partition: nobody consumes this group")
+            }
+            (None, Some(owner)) => Reason::new(
+                "ready",
+                format!(
+                    "due, and waits for {}: others are before it, or the group's rate or limit in flight is reached",
+                    owner.as_str()
+                ),
+            ),
+        }
+    }
+
+    /// An owner has it in memory.
+    fn in_flight(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        partition: Partition,
+        peeked: &Peeked,
+    ) -> Result<Reason> {
+        let id = &peeked.message.id;
+        let here = self.groups.find(descriptor, group)?.and_then(|dispatch| dispatch.whereabouts(partition, id));
+        Ok(match here {
+            Some(Whereabouts::Out { attempt, deadline }) => {
+                let clock = self.store.clock();
+                let until = clock.now().plus(deadline.since(clock.local().instant()));
+                Reason::new("in_flight", format!("a consumer has it as attempt {attempt}, until {until}"))
+            }
+            Some(Whereabouts::Decided) => {
+                Reason::new("decided", "its consumer has decided, and the store has not answered yet")
+            }
+            Some(Whereabouts::Held) => {
+                Reason::new("prefetched", "due, and ready for the next consumer who asks this broker")
+            }
+            Some(Whereabouts::InLine) => Reason::new(
+                "behind_its_key",
+                "an earlier message of its key is not settled yet, or its own next attempt is not due",
+            ),
+            None => {
+                let owner = peeked
+                    .owner
+                    .as_ref()
+                    .map_or("a broker that is gone; the next owner schedules it again", |owner| owner.as_str());
+                Reason::new("elsewhere", format!("reserved by {owner}"))
+            }
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a message is not delivered yet.
+
+use axum::Json as Reply;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{MessagePath, Params};
+use super::problem::Problem;
+use crate::message::Key;
+use crate::partition::Partition;
+
+/// Which message is meant.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExplainParams {
+    /// The key that it was pushed with, if it was.
+    #[param(value_type = Option<String>)]
+    key: Option<Key>,
+}
+
+impl<S: Sync> FromRequestParts<S> for ExplainParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ExplainParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["key"])?;
+        Ok(ExplainParams { key: params.get("key").map(Key::new).transpose()? })
+    }
+}
+
+/// What keeps a message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Explained {
+    id: String,
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// Whether it is on the disk of this broker, on its way to the store.
+    buffered: bool,
+    groups: Vec<GroupReason>,
+}
+
+/// Why one group has not delivered it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupReason {
+    group: String,
+    /// A stable name: see docs/protocol.md.
+    reason: &'static str,
+    /// The same in a sentence.
+    detail: String,
+}
+
+/// Say why a message is not delivered yet, in each group.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "producing",
+    params(("topic" = String, Path), ("id" = String, Path), ExplainParams),
+    responses((status = 200, description = "The reasons", body = Explained), Problem)
+)]
+pub(crate) async fn explain(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: ExplainParams,
+) -> Result<Reply<Explained>, Problem> {
+    let explanation = app.broker.explain(&topic, &id, params.key.as_ref()).await?;
+    let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
+        group: group.to_string(),
+        reason: reason.name,
+        detail: reason.detail,
+    });
+    Ok(Reply(Explained {
+        id: id.to_string(),
+        partition: explanation.partition,
+        buffered: explanation.buffered,
+        groups: groups.collect(),
+    }))
+}
