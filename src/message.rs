@@ -105,7 +105,7 @@ impl MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
     }
 
-    /// A new id that fits, if one is found in [`FRESH_TRIES`]; otherwise one that does not.
+    /// A new id that fits, if one is found in 64 tries; otherwise one that does not.
     pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
         let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
         let mut text = [0; ulid::ULID_LEN];

@@ -100,7 +100,7 @@ impl StoreClock {
     }
 
     /// The same, and never before what it told last: what one producer pushes later is not due earlier. A clock that
-    /// was wrong by more than [`CORRECTED_MAX`] is put right all the same.
+    /// was wrong by more than a second is put right all the same.
     pub fn steady(&self) -> Timestamp {
         let now = self.now();
         let told = Timestamp::from_ms(self.told_ms.fetch_max(now.as_ms(), Ordering::Relaxed));
