@@ -58,7 +58,8 @@ def main():
 def section(reports):
     first, counts = reports[0], reports[0]["counts"]
     loads = [run["load_before"] for report in reports for run in report["runs"]]
-    rounds = max(run["round"] for report in reports for run in report["runs"])
+    of_each = [max(run["round"] for run in report["runs"]) for report in reports]
+    rounds = str(max(of_each)) if min(of_each) == max(of_each) else f"{min(of_each)} to {max(of_each)}"
     rows = [
         "| | push/s | drain/s | lateness p50, p99, ms | burst, s | idle, Redis commands/s |",
         "|---|---|---|---|---|---|",
