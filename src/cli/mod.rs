@@ -80,7 +80,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct ServerArgs {
     /// The broker: http://HOST:PORT or unix:/path
-    #[arg(long, env = "DWELL_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7373")]
+    #[arg(long, global = true, env = "DWELL_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7373")]
     #[arg(value_parser = ServerAddress::parse)]
     server: ServerAddress,
 }
