@@ -38,6 +38,9 @@ impl Broker {
     ) -> Result<Audit> {
         let descriptor = self.topics.group(topic, group).await?;
         let (mut partition, mut from) = cursor.map_or(Ok((Partition(0), None)), read)?;
+        if partition.0 >= descriptor.settings.partitions.get() {
+            return Err(wrong());
+        }
         let until = self.clock().instant().plus(TURN);
         let mut audit = Audit::default();
         while partition.0 < descriptor.settings.partitions.get() {
@@ -67,8 +70,10 @@ fn cursor_of(partition: Partition, from: Option<&AuditCursor>) -> String {
 
 fn read(cursor: &str) -> Result<(Partition, Option<AuditCursor>)> {
     let (partition, from) = cursor.split_once(':').map_or((cursor, None), |(partition, from)| (partition, Some(from)));
-    let partition = partition.parse().map(Partition);
-    let partition =
-        partition.map_err(|_| Error::invalid("cursor", "is not one that dwell gave; begin without a cursor"))?;
+    let partition = partition.parse().map(Partition).map_err(|_| wrong())?;
     Ok((partition, from.map(|from| AuditCursor(from.to_owned()))))
+}
+
+fn wrong() -> Error {
+    Error::invalid("cursor", "is not one that dwell gave; begin without a cursor")
 }

@@ -2,11 +2,12 @@
 
 use dwell::broker::Audit;
 use dwell::dispatch::Verdict;
-use dwell::error::Result;
+use dwell::error::{Kind, Result};
 use dwell::message::{GroupName, TopicName};
 use dwell::store::Defect;
 
 use super::{Behind, HASH, Shop, ZSET};
+use crate::support::kind_of;
 
 async fn audited(shop: &Shop, repair: bool) -> Result<Vec<(String, Defect)>> {
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
@@ -31,6 +32,11 @@ async fn what_was_done_by_hand_is_found_and_repaired_beside_a_live_owner() -> Re
     let out = shop.reserve(9).await?;
     assert_eq!(out.len(), 2);
     assert_eq!(audited(&shop, true).await?, []);
+    // A cursor of a partition that is not there would find everything sound.
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    for strange in ["1", "1:h0", "x", "-1"] {
+        assert_eq!(kind_of(shop.broker().audit(&topic, &group, Some(strange), false).await), Some(Kind::Invalid));
+    }
     let pair = "{dwell:orders:0}:default";
     for by_hand in [
         format!("ZREM {ZSET} next-hour"),
