@@ -62,6 +62,7 @@ pub struct Metrics {
     http_requests: IntCounterVec,
     http_seconds: HistogramVec,
     forwards: IntCounterVec,
+    spans: IntCounterVec,
     webhook_requests: IntCounterVec,
     webhook_seconds: HistogramVec,
     /// Open HTTP connections.
@@ -126,6 +127,7 @@ impl Metrics {
             http_requests: make.counters("dwell_http_requests_total", "HTTP requests answered.", &["route", "code"])?,
             http_seconds: make.histograms("dwell_http_request_seconds", "HTTP requests.", &["route"], &CALL_BUCKETS)?,
             forwards: make.counters("dwell_forwards_total", "Receipts forwarded, by outcome.", &["outcome"])?,
+            spans: make.counters("dwell_spans_total", "Spans of traces, by what became of them.", &["outcome"])?,
             webhook_requests: make.counters(
                 "dwell_webhook_requests_total",
                 "POSTs of webhooks, by outcome: ok, gone, refused, timed_out, failed.",
@@ -152,6 +154,12 @@ impl Metrics {
     /// Counts a request to another broker.
     pub fn forward(&self, answered: bool) {
         self.forwards.with_label_values(&[if answered { "answered" } else { "failed" }]).inc();
+    }
+
+    /// What becomes of spans.
+    pub fn spans(&self) -> SpanMetrics {
+        let outcome = |name| self.spans.with_label_values(&[name]);
+        SpanMetrics { exported: outcome("exported"), failed: outcome("failed"), dropped: outcome("dropped") }
     }
 
     /// The series of one topic.
@@ -317,6 +325,17 @@ pub struct GroupMetrics {
     pub handling: Histogram,
     pub leases_owned: IntGauge,
     pub waiting: IntGauge,
+}
+
+/// What becomes of spans.
+#[derive(Debug, Clone)]
+pub struct SpanMetrics {
+    /// Taken by the receiver.
+    pub exported: IntCounter,
+    /// Not taken by the receiver.
+    pub failed: IntCounter,
+    /// Made while too many waited.
+    pub dropped: IntCounter,
 }
 
 /// What a write-ahead log counts.

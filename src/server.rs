@@ -10,6 +10,7 @@ use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
 use crate::http::{self, App, Connections, Listen, Listener};
 use crate::limits::BODY_TIMEOUT;
+use crate::spans::{SpanOptions, Tracer};
 use crate::store::Description;
 use crate::tasks::Tasks;
 use crate::webhook::{Subscription, Webhook};
@@ -29,6 +30,8 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
+    /// Where spans go, if they are made.
+    pub spans: Option<SpanOptions>,
     /// The local clock.
     pub clock: Clock,
 }
@@ -38,7 +41,7 @@ impl ServerOptions {
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         let (body_timeout, webhooks) = (BODY_TIMEOUT, Vec::new());
-        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, clock }
+        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, spans: None, clock }
     }
 }
 
@@ -49,6 +52,8 @@ pub struct Server {
     stopping: CancellationToken,
     /// The listener and its connections.
     connections: Tasks,
+    /// What exports spans: it ends last.
+    exports: Tasks,
 }
 
 impl Server {
@@ -59,9 +64,17 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
         let listener = Listener::bind(options.listen).await?;
-        let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
-        let (broker, connections) = (engine.broker().clone(), Tasks::new());
+        let (mut behaviour, mut exporter) = (options.broker, None);
+        if let Some(spans) = options.spans {
+            let (tracer, exports) = Tracer::exporting(spans, options.clock.clone())?;
+            (behaviour.tracer, exporter) = (tracer, Some(exports));
+        }
+        let engine = Engine::start(options.store, behaviour, options.clock.clone()).await?;
+        let (broker, connections, exports) = (engine.broker().clone(), Tasks::new(), Tasks::new());
         let metrics = broker.metrics();
+        if let Some(exporter) = exporter {
+            exports.start(exporter.run(broker.member().to_string(), metrics.spans(), exports.stopping()));
+        }
         for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
             let subscription = Subscription::new(broker.clone(), webhook, options.clock.clone())?;
             engine.groups().start(subscription.run(engine.groups().stopping()));
@@ -74,7 +87,7 @@ impl Server {
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(version, address = %address.url(), store = kind, location, durability, "started");
-        Ok(Server { address, engine, stopping, connections })
+        Ok(Server { address, engine, stopping, connections, exports })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
@@ -101,6 +114,7 @@ impl Server {
         // Requests that are being answered are answered.
         self.connections.stop().await;
         let closed = self.engine.close().await;
+        self.exports.stop().await;
         match &closed {
             Ok(()) => tracing::info!("stopped"),
             Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
@@ -113,5 +127,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.cancel();
         self.connections.stopping().cancel();
+        self.exports.stopping().cancel();
     }
 }

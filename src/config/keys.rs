@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 39] = [
     "listen",
     "data_dir",
     "durability",
@@ -39,6 +39,8 @@ pub const KEYS: [&str; 37] = [
     "topic.backoff.steps",
     "log.level",
     "log.format",
+    "trace.otlp_endpoint",
+    "trace.sample_ratio",
 ];
 
 /// The environment variable of a key.

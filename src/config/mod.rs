@@ -13,6 +13,7 @@ mod redis_store;
 mod redis_url;
 mod show;
 mod sources;
+mod trace;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub use redis_store::{Held, RedisConfig};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
+pub use trace::TraceConfig;
 pub use webhooks::WEBHOOK_KEYS;
 
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
@@ -70,6 +72,8 @@ pub struct Config {
     pub auto_create: bool,
     /// What is logged.
     pub log: LogConfig,
+    /// Where spans go, and which are made.
+    pub trace: TraceConfig,
     /// Where messages are posted to. Only the file says it.
     pub webhooks: Vec<Webhook>,
 }
@@ -121,6 +125,7 @@ impl Config {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
             },
+            trace: read.trace(),
             webhooks: read.webhooks(),
         };
         if config.data_dir.is_none() {

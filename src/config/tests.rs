@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::retry::{Backoff, Step};
+use crate::spans::Endpoint;
 use crate::topic::Ordering;
 
 /// A configuration of `file` below `env` below `flags`, in a directory of its own.
@@ -41,7 +42,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 42] = [
+const WRONG: [(&str, &str); 45] = [
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
     ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
@@ -97,6 +98,9 @@ const WRONG: [(&str, &str); 42] = [
     ("topic.backoff = { kind = 'ladder', max = '1s', steps = [1] }", "topic.backoff.max = \"1s\" (file"),
     ("log.level = 'loud'", "log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn"),
     ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
+    ("trace.sample_ratio = 1.5", "accepted: 0 to 1"),
+    ("trace.sample_ratio = nan", "accepted: 0 to 1"),
+    ("trace.otlp_endpoint = 'https://a'", "asks for TLS, which this version does not speak here"),
     ("redis.timout = '1s'", "redis.timout (file /dwell.toml): is not known; did you mean redis.timeout?"),
     ("listen = ", "the file (file /dwell.toml): TOML parse error at line 1"),
 ];
@@ -129,7 +133,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 26] = [
+const COMMON: [(&str, &str); 28] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
@@ -156,6 +160,8 @@ const COMMON: [(&str, &str); 26] = [
     ("DWELL_TOPIC_AUTO_CREATE", "false"),
     ("DWELL_LOG_LEVEL", "debug"),
     ("DWELL_LOG_FORMAT", "json"),
+    ("DWELL_TRACE_OTLP_ENDPOINT", "http://collector:4318"),
+    ("DWELL_TRACE_SAMPLE_RATIO", "0.5"),
 ];
 
 #[test]
@@ -208,6 +214,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         },
         auto_create: false,
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
+        trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ratio: 0.5 },
         webhooks: Vec::new(),
     };
     assert_eq!(config, Ok(expected));
@@ -246,6 +253,7 @@ fn no_error_quotes_a_password() -> IoResult<()> {
         "redis.url = { s3cret = 1 }",
         "redis.url = 'http://app:s3cret@host'",
         "webhook = [{ topic = 't', url = 'http://app:s3cret@host' }]",
+        "trace.otlp_endpoint = 'http://app:s3cret@host'",
         "webhook = [{ topic = 't', url = ['http://app:s3cret@host'] }]",
     ] {
         let errors = load(file, &[], &[])?.err().unwrap_or_default();

@@ -30,6 +30,7 @@ mod shape;
 mod idle;
 mod schedules;
 mod sessions;
+mod spans;
 mod subscriptions;
 mod pacing;
 mod priority;

@@ -109,8 +109,9 @@ async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
     Ok(())
 }
 
+/// Says what it was sent, as a careless application does.
 fn failing() -> Router {
-    Router::new().fallback(async || (StatusCode::INTERNAL_SERVER_ERROR, "no room"))
+    Router::new().fallback(async |body: String| (StatusCode::INTERNAL_SERVER_ERROR, format!("no room for {body}")))
 }
 
 #[tokio::test]
