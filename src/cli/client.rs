@@ -1,11 +1,14 @@
 //! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
 
+mod looking;
+
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::looking::Readiness;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{

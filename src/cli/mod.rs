@@ -10,7 +10,9 @@ mod consume;
 mod control;
 mod dead;
 mod demo;
+mod doctor;
 mod explain;
+mod exposition;
 mod failure;
 mod forecast;
 mod group;
@@ -71,6 +73,7 @@ enum Command {
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
+    Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -128,6 +131,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
+        Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
