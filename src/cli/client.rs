@@ -8,7 +8,6 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::looking::Readiness;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{

@@ -61,8 +61,9 @@ pub(super) fn count(findings: &[Finding], status: Status) -> usize {
 
 /// A line for each finding, one more for what to do, and a sum.
 pub(super) fn shown(findings: &[Finding]) -> String {
-    let row =
-        |finding: &Finding| vec![finding.status.name().to_owned(), finding.check.to_owned(), finding.found.clone()];
+    let row = |finding: &Finding| {
+        vec![format!("{:4}", finding.status.name()), finding.check.to_owned(), finding.found.clone()]
+    };
     let rows: Vec<_> = findings.iter().map(row).collect();
     let table = output::columns(&rows, &[]);
     let indent = " ".repeat(6 + findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0) + 2);

@@ -71,7 +71,7 @@ pub(super) fn fragmentation(facts: &NodeFacts) -> Finding {
         let found = format!("{ratio} times what is used, {} between allocations", bytes(lost));
         return Finding::warn("fragmentation", found, "redis-cli config set activedefrag yes, or restart Redis");
     }
-    Finding::ok("fragmentation", format!("{ratio} times what is used"))
+    Finding::ok("fragmentation", format!("{} between allocations", bytes(lost)))
 }
 
 #[cfg(test)]
