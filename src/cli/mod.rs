@@ -1,4 +1,5 @@
-//! The command line. Every subcommand but `serve`, `demo`, `bench`, `doctor` and `config` is a client of a running broker over HTTP.
+//! The command line. Every subcommand but `serve`, `demo`, `bench`, `doctor` and `config` is a client of a running broker over
+//! HTTP.
 
 mod address;
 mod api;

@@ -62,7 +62,7 @@ impl Checkup {
     /// `Invalid` for a wrong URL, which is not quoted, and for certificates that cannot be read. What goes wrong later is
     /// a finding.
     pub async fn of(options: &RedisOptions, lease_ttl: Duration) -> Result<Checkup> {
-        match Parts::of(&options.url)? {
+        match Parts::of(options.url.expose())? {
             Some(parts) if parts.is_cluster => Checkup::of_cluster(options, &parts, lease_ttl).await,
             _ => Checkup::of_one(options, lease_ttl).await,
         }
