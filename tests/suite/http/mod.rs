@@ -4,6 +4,6 @@ mod clients;
 mod groups;
 mod control;
 mod refusals;
-mod served;
+pub(crate) mod served;
 mod session;
 mod stream;

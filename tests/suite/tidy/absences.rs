@@ -43,7 +43,15 @@ const ONLY: [Only; 20] = [
     Only { what: &["std::net::", "tokio::net"], only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
-        only: &["src/disk/", "src/wal/", "src/failover/known.rs", "src/http/listener.rs", "src/config/", "src/cli/"],
+        only: &[
+            "src/disk/",
+            "src/wal/",
+            "src/failover/known.rs",
+            "src/http/socket.rs",
+            "src/access/",
+            "src/config/",
+            "src/cli/",
+        ],
     },
 ];
 
