@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Secret;
+use super::Bearer;
 use crate::clock::Instant;
 use crate::limits::TOKEN_BYTES_MAX;
 
@@ -31,7 +31,7 @@ pub struct TokenFile {
 #[derive(Debug)]
 struct Reading {
     at: Instant,
-    found: Result<Secret, String>,
+    found: Result<Bearer, String>,
 }
 
 impl TokenFile {
@@ -44,7 +44,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// Why it holds none; nothing of what it holds.
-    pub fn token(&self, now: Instant) -> Result<Secret, String> {
+    pub fn token(&self, now: Instant) -> Result<Bearer, String> {
         let mut read = self.lock();
         if let Some(read) = &*read
             && now.since(read.at) < LOOK_AGAIN
@@ -67,18 +67,18 @@ impl TokenFile {
     ///
     /// # Errors
     /// Why it holds none; nothing of what it holds.
-    pub fn read(path: &Path) -> Result<(Secret, bool), String> {
+    pub fn read(path: &Path) -> Result<(Bearer, bool), String> {
         let why = |error: std::io::Error| format!("cannot be read: {error}");
         let file = File::open(path).map_err(why)?;
         let mode = file.metadata().map_err(why)?.permissions().mode();
         let mut bytes = Vec::new();
         file.take((TOKEN_BYTES_MAX + AROUND) as u64).read_to_end(&mut bytes).map_err(why)?;
         let text = String::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
-        Secret::parse(&text).map(|token| (token, mode & READABLE_BY_OTHERS != 0))
+        Bearer::parse(&text).map(|token| (token, mode & READABLE_BY_OTHERS != 0))
     }
 
     /// Says what changed, once.
-    fn note(&self, first: bool, found: &Result<Secret, String>, is_open: bool) {
+    fn note(&self, first: bool, found: &Result<Bearer, String>, is_open: bool) {
         let path = self.path.display();
         match found {
             Err(why) => tracing::warn!(%path, why, "a token file holds no token; what it held is refused"),

@@ -4,16 +4,16 @@
 //! from this machine only. A token is compared by its digest and in constant time, and is in no log and no error. Nothing
 //! here knows a request.
 
+mod bearer;
 mod file;
 mod scope;
-mod secret;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use bearer::Bearer;
 pub use file::TokenFile;
 pub use scope::{Scope, Scopes};
-pub use secret::Secret;
 
 use crate::clock::Clock;
 
@@ -76,7 +76,7 @@ impl Access {
         if !self.asks() {
             return Some(&self.local);
         }
-        let (given, now) = (secret::digest(token?), self.clock.instant());
+        let (given, now) = (bearer::digest(token?), self.clock.instant());
         // All are compared, also behind one that is the same: how long it takes says nothing.
         let matching = self.tokens.iter().filter(|(_, file)| file.token(now).is_ok_and(|held| held.is(&given)));
         matching.map(|(actor, _)| actor).fold(None, |first, actor| first.or(Some(actor)))

@@ -27,8 +27,8 @@ pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
     }
 }
 
-/// Everything a configuration is made of.
-#[derive(Debug, Clone, Default)]
+/// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show`] masks.
+#[derive(Clone, Default)]
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct Sources {
 }
 
 /// A key given as a flag.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Flag {
     /// The key.
     pub key: &'static str,
@@ -98,7 +98,7 @@ impl fmt::Display for Origin {
 }
 
 /// A value as it was written.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) enum Raw {
     /// A text, a number or a truth value.
     Text(String),
@@ -109,7 +109,7 @@ pub(super) enum Raw {
 }
 
 /// The winning value of every key that was given, and where each of several tables came from.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Layers {
     values: BTreeMap<String, (Raw, Origin)>,
     tables: BTreeMap<&'static str, Vec<Origin>>,
@@ -152,7 +152,7 @@ impl Layers {
         let origin = Origin::File(path.to_owned());
         let read = read_text(path).and_then(|text| {
             let file = config::File::from_str(&text, FileFormat::Toml);
-            file.collect().map_err(|error| error.to_string().trim_end().to_owned())
+            file.collect().map_err(|error| unquoted(&error.to_string()))
         });
         match read {
             Ok(table) => self.read_table("", table, &origin, errors),
@@ -231,6 +231,14 @@ impl Layers {
             }
         }
     }
+}
+
+/// What is wrong with the syntax of a file, without the lines of it that the error quotes: they may hold a password.
+fn unquoted(error: &str) -> String {
+    let quotes =
+        |line: &&str| line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
+    let said: Vec<&str> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
+    said.join(": ").trim_end_matches([':', ' ']).to_owned()
 }
 
 /// The text of a file, which may not be large.

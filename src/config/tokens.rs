@@ -7,7 +7,7 @@ use super::Origin;
 use super::reader::Reader;
 use super::show::quoted;
 use super::sources::{Layers, Raw, item_key};
-use crate::access::{Scope, Scopes, Secret, Token, TokenFile};
+use crate::access::{Bearer, Scope, Scopes, Token, TokenFile};
 use crate::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
 
 /// Where the tables are.
@@ -24,16 +24,16 @@ impl Reader<'_> {
             let why = format!("is one of {} tokens", origins.len());
             self.refuse(&item_key(TOKENS, TOKENS_MAX, ""), &format!("at most {TOKENS_MAX}"), why);
         }
-        let mut read: Vec<(Token, Secret)> = Vec::new();
+        let mut read: Vec<(Token, Bearer)> = Vec::new();
         for (n, origin) in origins.into_iter().enumerate() {
-            let Some((token, secret)) = self.token(n, &origin) else { continue };
+            let Some((token, bearer)) = self.token(n, &origin) else { continue };
             if read.iter().any(|(other, _)| other.name == token.name) {
                 self.refuse(&item_key(TOKENS, n, "name"), "a name of its own", "is the name of another token");
-            } else if let Some((other, _)) = read.iter().find(|(_, other)| *other == secret) {
+            } else if let Some((other, _)) = read.iter().find(|(_, other)| *other == bearer) {
                 let why = format!("holds the token of {:?}", other.name);
                 self.refuse(&item_key(TOKENS, n, "file"), "a token of its own", why);
             }
-            read.push((token, secret));
+            read.push((token, bearer));
         }
         read.into_iter().map(|(token, _)| token).collect()
     }
@@ -43,7 +43,7 @@ impl Reader<'_> {
         !self.layers.tables(TOKENS).is_empty()
     }
 
-    fn token(&mut self, n: usize, origin: &Origin) -> Option<(Token, Secret)> {
+    fn token(&mut self, n: usize, origin: &Origin) -> Option<(Token, Bearer)> {
         let key = |name| item_key(TOKENS, n, name);
         let accepted = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
         let name = self.required(key("name"), origin, &accepted, |text| {
@@ -59,11 +59,11 @@ impl Reader<'_> {
         let accepted =
             format!("a file that holds a token of {TOKEN_BYTES_MIN} or more visible characters and nothing else");
         let file = self.required(key("file"), origin, &accepted, |path| {
-            TokenFile::read(Path::new(path)).map(|(secret, _)| (PathBuf::from(path), secret))
+            TokenFile::read(Path::new(path)).map(|(bearer, _)| (PathBuf::from(path), bearer))
         });
         let scopes = self.scopes(key("scopes"), origin);
-        let (name, (file, secret), scopes) = (name?, file?, scopes?);
-        Some((Token { name, file, scopes }, secret))
+        let (name, (file, bearer), scopes) = (name?, file?, scopes?);
+        Some((Token { name, file, scopes }, bearer))
     }
 
     fn scopes(&mut self, key: String, origin: &Origin) -> Option<Scopes> {
