@@ -43,7 +43,8 @@ impl Line {
     pub(crate) async fn begin(actor: Option<&Actor>, route: Option<&str>, request: &mut Request) -> Option<Line> {
         let (actor, route) = actor.zip(route)?;
         let method = request.method().clone();
-        if !needs::is_change(&method, route) && !(is_control(&method, route) && is_by_hand(request)) {
+        let is_noted = needs::is_change(&method, route) || is_control(&method, route) && is_by_hand(request);
+        if !is_noted {
             return None;
         }
         let (actor, route) = (actor.clone(), route.to_owned());
