@@ -67,6 +67,7 @@ use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::peer::Peers;
 use crate::tasks::Tasks;
+use observe::Faults;
 use problem::{Class, Problem, ProblemBody};
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
@@ -85,6 +86,8 @@ pub struct Inner {
     access: Access,
     /// Reads what is left of refused bodies.
     tasks: Tasks,
+    /// Logs what fails.
+    faults: Arc<Faults>,
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
     body_timeout: Duration,
@@ -103,6 +106,7 @@ impl App {
             guard,
             access: Access::free(),
             tasks,
+            faults: Arc::default(),
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
@@ -213,8 +217,8 @@ pub fn router(app: App) -> Router {
     layered(router, app)
 }
 
-/// What holds for every request, from the outside in: it is counted, a panic is answered, no other site sent it, and who
-/// did may do so.
+/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, no other site sent
+/// it, and who did may do so.
 fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
@@ -222,7 +226,7 @@ fn layered(router: Router<App>, app: App) -> Router {
         .layer(from_fn_with_state(app.clone(), access::check))
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
-        .layer(from_fn_with_state(app.clone(), observe::count))
+        .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }
 

@@ -1,7 +1,7 @@
 //! The audit trail: one line of the log for each thing that an operator did, or tried to do.
 //!
 //! Written are requests that need `admin` and change something, and cancels and reschedules that are made by hand: by the
-//! command line, or in a browser. What an application cancels is its daily work.
+//! command line, or in a browser. What an application cancels is its daily work. The name of the request is in its span.
 
 use axum::RequestExt as _;
 use axum::extract::{RawPathParams, Request};
@@ -15,9 +15,6 @@ use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
 /// How the command line begins its `User-Agent`.
 pub const BY_HAND: &str = "dwell-cli/";
 
-/// The header that names a request.
-const REQUEST_ID: &str = "x-request-id";
-
 /// A line that is written when it is dropped: also when its client left before it was answered.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -25,7 +22,6 @@ pub(crate) struct Line {
     method: Method,
     route: String,
     subject: Subject,
-    request: Option<String>,
     status: Option<u16>,
 }
 
@@ -51,13 +47,12 @@ impl Line {
         // A path that is badly encoded names nothing; the request is refused for it.
         let params = request.extract_parts::<RawPathParams>().await.ok();
         let subject = params.as_ref().map(Subject::of).unwrap_or_default();
-        Some(Line { actor, method, route, subject, request: id_of(request.headers()), status: None })
+        Some(Line { actor, method, route, subject, status: None })
     }
 
     /// The answer is known.
     pub(crate) fn end(mut self, response: &Response) {
         self.status = Some(response.status().as_u16());
-        self.request = id_of(response.headers()).or(self.request.take());
     }
 }
 
@@ -67,13 +62,12 @@ impl Drop for Line {
         let (topic, group) = (topic.as_ref().map(TopicName::as_str), group.as_ref().map(GroupName::as_str));
         let (schedule, id) = (schedule.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
         let (actor, method, route) = (&*self.actor.name, self.method.as_str(), &*self.route);
-        let request_id = self.request.as_deref();
         match self.status {
             Some(status) => tracing::info!(
-                target: "dwell::audit", actor, method, route, topic, group, schedule, id, status, request_id, "done"
+                target: "dwell::audit", actor, method, route, topic, group, schedule, id, status, "done"
             ),
             None => tracing::info!(
-                target: "dwell::audit", actor, method, route, topic, group, schedule, id, request_id,
+                target: "dwell::audit", actor, method, route, topic, group, schedule, id,
                 "the client left before it was answered; perhaps done"
             ),
         }
@@ -102,11 +96,4 @@ fn is_control(method: &Method, route: &str) -> bool {
 fn is_by_hand(request: &Request) -> bool {
     let agent = request.headers().get(header::USER_AGENT).map(|agent| agent.as_bytes());
     agent.is_some_and(|agent| agent.starts_with(BY_HAND.as_bytes())) || request.headers().contains_key(header::ORIGIN)
-}
-
-/// The name of a request, if it is one that a line may show.
-fn id_of(headers: &axum::http::HeaderMap) -> Option<String> {
-    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
-    let good = id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
-    good.then(|| id.to_owned())
 }

@@ -77,7 +77,7 @@ async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_tok
     }
     let nobody = "Bearer s3cret-of-nobody-here";
     assert_eq!(asked(dir, &format!("DELETE {topic}"), &with(nobody)).await?, 401);
-    let by_hand = [("authorization", &*producer), ("user-agent", "dwell-cli/0.1.0"), ("x-request-id", "r-17")];
+    let by_hand = [("authorization", &*producer), ("user-agent", "dwell-cli/0.1.0"), ("dwell-request-id", "r-17")];
     assert_eq!(asked(dir, &cancel, &by_hand).await?, 200);
     let in_a_browser = [("authorization", &*admin), ("origin", "http://dwell"), ("host", "dwell")];
     assert_eq!(asked(dir, &cancel, &in_a_browser).await?, 200);
@@ -91,7 +91,7 @@ async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_tok
                "group": "default", "status": 403}),
         json!({"actor": "admin", "method": "DELETE", "route": route("/groups/{group}"), "topic": "orders", "status": 422}),
         json!({"actor": "producer", "method": "DELETE", "route": route("/messages/{id}"), "topic": "orders", "id": "a",
-               "status": 200, "request_id": "r-17"}),
+               "status": 200}),
         json!({"actor": "admin", "method": "DELETE", "route": route("/messages/{id}"), "topic": "orders", "id": "a",
                "status": 200}),
     ];
@@ -105,6 +105,7 @@ async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_tok
             assert_eq!(line.get(name), expected.get(name), "{name} of {line}");
         }
     }
+    assert_eq!(lines(dir)[4]["span"]["request_id"], "r-17", "{:?}", lines(dir)[4]);
     assert_eq!(lines(dir).len(), 6, "{:?}", lines(dir));
     let log = std::fs::read_to_string(dir.join("dwell.log"))?;
     assert!(!log.contains("s3cret"), "{log}");
