@@ -17,7 +17,7 @@ const ONLY: [Only; 20] = [
     Only { what: &["sled::"], only: &["src/disk/", "src/store/embedded/", "src/wal/"] },
     Only { what: &["redis::"], only: &["src/store/redis/"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
-    Only { what: &["prometheus::"], only: &["src/metrics.rs"] },
+    Only { what: &["prometheus::"], only: &["src/metrics/"] },
     Only { what: &["murmur3::"], only: &["src/partition.rs"] },
     // Which store it is, is decided once.
     Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/engine.rs"] },
@@ -51,6 +51,7 @@ const ONLY: [Only; 20] = [
             "src/access/",
             "src/config/",
             "src/cli/",
+            "src/metrics/process.rs",
         ],
     },
 ];
