@@ -38,6 +38,7 @@ mod webhooks;
 mod windows;
 mod groups;
 mod http;
+mod access;
 mod cli;
 mod doctor;
 mod readme;
