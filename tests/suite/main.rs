@@ -39,6 +39,7 @@ mod windows;
 mod groups;
 mod http;
 mod access;
+mod logs;
 mod cli;
 mod doctor;
 mod readme;
