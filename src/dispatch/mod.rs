@@ -74,7 +74,7 @@ pub struct Dispatch {
     gone: CancellationToken,
     /// Says that leases cannot be acquired, for another reason than an outage.
     unacquired: Seldom,
-    counts: GroupMetrics,
+    counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
     tracer: Tracer,
 }

@@ -237,7 +237,7 @@ impl Serving {
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {
-            self.dispatch.metrics.repairs.inc_by(dropped as u64);
+            self.dispatch.metrics.ownership.repairs.inc_by(dropped as u64);
             let Pair { topic, group, partition, .. } = &self.owned.lease.claim().pair;
             let partition = partition.0;
             tracing::error!(%topic, %group, partition, messages = dropped, "ids without bodies dropped");

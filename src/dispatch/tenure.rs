@@ -83,7 +83,7 @@ impl Tenure {
         match &end {
             Ok(()) => tracing::info!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
             Err(error) => {
-                dispatch.metrics.leases_lost.inc();
+                dispatch.metrics.ownership.leases_lost.inc();
                 tracing::warn!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");
             }
         }
@@ -106,7 +106,7 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
         repair(dispatch, pair, &mut owner, orphans).await?;
     }
     if left_behind {
-        dispatch.metrics.takeovers.inc();
+        dispatch.metrics.ownership.takeovers.inc();
         let Pair { topic, group, partition, .. } = pair;
         let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
         tracing::info!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
@@ -123,7 +123,7 @@ async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, or
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;
-        dispatch.metrics.repairs.inc_by(page.messages as u64);
+        dispatch.metrics.ownership.repairs.inc_by(page.messages as u64);
         from = page.next;
         if from.is_none() {
             return Ok(());

@@ -13,7 +13,7 @@ use super::endpoint::Endpoint;
 use super::{Finished, Recorder, otlp};
 use crate::clock::Clock;
 use crate::error::{Error, Result, innermost_cause};
-use crate::metrics::SpanMetrics;
+use crate::metrics::{Metrics, SpanMetrics};
 use crate::seldom::Seldom;
 
 /// Spans of one request.
@@ -56,7 +56,7 @@ impl Exporter {
 
     /// Exports what comes until `stop`, and then what is left, if that takes no more than a moment. `instance` names this
     /// broker among others.
-    pub async fn run(mut self, instance: String, metrics: SpanMetrics, stop: CancellationToken) {
+    pub async fn run(mut self, instance: String, metrics: Arc<Metrics>, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(SPANS_MAX);
         while let Some(Some(first)) = stop.run_until_cancelled(self.spans.recv()).await {
             batch.push(first);
@@ -67,7 +67,7 @@ impl Exporter {
             let sent = stop.run_until_cancelled(self.send(&instance, &batch, TIMEOUT)).await;
             // Broken off by the stop: they are among what is left.
             let Some(sent) = sent else { break };
-            self.note(&metrics, batch.len(), sent);
+            self.note(&metrics.spans, batch.len(), sent);
             batch.clear();
         }
         while let Ok(span) = self.spans.try_recv() {
@@ -75,7 +75,7 @@ impl Exporter {
         }
         if !batch.is_empty() {
             let sent = self.send(&instance, &batch, LAST).await;
-            self.note(&metrics, batch.len(), sent);
+            self.note(&metrics.spans, batch.len(), sent);
         }
     }
 

@@ -1,6 +1,5 @@
 //! One webhook at work: takes what is due while it has places free, posts it, and settles it by the answer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -9,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use super::Webhook;
-use super::answer::Answer;
+use super::answer::{Answer, OUTCOMES};
 use super::post::Poster;
 use crate::broker::{Broker, StreamRequest};
 use crate::clock::Clock;
@@ -17,7 +16,7 @@ use crate::dispatch::{Decision, Delivery, Session};
 use crate::error::Result;
 use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
-use crate::metrics::Metrics;
+use crate::metrics::WebhookMetrics;
 use crate::seldom::Seldom;
 use crate::spans::{Span, SpanKind, about};
 
@@ -30,7 +29,7 @@ type Posts<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
 /// One webhook at work.
 pub struct Subscription {
     broker: Broker,
-    metrics: Arc<Metrics>,
+    metrics: WebhookMetrics,
     clock: Clock,
     topic: TopicName,
     group: GroupName,
@@ -48,7 +47,7 @@ impl Subscription {
     /// `Bug` when no HTTP client can be made.
     pub fn new(broker: Broker, webhook: Webhook, clock: Clock) -> Result<Subscription> {
         Ok(Subscription {
-            metrics: broker.metrics(),
+            metrics: broker.metrics().http.webhook(webhook.topic.as_str(), webhook.group.as_str(), &OUTCOMES),
             broker,
             topic: webhook.topic.clone(),
             group: webhook.group.clone(),
@@ -117,7 +116,7 @@ impl Subscription {
         if let Some(span) = span {
             answer.describe(span).end(answer.fault());
         }
-        self.metrics.webhook_request(&self.topic, &self.group, answer.outcome(), took);
+        self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
         let decisions = vec![(receipt, answer.decision())];
         if let Err(error) = self.broker.settle(&self.topic, &self.group, decisions).await {
