@@ -16,14 +16,14 @@ pub(super) struct Query {
 }
 
 /// What is chosen at the top of a dashboard.
-pub(super) struct Choice {
-    pub(super) topic: &'static str,
-    pub(super) group: &'static str,
-    pub(super) instance: &'static str,
+pub(super) struct Choice<'a> {
+    pub(super) topic: &'a str,
+    pub(super) group: &'a str,
+    pub(super) instance: &'a str,
 }
 
 /// Everything, which is what a dashboard opens with.
-pub(super) const ALL: Choice = Choice { topic: ".*", group: ".*", instance: ".*" };
+pub(super) const ALL: Choice<'static> = Choice { topic: ".*", group: ".*", instance: ".*" };
 
 /// The file of a dashboard.
 pub(super) fn dashboard(name: &str) -> Result<Value> {
@@ -69,13 +69,14 @@ pub(super) fn choices() -> Result<Vec<(String, String)>> {
     let parts = queries.map(|variable| {
         let call = text(&variable["query"], "query");
         let inside = call.strip_prefix("label_values(").and_then(|call| call.strip_suffix(')'));
-        let (series, label) = inside.and_then(|inside| inside.rsplit_once(", ")).ok_or_else(|| Error::bug(call.to_owned()))?;
+        let (series, label) =
+            inside.and_then(|inside| inside.rsplit_once(", ")).ok_or_else(|| Error::bug(call.to_owned()))?;
         Ok((label.to_owned(), series.to_owned()))
     });
     parts.collect()
 }
 
-impl Choice {
+impl Choice<'_> {
     /// The expression with the variables replaced, where Prometheus scrapes each second.
     pub(super) fn fill(&self, expression: &str) -> String {
         let chosen = [("$job", ".*"), ("$instance", self.instance), ("$topic", self.topic), ("$group", self.group)];

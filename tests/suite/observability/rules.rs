@@ -32,7 +32,8 @@ fn alerts() -> Vec<Alert> {
 fn promtool(arguments: &[&str], file: &str) -> Result<String> {
     let mut command = Command::new("promtool");
     command.args(arguments).arg(grafana(file)).current_dir(grafana("prometheus"));
-    let output = command.output().map_err(failed("promtool, of Debian's package prometheus; `make tools` installs it"))?;
+    let output =
+        command.output().map_err(failed("promtool, of Debian's package prometheus; `make tools` installs it"))?;
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
     assert!(output.status.success(), "promtool {arguments:?} {file}: {said}");
     Ok(said)
@@ -72,7 +73,8 @@ fn every_alert_fires_in_a_story_and_is_silent_in_one() {
 
 #[test]
 fn every_alert_says_what_it_is_and_has_a_runbook() {
-    let chapter = OPERATIONS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+    let chapter =
+        OPERATIONS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
     let runbooks: BTreeMap<&str, &str> =
         chapter.split("\n### ").skip(1).filter_map(|section| section.split_once('\n')).collect();
     let alerts = alerts();
@@ -96,10 +98,16 @@ fn the_promise_about_lateness_is_one() {
     assert_eq!(RULES.matches("le=\"").count(), RULES.matches(&bucket).count());
     for burn in [14.4, 6.0] {
         let part = format!("> {}", f64::round(burn * boards::LATE_PART * 1e6) / 1e6);
-        assert_eq!(RULES.matches(&format!("{part} ")).count() + RULES.matches(&format!("{part})")).count(), 2, "{part}");
+        assert_eq!(
+            RULES.matches(&format!("{part} ")).count() + RULES.matches(&format!("{part})")).count(),
+            2,
+            "{part}"
+        );
     }
     let ms = boards::ON_TIME_SECONDS * 1e3;
-    assert!(OPERATIONS.contains(&format!("99 of 100 come within {ms} ms")) && RULES.contains(&format!("within {ms} ms")));
+    assert!(
+        OPERATIONS.contains(&format!("99 of 100 come within {ms} ms")) && RULES.contains(&format!("within {ms} ms"))
+    );
 }
 
 /// Whether an expression uses a metric, or the parts of a histogram.
@@ -113,7 +121,8 @@ fn uses(expression: &str, metric: &str) -> bool {
 fn every_metric_is_looked_at_or_left_out_on_purpose() -> Result<()> {
     let row = |line: &'static str| line.strip_prefix("| `")?.split('`').next();
     let names = OPERATIONS.lines().filter_map(row);
-    let metrics: BTreeSet<_> = names.filter(|name| name.starts_with("dwell_") || name.starts_with("process_")).collect();
+    let metrics: BTreeSet<_> =
+        names.filter(|name| name.starts_with("dwell_") || name.starts_with("process_")).collect();
     assert!(metrics.len() > 30, "{metrics:?}");
     let words = ["#", "summary:", "description:"];
     let rules = RULES.lines().filter(|line| !words.iter().any(|word| line.trim().starts_with(word)));

@@ -41,11 +41,12 @@ fn typed(dir: &Path, [redis, dwell, prometheus]: [u16; 3]) -> Result<Vec<String>
     let config_file = dir.join("prometheus.yml");
     std::fs::write(&config_file, config).map_err(failed("a configuration"))?;
     let replaced = [
+        // The first one: the directories of this test may be there too.
+        ("/tmp/", format!("{}/", dir.display())),
         ("cargo run --release --", env!("CARGO_BIN_EXE_dwell").to_owned()),
         ("serve ", format!("serve --listen 127.0.0.1:{dwell} ")),
         ("--appendonly yes", format!("--appendonly yes --dir {}", dir.display())),
         ("grafana/prometheus/prometheus.yml", config_file.display().to_string()),
-        ("/tmp/", format!("{}/", dir.display())),
         ("6380", redis.to_string()),
         ("9091", prometheus.to_string()),
     ];
