@@ -267,7 +267,7 @@ impl Panel {
                                  "showUnfilled": true}),
             Kind::Heatmap => json!({"calculate": false, "yAxis": {"unit": self.unit.id()}, "cellGap": 1,
                                     "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
-                                    "legend": {"show": true}, "tooltip": {"mode": "single"}}),
+                                    "legend": {"show": true}, "tooltip": {"mode": "single", "show": true}}),
             Kind::Table => json!({"showHeader": true}),
             Kind::Text => json!({}),
         }
