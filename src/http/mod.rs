@@ -191,7 +191,8 @@ fn forbid_null(part: &mut serde_json::Value) {
 
 /// Everything that is served.
 pub fn router(app: App) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, document) = routes().split_for_parts();
+    observe::expect(&app.metrics.http, &document);
     let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router, app)
