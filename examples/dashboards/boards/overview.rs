@@ -121,6 +121,11 @@ fn lateness() -> Vec<Panel> {
 }
 
 fn waiting() -> Vec<Panel> {
+    let forecast = Panel::bars(
+        "Due forecast",
+        "Messages that become due from now on: each span holds the shorter ones.",
+        Unit::Messages,
+    );
     vec![
         Panel::areas("Messages", "All messages, by state.", Unit::Messages)
             .query(census("sum", "state", "dwell_messages", "state"), "{{state}}")
@@ -133,12 +138,10 @@ fn waiting() -> Vec<Panel> {
         .query(census("max", "topic, group", "dwell_oldest_ready_age_seconds", ""), "{{topic}} {{group}}")
         .from(300.0, "red")
         .watched_by("DwellBacklogGrows"),
-        Panel::bars(
-            "Due forecast",
-            "Messages that become due from now on: each span holds the shorter ones.",
-            Unit::Messages,
-        )
-        .query(census("sum", "within", "dwell_messages_due", "within"), "{{within}}"),
+        ["1m", "10m", "1h", "1d"].iter().fold(forecast, |panel, within| {
+            let due = format!(r#"dwell_messages_due{{within="{within}"}}"#);
+            panel.query(census("sum", "", &due, "within"), within)
+        }),
         Panel::lines("Dead", "Dead messages, by group.", Unit::Messages)
             .query(census("sum", "topic, group", r#"dwell_messages{state="dead"}"#, "state"), "{{topic}} {{group}}")
             .watched_by("DwellDeadLetters"),
