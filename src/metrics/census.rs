@@ -56,7 +56,7 @@ const FAMILIES: [Family; 5] = [
         name: "dwell_census_age_seconds",
         kind: "gauge",
         labels: &[],
-        help: "how long ago that was done: as old is what `dwell_messages` says. Shown with it",
+        help: "how old what `dwell_messages` says is. Shown with it",
     },
 ];
 

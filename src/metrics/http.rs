@@ -32,18 +32,18 @@ impl HttpMetrics {
              `unreachable`)",
         )?;
         Ok(HttpMetrics {
-            connections: make.gauge("dwell_http_connections", "open connections")?,
+            connections: make.gauge("dwell_http_connections", "open HTTP connections")?,
             requests: make.counters(
                 "dwell_http_requests_total",
                 &["route", "code"],
-                "requests answered; `route` is a pattern, never a path. Each route has its successes, 500, 503 and 504 from \
+                "HTTP requests answered; `route` is a pattern, never a path. Each route has its successes, 500, 503 and 504 from \
                  the start",
             )?,
             seconds: make.histograms(
                 "dwell_http_request_seconds",
                 &["route"],
                 &CALL_BUCKETS,
-                "how long they took; a long poll counts its wait",
+                "how long HTTP requests took; a long poll counts its wait",
             )?,
             forwarded: forwards.with_label_values(&["answered"]),
             not_forwarded: forwards.with_label_values(&["failed"]),
@@ -57,7 +57,7 @@ impl HttpMetrics {
                 "dwell_webhook_request_seconds",
                 &["topic", "group"],
                 &POST_BUCKETS,
-                "how long they took, to the end of the answer. No series without a webhook",
+                "how long POSTs of webhooks took, to the end of the answer. No series without a webhook",
             )?,
         })
     }

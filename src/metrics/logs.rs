@@ -54,17 +54,17 @@ impl LogFamilies {
             bytes: make.gauges(
                 "dwell_wal_bytes",
                 labels,
-                "bytes of its segments on disk, records that are done but not yet deleted included",
+                "bytes of the segments of a log on disk, records that are done but not yet deleted included",
             )?,
             limit: make.gauges(
                 "dwell_wal_limit_bytes",
                 labels,
-                "bytes that it may have on disk, `wal.limit_bytes`; 0 for a journal that is not kept",
+                "bytes that a log may have on disk, `wal.limit_bytes`; 0 for a journal that is not kept",
             )?,
             oldest_age: make.measures(
                 "dwell_wal_oldest_age_seconds",
                 labels,
-                "how long the oldest of its records waits, or a little more",
+                "how long the oldest record of a log waits, or a little more",
             )?,
             fsync: make.histograms(
                 "dwell_wal_fsync_seconds",
@@ -72,15 +72,15 @@ impl LogFamilies {
                 &CALL_BUCKETS,
                 "how long it took to write a group of records and make it durable",
             )?,
-            replayed: make.counters("dwell_wal_replayed_total", labels, "records that the store took")?,
+            replayed: make.counters("dwell_wal_replayed_total", labels, "records of a log that Redis took")?,
             dropped: make
-                .counters("dwell_wal_dropped_total", labels, "records of topics that were deleted meanwhile")?,
+                .counters("dwell_wal_dropped_total", labels, "records of a log whose topics were deleted meanwhile")?,
             damaged: make.counters(
                 "dwell_wal_damaged_total",
                 labels,
-                "damages found: unreadable records, gaps, segments set aside; anything but 0 is a reason to look",
+                "damages found in a log: unreadable records, gaps, segments set aside; anything but 0 is a reason to look",
             )?,
-            lost: make.counters("dwell_wal_lost_total", labels, "records that damage took")?,
+            lost: make.counters("dwell_wal_lost_total", labels, "records of a log that damage took")?,
         })
     }
 

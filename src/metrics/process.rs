@@ -40,8 +40,10 @@ impl ProcessMetrics {
             resident: make.gauge("process_resident_memory_bytes", "memory of the process in RAM. Linux only")?,
             virtual_memory: make.gauge("process_virtual_memory_bytes", "address space of the process. Linux only")?,
             threads: make.gauge("process_threads", "threads of the process. Linux only")?,
-            open_files: make.gauge("process_open_fds", "open files, sockets among them. Linux only")?,
-            files_max: make.measure("process_max_fds", "how many it may have open; `+Inf` without a limit")?,
+            open_files: make
+                .gauge("process_open_fds", "files that the process has open, sockets among them. Linux only")?,
+            files_max: make
+                .measure("process_max_fds", "files that the process may have open; `+Inf` without a limit")?,
         })
     }
 

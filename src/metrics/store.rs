@@ -46,12 +46,12 @@ impl StoreMetrics {
                 "dwell_redis_call_seconds",
                 &["verb"],
                 &CALL_BUCKETS,
-                "calls, by verb; `command` is what is no script. Redis only",
+                "how long calls to Redis took, by verb; `command` is what is no script. Redis only",
             )?,
             errors: make.counters(
                 "dwell_redis_errors_total",
                 &["kind"],
-                "failed calls, by the kind of the error. Redis only",
+                "calls to Redis that failed, by the kind of the error. Redis only",
             )?,
         })
     }

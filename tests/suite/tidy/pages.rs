@@ -22,9 +22,11 @@ fn every_metric_is_explained_and_nothing_else() -> Result<()> {
     const HEAD: &str = "| metric | type | labels | meaning |\n|---|---|---|---|\n";
     let metrics = dwell::metrics::Metrics::new()?;
     let families = metrics.families();
-    assert!(families.len() > 50, "{}", families.len());
+    assert!(families.len() > 40, "{}", families.len());
     let row = |family: &dwell::metrics::Family| {
-        format!("| `{}` | {} | {} | {} |\n", family.name, family.kind, family.labels.join(", "), family.help)
+        let row = format!("| `{}` | {} | {} | {} |\n", family.name, family.kind, family.labels.join(", "), family.help);
+        // Without labels the cell is empty.
+        row.replace("|  |", "| |")
     };
     let table: String = families.iter().map(row).collect();
     assert!(
