@@ -40,6 +40,7 @@ mod groups;
 mod http;
 mod cli;
 mod observability;
+mod doctor;
 mod readme;
 mod tidy;
 mod tidy_protocol;
