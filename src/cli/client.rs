@@ -14,6 +14,7 @@ use super::api::{
     Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
+use super::credentials::Credentials;
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
@@ -21,6 +22,9 @@ use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use crate::time::Timestamp;
+
+/// What a broker goes by when it writes down what was done by hand; see [`crate::http::BY_HAND`].
+const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,12 +43,21 @@ pub(super) type CallResult<T> = Result<T, CallError>;
 pub(super) struct Client {
     http: reqwest::Client,
     server: ServerAddress,
+    credentials: Credentials,
 }
 
 impl Client {
+    /// One that shows nothing.
     pub(super) fn new(server: &ServerAddress) -> Result<Client, Failure> {
-        let builder = reqwest::Client::builder()
+        Client::showing(server, Credentials::default())
+    }
+
+    /// One that shows what the broker asks for.
+    pub(super) fn showing(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
+        let builder = credentials
+            .client(server)?
             .no_proxy()
+            .user_agent(USER_AGENT)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -54,7 +67,7 @@ impl Client {
             ServerAddress::Unix(path) => builder.unix_socket(path.as_path()),
         };
         let http = builder.build().map_err(|error| Failure::new(format!("cannot make an HTTP client: {error}")))?;
-        Ok(Client { http, server: server.clone() })
+        Ok(Client { http, server: server.clone(), credentials })
     }
 
     /// Asks whether it lives.
@@ -380,6 +393,10 @@ impl Client {
 
     /// Sends a request and turns a refusal into an error.
     async fn send(&self, request: RequestBuilder) -> CallResult<Response> {
+        let request = match self.credentials.shown()? {
+            Some(value) => request.header(reqwest::header::AUTHORIZATION, value),
+            None => request,
+        };
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         if response.status().is_success() {
             return Ok(response);
@@ -387,7 +404,7 @@ impl Client {
         let status = response.status();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => Err(CallError::Problem(Box::new(problem))),
+            Ok(problem) => Err(CallError::Problem(Box::new(self.credentials.explain(problem)))),
             Err(_) => Err(self.garbled(&format!("status {status}"))),
         }
     }
@@ -397,10 +414,12 @@ impl Client {
             return CallError::Garbled(format!("the request cannot be made: {}", innermost_cause(&error)));
         }
         let (connect, why) = (error.is_connect(), innermost_cause(&error.without_url()));
+        let hint = match why.contains("certificate") {
+            true => "--ca-file names the certificates that are believed",
+            false => "is `dwell serve` running there?",
+        };
         match connect {
-            true => {
-                CallError::Unreachable(format!("cannot reach {}: {why}; is `dwell serve` running there?", self.server))
-            }
+            true => CallError::Unreachable(format!("cannot reach {}: {why}; {hint}", self.server)),
             false => CallError::NoAnswer(format!("no answer from {}: {why}", self.server)),
         }
     }
@@ -465,6 +484,11 @@ impl GroupOf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broker_knows_what_is_done_by_hand() {
+        assert!(USER_AGENT.starts_with(crate::http::BY_HAND));
+    }
 
     #[tokio::test]
     async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {

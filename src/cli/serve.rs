@@ -69,7 +69,8 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     let (tokens, webhooks) = (config.tokens.clone(), config.webhooks.clone());
-    Ok(ServerOptions { socket_mode: config.socket_mode, tokens, webhooks, ..options })
+    let tls = config.tls.clone();
+    Ok(ServerOptions { socket_mode: config.socket_mode, tls, tokens, peers: config.peers.clone(), webhooks, ..options })
 }
 
 /// What is printed once the broker serves.
