@@ -84,6 +84,7 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
         let access = Access::new(options.tokens, options.clock.clone());
+        access.look();
         let tls = options.tls.map(|files| Tls::new(files, options.clock.clone())).transpose()?;
         let is_tls = tls.is_some();
         let door = Door { asks: access.asks(), socket_mode: options.socket_mode, tls };

@@ -1,4 +1,5 @@
-//! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
+//! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
+//! that is safe.
 
 use std::time::Duration;
 
@@ -22,9 +23,6 @@ use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use crate::time::Timestamp;
-
-/// What a broker goes by when it writes down what was done by hand; see [`crate::http::BY_HAND`].
-const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,7 +55,6 @@ impl Client {
         let builder = credentials
             .client(server)?
             .no_proxy()
-            .user_agent(USER_AGENT)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -393,11 +390,7 @@ impl Client {
 
     /// Sends a request and turns a refusal into an error.
     async fn send(&self, request: RequestBuilder) -> CallResult<Response> {
-        let request = match self.credentials.shown()? {
-            Some(value) => request.header(reqwest::header::AUTHORIZATION, value),
-            None => request,
-        };
-        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let response = self.credentials.send(request).await?.map_err(|error| self.unreachable(error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -484,11 +477,6 @@ impl GroupOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_broker_knows_what_is_done_by_hand() {
-        assert!(USER_AGENT.starts_with(crate::http::BY_HAND));
-    }
 
     #[tokio::test]
     async fn nobody_there_is_said_with_the_address_and_a_hint() -> Result<(), Failure> {

@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use reqwest::ClientBuilder;
-use reqwest::header::HeaderValue;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode};
 
 use super::address::ServerAddress;
 use super::api::Problem;
+use super::client::CallResult;
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::access::TokenFile;
 use crate::clock::Clock;
 use crate::https::{self, Roots};
+
+/// What a broker goes by when it writes down what was done by hand; see [`crate::http::BY_HAND`].
+const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 /// What a client has to show, and to check.
 #[derive(Debug, Clone, Default)]
@@ -30,24 +34,33 @@ impl Credentials {
         let (token_file, ca_file) = (given(token_file), given(ca_file));
         let token = token_file.map(|path| Arc::new((path.clone(), TokenFile::new(path))));
         let credentials = Credentials { token, ca_file };
-        credentials.authorization().map_err(Failure::usage)?;
+        credentials.authorization(true).map_err(Failure::usage)?;
         Ok(credentials)
     }
 
-    /// The value of `Authorization`, if there is a token. # Errors: it cannot be read.
-    fn authorization(&self) -> Result<Option<HeaderValue>, String> {
+    /// The value of `Authorization`, if there is a token; read just now, or a moment ago. # Errors: it cannot be read.
+    fn authorization(&self, just_now: bool) -> Result<Option<HeaderValue>, String> {
         let Some((path, file)) = self.token.as_deref() else { return Ok(None) };
-        let refused = |why| format!("--token-file: {} {why}", path.display());
-        let token = file.token(Clock::System.instant()).map_err(refused)?;
+        let (refused, now) = (|why| format!("--token-file: {} {why}", path.display()), Clock::System.instant());
+        let token = if just_now { file.reread(now) } else { file.token(now) }.map_err(refused)?;
         let value = HeaderValue::from_str(token.authorization().expose());
         let mut value = value.map_err(|_| refused("holds no token that can be sent".to_owned()))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
 
-    /// The same, for a call.
-    pub(super) fn shown(&self) -> Result<Option<HeaderValue>, CallError> {
-        self.authorization().map_err(CallError::Garbled)
+    /// Sends a request with the token. One that was refused for an old token, which has changed meanwhile, is sent again: it
+    /// has done nothing. # Errors: the token cannot be read.
+    pub(super) async fn send(&self, request: RequestBuilder) -> CallResult<reqwest::Result<Response>> {
+        let shown = |just_now| self.authorization(just_now).map_err(CallError::Garbled);
+        let Some(value) = shown(false)? else { return Ok(request.send().await) };
+        let again = request.try_clone();
+        let response = request.header(AUTHORIZATION, value.clone()).send().await;
+        let refused = response.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
+        match (again.filter(|_| refused), shown(refused)?) {
+            (Some(again), Some(newer)) if newer != value => Ok(again.header(AUTHORIZATION, newer).send().await),
+            _ => Ok(response),
+        }
     }
 
     /// A client that believes who it has to. # Errors: nobody can be believed.
@@ -59,7 +72,7 @@ impl Credentials {
             (ServerAddress::Http(url), None) if url.starts_with("https://") => Roots::system()?,
             (ServerAddress::Http(_) | ServerAddress::Unix(_), _) => Roots::none(),
         };
-        Ok(https::client(&roots)?)
+        Ok(https::client(&roots)?.user_agent(USER_AGENT))
     }
 
     /// Says in a refusal what to do about it.
@@ -72,5 +85,15 @@ impl Credentials {
         };
         problem.detail = format!("{}; {more}", problem.detail);
         problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_knows_what_is_done_by_hand() {
+        assert!(USER_AGENT.starts_with(crate::http::BY_HAND));
     }
 }

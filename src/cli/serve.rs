@@ -80,6 +80,14 @@ fn banner(server: &Server, config: &Config) -> String {
         Listen::Tcp(_) => ("curl".to_owned(), server.url()),
         Listen::Unix(path) => (format!("curl --unix-socket {}", path.display()), "http://localhost".to_owned()),
     };
+    let curl = match (&config.tokens[..], server.url().starts_with("https:")) {
+        ([], false) => curl,
+        ([], true) => format!("{curl} --cacert CA"),
+        ([token, ..], tls) => {
+            let shown = format!("-H \"Authorization: Bearer $(cat {})\"", token.file.display());
+            format!("{curl} {}{shown}", if tls { "--cacert CA " } else { "" })
+        }
+    };
     format!(
         "dwell {version}
   store    {kind}: {location}

@@ -366,7 +366,7 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let mut named = Vec::from(redis);
     named.extend(["cert", "key", "client_ca"].map(|name| format!("tls.{name}_file")));
     named.extend(["token", "ca"].map(|name| format!("group.{name}_file")));
-    named.push("webhook.secret_file".to_owned());
+    named.extend(["webhook.secret_file", "webhook.ca_file"].map(str::to_owned));
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_matches(['[', ']']));

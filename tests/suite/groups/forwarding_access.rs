@@ -1,5 +1,8 @@
 //! Receipts that are brought to another member, where each member asks for tokens.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use dwell::error::Result;
 use serde_json::json;
 
@@ -15,7 +18,10 @@ impl Fleet {
     /// Starts a sidecar that says where it listens, asks for tokens, and shows one when it forwards, if it has one.
     async fn start_asking(&self, name: &str, forwards: Option<&str>) -> Result<Sidecar> {
         let write = |file: &str, text: &str| {
-            std::fs::write(self.file(file), text).map(|()| self.file(file).display().to_string()).map_err(failed(file))
+            let path = self.file(file);
+            let private = || std::fs::set_permissions(&path, Permissions::from_mode(0o600));
+            let written = std::fs::write(&path, text).and_then(|()| private());
+            written.map(|()| path.display().to_string()).map_err(failed(file))
         };
         let admin =
             format!("[[auth.token]]\nname = 'admin'\nfile = {:?}\nscopes = ['admin']\n", write("admin", ADMIN)?);
