@@ -1,6 +1,8 @@
 //! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
 //! that is safe.
 
+mod looking;
+
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
