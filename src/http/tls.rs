@@ -172,7 +172,7 @@ impl Tls {
                 match pems.as_ref().map_err(Clone::clone).and_then(Pems::config) {
                     Ok(config) => {
                         read.config = Arc::new(config);
-                        tracing::info!(cert = %files.cert.display(), "the certificate was read again");
+                        tracing::info!(file = %files.cert.display(), "the certificate was read again");
                     }
                     Err(why) => {
                         tracing::warn!(why, "the files of TLS cannot be used; the ones before are used on");

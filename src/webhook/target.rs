@@ -129,8 +129,8 @@ mod tests {
     fn other_urls_are_refused() {
         let cases = [
             ("", "is not a URL"),
-            ("localhost:80", "is not an http:// URL"),
-            ("file:///etc/passwd", "is not an http:// URL"),
+            ("localhost:80", "is not an http:// or https:// URL"),
+            ("file:///etc/passwd", "is not an http:// or https:// URL"),
             ("ftp://localhost/", "is not an http:// or https:// URL"),
             ("https://user@localhost/", "has a user or a password"),
             ("http://", "is not a URL"),
