@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::limits::{ADDRESS_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// What an address looks like, for errors.
-pub const ACCEPTED: &str = "http://HOST:PORT or unix:/absolute/path";
+pub const ACCEPTED: &str = "http://HOST:PORT, https://HOST:PORT or unix:/absolute/path";
 
 /// Where a broker is reached.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,8 @@ pub enum Address {
         port: u16,
         /// How far away it may be.
         reach: Reach,
+        /// Whether it is reached over TLS.
+        tls: bool,
     },
 }
 
@@ -55,21 +57,30 @@ impl Address {
                 _ => Ok(Address::Unix(path.into())),
             };
         }
-        let place = text.strip_prefix("http://").ok_or("begins neither with http:// nor with unix:/")?;
+        let schemes = [("http://", false), ("https://", true)].into_iter();
+        let found = schemes.filter_map(|(scheme, tls)| Some((text.strip_prefix(scheme)?, tls))).next();
+        let (place, tls) = found.ok_or("begins neither with http:// nor with https:// nor with unix:/")?;
         let (host, port) = place.rsplit_once(':').ok_or("has no port")?;
         let number = port.parse().ok().filter(|number: &u16| *number > 0 && number.to_string() == port);
         let port = number.ok_or("has no port from 1 to 65535 at its end")?;
         let reach = reach_of(host)?;
-        Ok(Address::Http { host: host.into(), port, reach })
+        Ok(Address::Http { host: host.into(), port, reach, tls })
+    }
+
+    /// Whether it is reached over TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Address::Http { tls: true, .. })
     }
 
     /// Whether a broker that is reached here connects to `other`: to sockets in the directory of its own, to this
-    /// machine, or to other machines; never to two of them.
+    /// machine, or to other machines; never to two of them. Who is reached over TLS connects over TLS.
     pub fn may_reach(&self, other: &Address) -> bool {
         let dir = |path: &str| path.rsplit_once('/').map(|(dir, _)| dir.to_owned());
         match (self, other) {
             (Address::Unix(own), Address::Unix(other)) => dir(own) == dir(other),
-            (Address::Http { reach: own, .. }, Address::Http { reach: other, .. }) => own == other,
+            (Address::Http { reach: own, tls, .. }, Address::Http { reach: other, tls: others, .. }) => {
+                own == other && tls == others
+            }
             _ => false,
         }
     }
@@ -79,7 +90,9 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Unix(path) => write!(f, "unix:{path}"),
-            Address::Http { host, port, .. } => write!(f, "http://{host}:{port}"),
+            Address::Http { host, port, tls, .. } => {
+                write!(f, "{}://{host}:{port}", if *tls { "https" } else { "http" })
+            }
         }
     }
 }
@@ -130,8 +143,12 @@ mod tests {
     #[test]
     fn addresses_are_shown_as_they_are_read() {
         let good = ["http://127.0.0.1:7373", "http://[::1]:7373", "http://localhost:1", "http://10.0.0.4:65535"];
-        for text in good.into_iter().chain(["http://b.dwell.svc:80", "unix:/run/dwell/b.sock", "http://[fd00::1]:7373"])
-        {
+        for text in good.into_iter().chain([
+            "http://b.dwell.svc:80",
+            "https://b.dwell.svc:443",
+            "unix:/run/dwell/b.sock",
+            "http://[fd00::1]:7373",
+        ]) {
             assert_eq!(Address::parse(text).map(|address| address.to_string()), Ok(text.to_owned()));
         }
         let path = |bytes: usize| format!("unix:/{}", "a".repeat(bytes - 1));
@@ -144,7 +161,8 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused() {
-        let shapes = ["", "127.0.0.1:7373", "https://a:1", "file:///etc/passwd", "unix:run", "unix:/", "unix:/a b"];
+        let shapes =
+            ["", "127.0.0.1:7373", "https://a", "ftp://a:1", "file:///etc/passwd", "unix:run", "unix:/", "unix:/a b"];
         let parts =
             ["http://a", "http://a:0", "http://a:65536", "http://a:+1", "http://a:080", "http://:80", "http://a:"];
         let more =
@@ -178,6 +196,9 @@ mod tests {
             ("http://10.0.0.2:1", "http://10.0.0.1:2", true),
             ("http://10.0.0.2:1", "http://b.internal:2", true),
             ("http://10.0.0.2:1", "http://127.0.0.1:2", false),
+            ("https://10.0.0.2:1", "https://b.internal:2", true),
+            ("https://10.0.0.2:1", "http://b.internal:2", false),
+            ("http://10.0.0.2:1", "https://b.internal:2", false),
         ] {
             assert_eq!(reaches(own, other), Some(expected), "{own} to {other}");
         }

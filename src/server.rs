@@ -9,8 +9,9 @@ use crate::broker;
 use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
-use crate::http::{self, App, Connections, Door, Listen, Listener, SocketMode};
+use crate::http::{self, App, Connections, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
 use crate::limits::BODY_TIMEOUT;
+use crate::peer::{CredentialFiles, Credentials};
 use crate::spans::{SpanOptions, Tracer};
 use crate::store::Description;
 use crate::tasks::Tasks;
@@ -23,6 +24,8 @@ pub struct ServerOptions {
     pub listen: Listen,
     /// Who may connect, if that is a Unix socket.
     pub socket_mode: SocketMode,
+    /// What a TCP listener encrypts with, if it does.
+    pub tls: Option<TlsFiles>,
     /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
     pub tokens: Vec<Token>,
     /// The store.
@@ -33,6 +36,8 @@ pub struct ServerOptions {
     pub connections: Connections,
     /// Time for a request body to arrive.
     pub body_timeout: Duration,
+    /// What is shown to other brokers.
+    pub peers: CredentialFiles,
     /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
     /// Where spans go, if they are made.
@@ -46,15 +51,18 @@ impl ServerOptions {
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
-        let body_timeout = BODY_TIMEOUT;
+        let (body_timeout, tls) = (BODY_TIMEOUT, None);
+        let peers = CredentialFiles::default();
         ServerOptions {
             listen,
             socket_mode,
+            tls,
             tokens,
             store,
             broker,
             connections,
             body_timeout,
+            peers,
             webhooks,
             spans: None,
             clock,
@@ -65,6 +73,7 @@ impl ServerOptions {
 /// A running broker process. Dropping it stops everything at once; [`Server::stop`] stops it in order.
 pub struct Server {
     address: Listen,
+    is_tls: bool,
     engine: Engine,
     stopping: CancellationToken,
     /// The listener and its connections.
@@ -81,8 +90,12 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
         let access = Access::new(options.tokens, options.clock.clone());
-        let door = Door { asks: access.asks(), socket_mode: options.socket_mode };
+        access.look();
+        let tls = options.tls.map(|files| Tls::new(files, options.clock.clone())).transpose()?;
+        let is_tls = tls.is_some();
+        let door = Door { asks: access.asks(), socket_mode: options.socket_mode, tls };
         let listener = Listener::bind(options.listen, &door).await?;
+        let credentials = Credentials::open(options.peers, options.broker.advertise.as_ref())?;
         let (mut behaviour, mut exporter) = (options.broker, None);
         if let Some(spans) = options.spans {
             let (tracer, exports) = Tracer::exporting(spans, options.clock.clone())?;
@@ -99,22 +112,22 @@ impl Server {
             engine.groups().start(subscription.run(engine.groups().stopping()));
         }
         let address = listener.address().clone();
-        if address.is_beyond() {
+        if address.is_beyond() && !is_tls {
             tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
         }
-        let app = App::new(broker, options.clock, address.guard(false), connections.clone());
-        let app = app.with_body_timeout(options.body_timeout).with_access(access);
+        let app = App::new(broker, options.clock, address.guard(is_tls), connections.clone());
+        let app = app.with_body_timeout(options.body_timeout).with_access(access).with_credentials(credentials);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(version, address = %address.url(false), store = kind, location, durability, "started");
-        Ok(Server { address, engine, stopping, connections, exports })
+        tracing::info!(version, address = %address.url(is_tls), store = kind, location, durability, "started");
+        Ok(Server { address, is_tls, engine, stopping, connections, exports })
     }
 
-    /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
+    /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, `https://…` with TLS, or `unix:/path`.
     pub fn url(&self) -> String {
-        self.address.url(false)
+        self.address.url(self.is_tls)
     }
 
     /// The store, and what it survives.

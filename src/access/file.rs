@@ -45,12 +45,20 @@ impl TokenFile {
     /// # Errors
     /// Why it holds none; nothing of what it holds.
     pub fn token(&self, now: Instant) -> Result<Bearer, String> {
-        let mut read = self.lock();
-        if let Some(read) = &*read
+        if let Some(read) = &*self.lock()
             && now.since(read.at) < LOOK_AGAIN
         {
             return read.found.clone();
         }
+        self.reread(now)
+    }
+
+    /// The same, read just now: for who was told that what was read before does not count.
+    ///
+    /// # Errors
+    /// Those of [`TokenFile::token`].
+    pub fn reread(&self, now: Instant) -> Result<Bearer, String> {
+        let mut read = self.lock();
         let (found, is_open) = match TokenFile::read(&self.path) {
             Ok((token, is_open)) => (Ok(token), is_open),
             Err(why) => (Err(why), false),

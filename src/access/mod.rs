@@ -66,6 +66,12 @@ impl Access {
         Access::new(Vec::new(), Clock::System)
     }
 
+    /// Reads the files now, so that the log says at the start what is wrong with them.
+    pub fn look(&self) {
+        let now = self.clock.instant();
+        self.tokens.iter().for_each(|(_, file)| drop(file.token(now)));
+    }
+
     /// Whether a request needs a token.
     pub fn asks(&self) -> bool {
         !self.tokens.is_empty()

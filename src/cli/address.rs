@@ -8,14 +8,14 @@ use reqwest::Url;
 /// Where a broker is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerAddress {
-    /// `http://host:port`, without a slash at the end.
+    /// `http://host:port` or `https://host:port`, without a slash at the end.
     Http(String),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
 impl ServerAddress {
-    /// Reads `http://host:port`, `host:port` or `unix:/path`; the error says what is accepted.
+    /// Reads `http://host:port`, `https://host:port`, `host:port` or `unix:/path`; the error says what is accepted.
     pub(super) fn parse(text: &str) -> Result<ServerAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
@@ -25,15 +25,16 @@ impl ServerAddress {
             };
         }
         let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let url = Url::parse(&full).map_err(|why| format!("expected http://HOST:PORT or unix:/path: {why}"))?;
+        let url = Url::parse(&full)
+            .map_err(|why| format!("expected http://HOST:PORT, https://HOST:PORT or unix:/path: {why}"))?;
         match url {
-            url if url.scheme() != "http" => Err("dwell speaks plain http on this machine only".to_owned()),
+            url if !["http", "https"].contains(&url.scheme()) => Err("dwell speaks http and https".to_owned()),
             url if url.path() != "/" || url.query().is_some() || !url.username().is_empty() => {
-                Err("expected only http://HOST:PORT, nothing behind it".to_owned())
+                Err("expected only http://HOST:PORT or https://HOST:PORT, nothing behind it".to_owned())
             }
             url => {
                 let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-                Ok(ServerAddress::Http(format!("http://{}{port}", url.host_str().unwrap_or_default())))
+                Ok(ServerAddress::Http(format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())))
             }
         }
     }
@@ -59,13 +60,17 @@ mod tests {
             ("http://localhost:7373/", "http://localhost:7373"),
             ("localhost:1", "http://localhost:1"),
             ("http://[::1]:7373", "http://[::1]:7373"),
+            ("https://dwell.internal:7373/", "https://dwell.internal:7373"),
+            ("https://host", "https://host"),
             ("unix:/run/dwell.sock", "unix:/run/dwell.sock"),
             ("unix:///run/dwell.sock", "unix:/run/dwell.sock"),
         ];
         for (text, shown) in cases {
             assert_eq!(ServerAddress::parse(text).map(|address| address.to_string()), Ok(shown.to_owned()));
         }
-        for bad in ["", "https://host", "http://host/v1", "http://user@host", "unix:dwell.sock", "http://"] {
+        for bad in
+            ["", "ftp://host", "https://host/v1", "http://host/v1", "http://user@host", "unix:dwell.sock", "http://"]
+        {
             assert!(ServerAddress::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,4 +1,5 @@
-//! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
+//! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
+//! that is safe.
 
 mod looking;
 
@@ -16,6 +17,7 @@ use super::api::{
     Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
+use super::credentials::Credentials;
 use super::failure::Failure;
 use super::problem::CallError;
 use crate::clock::Clock;
@@ -41,11 +43,19 @@ pub(super) type CallResult<T> = Result<T, CallError>;
 pub(super) struct Client {
     http: reqwest::Client,
     server: ServerAddress,
+    credentials: Credentials,
 }
 
 impl Client {
+    /// One that shows nothing.
     pub(super) fn new(server: &ServerAddress) -> Result<Client, Failure> {
-        let builder = reqwest::Client::builder()
+        Client::showing(server, Credentials::default())
+    }
+
+    /// One that shows what the broker asks for.
+    pub(super) fn showing(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
+        let builder = credentials
+            .client(server)?
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
@@ -56,7 +66,7 @@ impl Client {
             ServerAddress::Unix(path) => builder.unix_socket(path.as_path()),
         };
         let http = builder.build().map_err(|error| Failure::new(format!("cannot make an HTTP client: {error}")))?;
-        Ok(Client { http, server: server.clone() })
+        Ok(Client { http, server: server.clone(), credentials })
     }
 
     /// Asks whether it lives.
@@ -382,14 +392,14 @@ impl Client {
 
     /// Sends a request and turns a refusal into an error.
     async fn send(&self, request: RequestBuilder) -> CallResult<Response> {
-        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let response = self.credentials.send(request).await?.map_err(|error| self.unreachable(error))?;
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => Err(CallError::Problem(Box::new(problem))),
+            Ok(problem) => Err(CallError::Problem(Box::new(self.credentials.explain(problem)))),
             Err(_) => Err(self.garbled(&format!("status {status}"))),
         }
     }
@@ -399,10 +409,12 @@ impl Client {
             return CallError::Garbled(format!("the request cannot be made: {}", innermost_cause(&error)));
         }
         let (connect, why) = (error.is_connect(), innermost_cause(&error.without_url()));
+        let hint = match why.contains("certificate") {
+            true => "--ca-file names the certificates that are believed",
+            false => "is `dwell serve` running there?",
+        };
         match connect {
-            true => {
-                CallError::Unreachable(format!("cannot reach {}: {why}; is `dwell serve` running there?", self.server))
-            }
+            true => CallError::Unreachable(format!("cannot reach {}: {why}; {hint}", self.server)),
             false => CallError::NoAnswer(format!("no answer from {}: {why}", self.server)),
         }
     }

@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod consume;
 mod control;
+mod credentials;
 mod dead;
 mod demo;
 mod doctor;
@@ -31,12 +32,14 @@ mod signals;
 mod topic;
 mod window;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use address::ServerAddress;
 use client::Client;
+use credentials::Credentials;
 use failure::Failure;
 
 /// What `--help` says below the subcommands.
@@ -83,15 +86,22 @@ enum Command {
 /// Which broker a client speaks to.
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// The broker: http://HOST:PORT or unix:/path
+    /// The broker: http://HOST:PORT, https://HOST:PORT or unix:/path
     #[arg(long, global = true, env = "DWELL_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7373")]
     #[arg(value_parser = ServerAddress::parse)]
     server: ServerAddress,
+    /// A file that holds the access token and nothing else, if the broker asks for one
+    #[arg(long, global = true, env = "DWELL_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// For https://: the certificates (PEM) that the broker's has to follow from; without it the system's
+    #[arg(long, global = true, env = "DWELL_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 impl ServerArgs {
     fn client(&self) -> Result<Client, Failure> {
-        Client::new(&self.server)
+        let credentials = Credentials::read(self.token_file.as_deref(), self.ca_file.as_deref())?;
+        Client::showing(&self.server, credentials)
     }
 }
 

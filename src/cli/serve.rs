@@ -69,7 +69,8 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
-    Ok(ServerOptions { socket_mode: config.socket_mode, tokens, webhooks, spans, ..options })
+    let (socket_mode, tls, peers) = (config.socket_mode, config.tls.clone(), config.peers.clone());
+    Ok(ServerOptions { socket_mode, tls, tokens, peers, webhooks, spans, ..options })
 }
 
 /// What is printed once the broker serves.
@@ -78,6 +79,14 @@ fn banner(server: &Server, config: &Config) -> String {
     let (curl, url) = match &config.listen {
         Listen::Tcp(_) => ("curl".to_owned(), server.url()),
         Listen::Unix(path) => (format!("curl --unix-socket {}", path.display()), "http://localhost".to_owned()),
+    };
+    let curl = match (&config.tokens[..], server.url().starts_with("https:")) {
+        ([], false) => curl,
+        ([], true) => format!("{curl} --cacert CA"),
+        ([token, ..], tls) => {
+            let shown = format!("-H \"Authorization: Bearer $(cat {})\"", token.file.display());
+            format!("{curl} {}{shown}", if tls { "--cacert CA " } else { "" })
+        }
     };
     format!(
         "dwell {version}

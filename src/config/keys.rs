@@ -1,11 +1,14 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 40] = [
+pub const KEYS: [&str; 45] = [
     "listen",
     "socket_mode",
     "data_dir",
     "durability",
+    "tls.cert_file",
+    "tls.key_file",
+    "tls.client_ca_file",
     "redis.url",
     "redis.url_file",
     "redis.password_file",
@@ -19,6 +22,8 @@ pub const KEYS: [&str; 40] = [
     "journal.window",
     "lease.ttl",
     "group.advertise",
+    "group.token_file",
+    "group.ca_file",
     "group.heartbeat",
     "group.idle_timeout",
     "group.drain_timeout",
@@ -55,9 +60,11 @@ pub fn env_name(key: &str) -> String {
 
 /// Variables that begin with `DWELL_` and are not keys: the command line's own, and what `consume --exec` gives to the
 /// command it runs, which may well be dwell again.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 16] = [
     "DWELL_CONFIG",
     "DWELL_SERVER",
+    "DWELL_TOKEN_FILE",
+    "DWELL_CA_FILE",
     "DWELL_TOPIC",
     "DWELL_GROUP",
     "DWELL_ID",

@@ -14,6 +14,7 @@ mod redis_store;
 mod redis_url;
 mod show;
 mod sources;
+mod tls;
 mod tokens;
 mod trace;
 mod webhooks;
@@ -36,8 +37,9 @@ pub use webhooks::WEBHOOK_KEYS;
 use crate::access::Token;
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
-use crate::http::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
+use crate::http::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
 use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
+use crate::peer::CredentialFiles;
 use crate::topic::Settings;
 use crate::wal::LIMIT_BYTES;
 use crate::webhook::Webhook;
@@ -51,6 +53,8 @@ pub struct Config {
     pub listen: Listen,
     /// Who may connect, if that is a Unix socket.
     pub socket_mode: SocketMode,
+    /// What a TCP listener encrypts with, if it does.
+    pub tls: Option<TlsFiles>,
     /// Who may do what. Only the file says it.
     pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
@@ -68,6 +72,8 @@ pub struct Config {
     pub lease_ttl: Duration,
     /// Where other brokers reach this one, if they do.
     pub advertise: Option<Address>,
+    /// What is shown to other brokers.
+    pub peers: CredentialFiles,
     /// The span from one heartbeat of a member of a group to the next.
     pub heartbeat: Duration,
     /// How long after the last request of a consumer a group is left.
@@ -116,6 +122,7 @@ impl Config {
         let default = broker::Options::default();
         let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
         let config = Config {
+            tls: read.tls(&listen),
             listen,
             socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
             tokens: read.tokens(),
@@ -126,6 +133,7 @@ impl Config {
             journal_span: read.span("journal.window", secs(1)..=secs(3_600), secs(30)),
             lease_ttl,
             advertise: read.parsed("group.advertise", ADDRESS_ACCEPTED, None, |text| Address::parse(text).map(Some)),
+            peers: read.peers(),
             heartbeat: read.heartbeat(lease_ttl, default.heartbeat.min(lease_ttl / 3)),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),

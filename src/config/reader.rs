@@ -44,7 +44,10 @@ impl<'a> Reader<'a> {
                 format!("{:?}", redis_url::mask(text))
             }
             // Perhaps the token itself was written where its file has to be named.
-            Raw::Text(text) if key.starts_with(TOKENS) && key.ends_with(".file") && !text.starts_with(['/', '.']) => {
+            Raw::Text(text)
+                if (key.starts_with(TOKENS) && key.ends_with(".file") || key.ends_with("token_file"))
+                    && !text.starts_with(['/', '.']) =>
+            {
                 "\"***\"".to_owned()
             }
             Raw::Text(text) => cut(format!("{text:?}")),

@@ -186,6 +186,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
         socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
+        tls: None,
         tokens: Vec::new(),
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,
@@ -203,6 +204,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         },
         lease_ttl: secs(5),
         advertise: Address::parse("http://127.0.0.1:7373").ok(),
+        peers: CredentialFiles::default(),
         heartbeat: Duration::from_millis(200),
         idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
@@ -370,7 +372,9 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let mut section = String::new();
     let redis = ["url", "password", "ca", "cert", "key"].map(|name| format!("redis.{name}_file"));
     let mut named = Vec::from(redis);
-    named.push("webhook.secret_file".to_owned());
+    named.extend(["cert", "key", "client_ca"].map(|name| format!("tls.{name}_file")));
+    named.extend(["token", "ca"].map(|name| format!("group.{name}_file")));
+    named.extend(["webhook.secret_file", "webhook.ca_file"].map(str::to_owned));
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_matches(['[', ']']));

@@ -8,7 +8,9 @@ use super::reader::Reader;
 use super::show::quoted;
 use super::sources::{Layers, Raw, item_key};
 use crate::access::{Bearer, Scope, Scopes, Token, TokenFile};
+use crate::https::Roots;
 use crate::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
+use crate::peer::CredentialFiles;
 
 /// Where the tables are.
 pub(super) const TOKENS: &str = "auth.token";
@@ -36,6 +38,18 @@ impl Reader<'_> {
             read.push((token, bearer));
         }
         read.into_iter().map(|(token, _)| token).collect()
+    }
+
+    /// What this broker shows to others.
+    pub(super) fn peers(&mut self) -> CredentialFiles {
+        let accepted = "a file that holds a token and nothing else";
+        let token = self.parsed("group.token_file", accepted, None, |path| {
+            TokenFile::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        });
+        let ca = self.parsed("group.ca_file", "a file with one or more certificates as PEM", None, |path| {
+            Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        });
+        CredentialFiles { token, ca }
     }
 
     /// Whether there is a token in the configuration, right or wrong.

@@ -1,6 +1,6 @@
 //! The webhooks of a configuration: one table each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Origin;
@@ -8,6 +8,7 @@ use super::reader::Reader;
 use super::show::quoted;
 use super::sources::{Layers, Raw, item_key, read_text};
 use crate::error::Error;
+use crate::https::Roots;
 use crate::limits::{NAME_BYTES_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN, WEBHOOKS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::secret::Secret;
@@ -15,8 +16,8 @@ use crate::time::show_span;
 use crate::webhook::{TARGET_ACCEPTED, Target, Webhook};
 
 /// Every key of a `[[webhook]]`.
-pub const WEBHOOK_KEYS: [&str; 8] =
-    ["topic", "group", "url", "concurrency", "timeout", "secret_file", "allow_remote", "enabled"];
+pub const WEBHOOK_KEYS: [&str; 9] =
+    ["topic", "group", "url", "concurrency", "timeout", "secret_file", "ca_file", "allow_remote", "enabled"];
 
 /// POSTs at the same time, unless the webhook says otherwise.
 const CONCURRENCY: usize = 8;
@@ -55,9 +56,12 @@ impl Reader<'_> {
                 secret => Ok(Some(Secret::new(secret))),
             }
         });
+        let ca_file = self.parsed(&key("ca_file"), "a file with one or more certificates as PEM", None, |path| {
+            Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        });
         let enabled = self.switch(&key("enabled"), true);
         let (topic, target) = (topic?, target?);
-        Some(Webhook { topic, group, target, concurrency, timeout, secret, enabled })
+        Some(Webhook { topic, group, target, concurrency, timeout, secret, ca_file, enabled })
     }
 }
 

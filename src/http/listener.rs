@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Listen;
 use super::socket::{self, SocketMode};
+use super::tls::Tls;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
@@ -50,6 +51,8 @@ pub struct Door {
     pub asks: bool,
     /// Who may connect, if it is a Unix socket.
     pub socket_mode: SocketMode,
+    /// What connections are encrypted with, if they are; not on a Unix socket.
+    pub tls: Option<Tls>,
 }
 
 /// A bound address, not yet serving: who connects waits.
@@ -57,6 +60,7 @@ pub struct Door {
 pub struct Listener {
     socket: Socket,
     address: Listen,
+    tls: Option<Tls>,
 }
 
 #[derive(Debug)]
@@ -85,11 +89,11 @@ impl Listener {
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address).await.map_err(failed)?;
                 let address = Listen::Tcp(socket.local_addr().map_err(failed)?);
-                Ok(Listener { socket: Socket::Tcp(socket), address })
+                Ok(Listener { socket: Socket::Tcp(socket), address, tls: door.tls.clone() })
             }
             Listen::Unix(path) => {
                 let socket = socket::listen(path, door.socket_mode).await.map_err(failed)?;
-                Ok(Listener { socket: Socket::Unix(socket), address: listen })
+                Ok(Listener { socket: Socket::Unix(socket), address: listen, tls: None })
             }
         }
     }
@@ -118,11 +122,13 @@ impl Listener {
                     }
                 };
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
+                let tls = self.tls.clone();
                 tasks.start(async move {
                     metrics.http.connections.inc();
-                    match stream {
-                        Stream::Tcp(stream) => connection(stream, router, how, stop).await,
-                        Stream::Unix(stream) => connection(stream, router, how, stop).await,
+                    match (stream, tls) {
+                        (Stream::Tcp(stream), Some(tls)) => encrypted(stream, &tls, router, how, stop).await,
+                        (Stream::Tcp(stream), None) => connection(stream, router, how, stop).await,
+                        (Stream::Unix(stream), _) => connection(stream, router, how, stop).await,
                     }
                     metrics.http.connections.dec();
                     drop(slot);
@@ -151,6 +157,15 @@ impl Drop for Listener {
             // A file that stays behind is removed at the next start.
             let _ = socket::remove(path);
         }
+    }
+}
+
+/// Serves one connection over TLS. Who is slow to shake hands holds up nobody else.
+async fn encrypted(stream: TcpStream, tls: &Tls, router: Router, how: Connections, stop: CancellationToken) {
+    match stop.run_until_cancelled(tls.accept(stream, how.header_timeout)).await {
+        Some(Ok(stream)) => connection(stream, router, how, stop).await,
+        Some(Err(why)) => tracing::debug!(why, "a TLS handshake failed"),
+        None => {}
     }
 }
 
@@ -194,7 +209,7 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-    const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE };
+    const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
 
     #[tokio::test]
     async fn beyond_this_machine_is_refused_without_tokens() {

@@ -35,6 +35,7 @@ mod strict;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod topics;
 mod trail;
 mod window;
@@ -58,6 +59,7 @@ pub use guard::Guard;
 pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
 pub use listener::{Connections, Door, Listener};
 pub use socket::{MODE_ACCEPTED, SocketMode};
+pub use tls::{Tls, TlsFiles, check_certificates, check_key};
 pub use trail::BY_HAND;
 
 use crate::access::Access;
@@ -66,7 +68,7 @@ use crate::clock::Clock;
 use crate::error::Kind;
 use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
 use crate::metrics::Metrics;
-use crate::peer::Peers;
+use crate::peer::{Credentials, Peers};
 use crate::tasks::Tasks;
 use observe::Faults;
 use problem::{Class, Problem, ProblemBody};
@@ -123,6 +125,13 @@ impl App {
     /// Asks for these tokens. Without, everyone may do everything.
     pub fn with_access(mut self, access: Access) -> App {
         Arc::make_mut(&mut self.0).access = access;
+        self
+    }
+
+    /// Shows this to other brokers.
+    pub fn with_credentials(mut self, credentials: Credentials) -> App {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.peers = Peers::showing(inner.broker.clone(), credentials);
         self
     }
 

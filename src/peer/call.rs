@@ -6,16 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 use serde::Deserialize;
 
 use super::ask::Ask;
+use super::credentials::Credentials;
 use super::{FORWARDED, Place, Way};
 use crate::address::{Address, Reach};
 use crate::clock::{Clock, Instant};
 use crate::dispatch::Verdict;
 use crate::error::innermost_cause;
+use crate::https;
 use crate::limits::{PEER_ANSWER_BYTES_MAX, PEERS_MAX};
 use crate::metrics::Metrics;
 use crate::request_id::{REQUEST_ID, RequestId};
@@ -28,6 +31,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 pub(super) struct Caller {
     clock: Clock,
     metrics: Arc<Metrics>,
+    credentials: Credentials,
     clients: Mutex<HashMap<Address, Client>>,
 }
 
@@ -47,8 +51,8 @@ struct Settled {
 
 impl Caller {
     /// No connections yet.
-    pub(super) fn new(clock: Clock, metrics: Arc<Metrics>) -> Caller {
-        Caller { clock, metrics, clients: Mutex::default() }
+    pub(super) fn new(clock: Clock, metrics: Arc<Metrics>, credentials: Credentials) -> Caller {
+        Caller { clock, metrics, credentials, clients: Mutex::default() }
     }
 
     /// Asks an owner, and answers its verdicts in the order asked.
@@ -85,6 +89,9 @@ impl Caller {
         if let Some(id) = RequestId::current() {
             request = request.header(REQUEST_ID, id.as_str());
         }
+        if let Some(value) = self.credentials.authorization(self.clock.instant())? {
+            request = request.header(AUTHORIZATION, value);
+        }
         let failed = |error: reqwest::Error| innermost_cause(&error.without_url());
         let response = request.send().await.map_err(failed)?;
         let status = response.status();
@@ -100,7 +107,8 @@ impl Caller {
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
         }
-        let builder = Client::builder()
+        let builder = https::client(self.credentials.roots()).map_err(|error| error.detail().to_owned())?;
+        let builder = builder
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             .redirect(Policy::none())

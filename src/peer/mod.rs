@@ -5,6 +5,7 @@
 
 mod ask;
 mod call;
+mod credentials;
 mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use futures_util::future::{join, join_all};
 
 use self::ask::Ask;
 use self::call::Caller;
+pub use self::credentials::{CredentialFiles, Credentials};
 use self::known::Known;
 use crate::address::Address;
 use crate::broker::Broker;
@@ -75,7 +77,12 @@ impl Ruling {
 impl Peers {
     /// The peers of a broker. It forwards if it advertises an address itself.
     pub fn new(broker: Broker) -> Peers {
-        let caller = Arc::new(Caller::new(broker.clock().clone(), broker.metrics()));
+        Peers::showing(broker, Credentials::none())
+    }
+
+    /// The same for one that shows something to the others.
+    pub fn showing(broker: Broker, credentials: Credentials) -> Peers {
+        let caller = Arc::new(Caller::new(broker.clock().clone(), broker.metrics(), credentials));
         Peers { own: broker.member().advertised(), broker, caller, known: Arc::default() }
     }
 

@@ -13,6 +13,7 @@ use super::endpoint::Endpoint;
 use super::{Finished, Recorder, otlp};
 use crate::clock::Clock;
 use crate::error::{Error, Result, innermost_cause};
+use crate::https::{self, Roots};
 use crate::metrics::{Metrics, SpanMetrics};
 use crate::seldom::Seldom;
 
@@ -44,7 +45,7 @@ impl Exporter {
         spans: mpsc::Receiver<Finished>,
         recorder: Arc<Recorder>,
     ) -> Result<Exporter> {
-        let client = Client::builder()
+        let client = https::client(&Roots::none())?
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             .redirect(Policy::none())

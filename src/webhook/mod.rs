@@ -10,6 +10,7 @@ mod signature;
 mod subscription;
 mod target;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use subscription::Subscription;
@@ -34,6 +35,8 @@ pub struct Webhook {
     pub timeout: Duration,
     /// Signs every POST.
     pub secret: Option<Secret>,
+    /// The certificates that the application's has to follow from, with https; without, the system's.
+    pub ca_file: Option<PathBuf>,
     /// Whether it is started.
     pub enabled: bool,
 }

@@ -13,6 +13,7 @@ use super::signature::Signer;
 use crate::clock::Clock;
 use crate::dispatch::Delivery;
 use crate::error::{Error, Result, innermost_cause};
+use crate::https::{self, Roots};
 use crate::limits::WEBHOOK_ANSWER_BYTES_MAX;
 
 /// How long a connection is kept open without a POST. Many servers close one after 5 s; a POST should not meet that.
@@ -30,7 +31,12 @@ pub(super) struct Poster {
 impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
         let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
-        let client = Client::builder()
+        let roots = match &webhook.ca_file {
+            Some(path) => Roots::read(path).map_err(|why| Error::invalid("ca_file", why))?,
+            None if webhook.target.is_tls() => Roots::system()?,
+            None => Roots::none(),
+        };
+        let client = https::client(&roots)?
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(webhook.target.resolver())
             .no_proxy()

@@ -44,7 +44,7 @@ impl Subscription {
     /// A webhook that consumes from `broker`.
     ///
     /// # Errors
-    /// `Bug` when no HTTP client can be made.
+    /// `Invalid` when the certificates that are to be believed cannot be read, `Bug` when no HTTP client can be made.
     pub fn new(broker: Broker, webhook: Webhook, clock: Clock) -> Result<Subscription> {
         Ok(Subscription {
             metrics: broker.metrics().http.webhook(webhook.topic.as_str(), webhook.group.as_str(), &OUTCOMES),

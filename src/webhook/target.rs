@@ -7,7 +7,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 /// What the URL of a target looks like, for errors.
-pub const ACCEPTED: &str = "http://HOST[:PORT][/PATH], on this machine unless allow_remote is true";
+pub const ACCEPTED: &str = "http[s]://HOST[:PORT][/PATH], on this machine unless allow_remote is true";
 
 /// The URL that messages go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,8 @@ impl Target {
     pub fn parse(text: &str, allow_remote: bool) -> Result<Target, String> {
         let url = Url::parse(text).map_err(|why| format!("is not a URL: {why}"))?;
         match url.scheme() {
-            "http" => {}
-            "https" => return Err("asks for TLS, which this version does not speak yet".to_owned()),
-            _ => return Err("is not an http:// URL".to_owned()),
+            "http" | "https" => {}
+            _ => return Err("is not an http:// or https:// URL".to_owned()),
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err("has a user or a password; sign with a secret_file in place of it".to_owned());
@@ -39,6 +38,11 @@ impl Target {
     /// Whether it may be beyond this machine.
     pub fn allows_remote(&self) -> bool {
         self.allow_remote
+    }
+
+    /// Whether it is reached over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.url.scheme() == "https"
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -94,7 +98,12 @@ mod tests {
     fn addresses_beyond_this_machine_are_refused_unless_allowed() {
         let here =
             ["http://127.0.0.1:80/", "http://127.9.9.9/a?b=c", "http://[::1]:8080/", "http://[::ffff:127.0.0.1]/"];
-        for url in here.into_iter().chain(["http://localhost/", "http://0x7f.1/", "http://app.internal/"]) {
+        for url in here.into_iter().chain([
+            "http://localhost/",
+            "https://localhost/",
+            "http://0x7f.1/",
+            "http://app.internal/",
+        ]) {
             assert!(Target::parse(url, false).is_ok(), "{url}");
         }
         let beyond = [
@@ -104,6 +113,7 @@ mod tests {
             "http://[::ffff:169.254.169.254]/",
             "http://2852039166/",
             "http://10.0.0.1/",
+            "https://10.0.0.1/",
             "http://0.0.0.0/",
             "http://[::]/",
             "http://8.8.8.8/",
@@ -119,9 +129,10 @@ mod tests {
     fn other_urls_are_refused() {
         let cases = [
             ("", "is not a URL"),
-            ("localhost:80", "is not an http:// URL"),
-            ("file:///etc/passwd", "is not an http:// URL"),
-            ("https://localhost/", "asks for TLS"),
+            ("localhost:80", "is not an http:// or https:// URL"),
+            ("file:///etc/passwd", "is not an http:// or https:// URL"),
+            ("ftp://localhost/", "is not an http:// or https:// URL"),
+            ("https://user@localhost/", "has a user or a password"),
             ("http://", "is not a URL"),
             ("http://user@localhost/", "has a user or a password"),
             ("http://:secret@localhost/", "has a user or a password"),

@@ -11,6 +11,7 @@ use dwell::clock::Clock;
 use dwell::engine::StoreOptions;
 use dwell::error::{Error, Result};
 use dwell::http::Listen;
+use dwell::https::{self, Roots};
 use dwell::message::{GroupName, TopicName};
 use dwell::server::{Server, ServerOptions};
 use dwell::spans::{Endpoint, SpanOptions};
@@ -78,13 +79,15 @@ impl Traced {
                 topic: TopicName::new("hooked")?,
                 group: GroupName::standard(),
                 target: Target::parse(url, false).map_err(Error::bug)?,
+                ca_file: None,
                 concurrency: 1,
                 timeout: std::time::Duration::from_secs(5),
                 secret: None,
                 enabled: true,
             });
         }
-        let client = reqwest::Client::builder().no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
+        let client =
+            https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
         Ok(Traced { server: Server::start(options).await?, client, _dir: dir })
     }
 

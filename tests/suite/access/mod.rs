@@ -1,8 +1,10 @@
 //! Who may do what: tokens with scopes, other machines, other web sites, and the trail that operators leave.
 
 mod browsers;
+mod command;
 mod rotation;
 mod routes;
+mod tls;
 mod trail;
 
 use std::path::Path;

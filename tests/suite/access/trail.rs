@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use dwell::error::Result;
-use reqwest::{Client, Method};
+use dwell::https::{self, Roots};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{TOKENS, token};
@@ -30,7 +31,11 @@ pub(super) fn configuration(dir: &Path) -> Outcome<String> {
 async fn asked(dir: &Path, line: &str, headers: &[(&str, &str)]) -> Outcome<u16> {
     let (method, target) = line.split_once(' ').ok_or("a method and a target")?;
     let socket = dir.join("dwell.sock");
-    let client = Client::builder().no_proxy().unix_socket(socket.as_path()).timeout(Duration::from_secs(30)).build()?;
+    let client = https::client(&Roots::none())?
+        .no_proxy()
+        .unix_socket(socket.as_path())
+        .timeout(Duration::from_secs(30))
+        .build()?;
     let mut request = client.request(method.parse::<Method>()?, format!("http://dwell{target}"));
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -137,7 +137,7 @@ async fn a_push_over_http_is_stored() -> Result<()> {
         failover: FailoverOptions::new(dir.path()),
     };
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
-    let client = reqwest::Client::builder().no_proxy().build().map_err(failed_request)?;
+    let client = dwell::https::client(&dwell::https::Roots::none())?.no_proxy().build().map_err(failed_request)?;
     let orders = format!("{}/v1/topics/orders/messages", server.url());
     let batch = r#"{"messages": [{"payload": "b"}, {"payload": "c"}]}"#;
     let mut stored = 0;

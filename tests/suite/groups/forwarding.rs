@@ -9,7 +9,7 @@ use super::fleet::{Fleet, ORDERS, declare};
 use super::sidecar::{Sidecar, Taken};
 use crate::support::{RedisServer, eventually};
 
-const ACK: &str = "POST /v1/topics/orders/groups/default/ack";
+pub(super) const ACK: &str = "POST /v1/topics/orders/groups/default/ack";
 const NACK: &str = "POST /v1/topics/orders/groups/default/nack";
 const EXTEND: &str = "POST /v1/topics/orders/groups/default/extend";
 
@@ -22,7 +22,7 @@ async fn both() -> Result<(Fleet, [(Sidecar, Vec<Taken>); 2])> {
 }
 
 /// Shares the topic between two members and lets each take 10 messages.
-async fn in_hand(members: [&Sidecar; 2]) -> Result<[Vec<Taken>; 2]> {
+pub(super) async fn in_hand(members: [&Sidecar; 2]) -> Result<[Vec<Taken>; 2]> {
     declare(members[0], ORDERS, 8).await?;
     // Both at once: they want some of the same partitions, and whoever comes too late has no reason to warn.
     try_join_all(members.map(|member| member.reserve(ORDERS, 1, "0s"))).await?;
@@ -35,12 +35,12 @@ async fn in_hand(members: [&Sidecar; 2]) -> Result<[Vec<Taken>; 2]> {
     Ok([members[0].take(ORDERS, 10).await?, members[1].take(ORDERS, 10).await?])
 }
 
-fn receipts(taken: &[Taken]) -> Vec<&str> {
+pub(super) fn receipts(taken: &[Taken]) -> Vec<&str> {
     taken.iter().map(|taken| taken.receipt.as_str()).collect()
 }
 
 /// The results of a settling request.
-async fn results(at: &Sidecar, line: &str, body: Value) -> Result<Vec<Value>> {
+pub(super) async fn results(at: &Sidecar, line: &str, body: Value) -> Result<Vec<Value>> {
     let answer = at.tell(line, &body).await?;
     answer["results"].as_array().cloned().ok_or_else(|| Error::bug("no results"))
 }
@@ -49,7 +49,7 @@ async fn acked(at: &Sidecar, receipts: &[&str]) -> Result<Vec<Value>> {
     results(at, ACK, json!({"receipts": receipts})).await
 }
 
-fn statuses(results: &[Value]) -> Vec<&str> {
+pub(super) fn statuses(results: &[Value]) -> Vec<&str> {
     results.iter().map(|result| result["status"].as_str().unwrap_or_default()).collect()
 }
 

@@ -11,6 +11,7 @@ mod sidecar;
 mod signals;
 
 mod forwarding;
+mod forwarding_access;
 mod strangers;
 mod rebalance;
 mod restart;

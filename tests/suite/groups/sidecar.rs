@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ pub(super) struct Sidecar {
     pub(super) name: String,
     pub(super) client: Client,
     log: PathBuf,
+    /// Shown with each request, if it asks for one.
+    token: Option<&'static str>,
     process: Arc<Mutex<Process>>,
 }
 
@@ -54,16 +57,21 @@ impl Sidecar {
         command.env_clear().env("DWELL_DATA_DIR", dir.join(name));
         command.envs(SETTINGS).envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let process = Process(command.spawn().map_err(failed("dwell serve"))?);
-        let client = Client::builder()
+        let client = https::client(&Roots::none())?
             .no_proxy()
             .pool_max_idle_per_host(0)
             .unix_socket(socket.as_path())
             .build()
             .map_err(unsent)?;
         let process = Arc::new(Mutex::new(process));
-        let sidecar = Sidecar { name: name.to_owned(), client, log, process };
+        let sidecar = Sidecar { name: name.to_owned(), client, log, token: None, process };
         eventually("dwell serve is ready", async || Ok(sidecar.ask("GET /readyz").await.ok())).await?;
         Ok(sidecar)
+    }
+
+    /// The same, for one that asks for a token.
+    pub(super) fn with_token(self, token: &'static str) -> Sidecar {
+        Sidecar { token: Some(token), ..self }
     }
 
     /// A request without a body; answers the JSON of a 2xx.
@@ -81,6 +89,9 @@ impl Sidecar {
         let method: Method = method.parse().map_err(|_| Error::bug("a method"))?;
         let mut request = self.client.request(method, format!("http://dwell{target}"));
         request = request.timeout(Duration::from_secs(20));
+        if let Some(token) = self.token {
+            request = request.bearer_auth(token);
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -138,8 +149,8 @@ impl Sidecar {
 
     /// The sum of a metric over its labels, or over those series that contain `label`.
     pub(super) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
-        let page =
-            self.client.get("http://dwell/metrics").send().await.map_err(unsent)?.text().await.map_err(unsent)?;
+        let request = self.client.get("http://dwell/metrics").bearer_auth(self.token.unwrap_or_default());
+        let page = request.send().await.map_err(unsent)?.text().await.map_err(unsent)?;
         let series = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dwell::clock::{Clock, Manual};
 use dwell::engine::StoreOptions;
 use dwell::http::Listen;
+use dwell::https::{self, Roots};
 use dwell::server::{Server, ServerOptions};
 use dwell::time::Timestamp;
 use reqwest::{Client, Method, RequestBuilder};
@@ -50,7 +51,9 @@ impl Served {
         let mut options = ServerOptions::new(Listen::ephemeral(), store, dwell::broker::Options::default());
         options.clock = Clock::Manual(time.clone());
         change(&mut options);
-        let mut client = Client::builder().no_proxy();
+        // The authority of a certificate lies beside it.
+        let authority = options.tls.as_ref().map(|files| Roots::read(&files.cert.with_file_name("ca"))).transpose();
+        let mut client = https::client(&authority.unwrap_or_default().unwrap_or(Roots::none()))?.no_proxy();
         if let Listen::Unix(path) = &options.listen {
             client = client.unix_socket(path.as_path());
         }

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use reqwest::{Client, Method};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -39,7 +40,8 @@ impl Sidecar {
         let output = |name| File::create(dir.path().join(name)).map_err(failed("an output"));
         let mut serve = dwell(dir.path(), &["serve", "--config", &file.display().to_string()]);
         let serve = serve.stdout(output("stdout")?).stderr(output("stderr")?).spawn();
-        let client = Client::builder().no_proxy().unix_socket(socket.as_path()).timeout(Duration::from_secs(30));
+        let client =
+            https::client(&Roots::none())?.no_proxy().unix_socket(socket.as_path()).timeout(Duration::from_secs(30));
         let client = client.build().map_err(|error| Error::bug(error.to_string()))?;
         let sidecar = Sidecar { child: serve.map_err(failed("dwell serve"))?, client, dir };
         let answers = async || Ok(sidecar.ask("GET /livez", "").await.ok());

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use reqwest::{Client, Method};
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ impl Broker {
         let address = format!("listen = \"127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", dir.display());
         let whole = format!("{address}{config}").replace("$PORT", &port.to_string());
         std::fs::write(dir.join("dwell.toml"), whole).map_err(failed("a configuration"))?;
-        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build();
+        let client = https::client(&Roots::none())?.no_proxy().timeout(Duration::from_secs(30)).build();
         let client = client.map_err(|error| Error::bug(error.to_string()))?;
         let broker = Broker { port, dir: dir.to_owned(), child: spawn(dir)?, client };
         broker.is_ready().await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dwell::clock::Clock;
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use dwell::time::Timestamp;
 use reqwest::Client;
 use serde_json::Value;
@@ -86,7 +87,7 @@ fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
 
 impl Api {
     pub(super) fn at(url: &str) -> Result<Api> {
-        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build();
+        let client = https::client(&Roots::none())?.no_proxy().timeout(Duration::from_secs(30)).build();
         Ok(Api { client: client.map_err(|error| Error::bug(error.to_string()))?, url: url.to_owned() })
     }
 

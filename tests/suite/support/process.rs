@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use reqwest::Client;
 use serde_json::Value;
 
@@ -34,8 +35,11 @@ impl Process {
         let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(failed("dwell serve"))?;
-        let client =
-            Client::builder().no_proxy().unix_socket(socket.as_path()).timeout(Duration::from_secs(30)).build();
+        let client = https::client(&Roots::none())?
+            .no_proxy()
+            .unix_socket(socket.as_path())
+            .timeout(Duration::from_secs(30))
+            .build();
         let client = HttpClient(client.map_err(|error| Error::bug(error.to_string()))?);
         let process = Process { child, client };
         let ready = async || Ok(process.client.get("/readyz").await.filter(|(status, _)| *status == 200));

@@ -1,11 +1,18 @@
 //! Certificates for one test, and a redis-server that shows and asks for them.
 
-use std::sync::LazyLock;
+use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use dwell::error::{Error, Result};
 use dwell::store::redis::RedisOptions;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::redis::RedisServer;
 use super::{failed, scratch};
@@ -34,19 +41,49 @@ impl Certificates {
         Ok(Certificates { authority: authority.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
+    /// Writes `ca`, `cert` and `key` into a directory.
+    pub(crate) fn write(&self, dir: &Path) -> Result<()> {
+        for (name, pem) in [("ca", &self.authority), ("cert", &self.certificate), ("key", &self.key)] {
+            std::fs::write(dir.join(name), pem).map_err(failed("a certificate"))?;
+        }
+        Ok(())
+    }
+
     /// A redis-server that takes clients with a certificate of this authority, and how to reach it.
     pub(crate) async fn server(&self) -> Result<(RedisServer, RedisOptions)> {
         let dir = scratch()?;
         let path = |name: &str| dir.path().join(name).display().to_string();
-        for (name, pem) in [("ca", &self.authority), ("cert", &self.certificate), ("key", &self.key)] {
-            std::fs::write(path(name), pem).map_err(failed("a certificate"))?;
-        }
+        self.write(dir.path())?;
         let files =
             ["--tls-ca-cert-file", &path("ca"), "--tls-cert-file", &path("cert"), "--tls-key-file", &path("key")];
         let port = free_port()?;
         let options = [&["--save", "", "--bind", "127.0.0.1", "127.0.0.2", "--tls-port", &port], &files[..]].concat();
         let server = RedisServer::start_in(dir, &options).await?;
         Ok((server, self.options(&format!("rediss://localhost:{port}"))))
+    }
+
+    /// What is answered to `GET /livez` at an address, over TLS, by who is shown this certificate; nothing, if it is refused.
+    pub(crate) async fn shown_to(&self, address: &str) -> Result<String> {
+        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|_| refused("a root"))?;
+        roots.add(root).map_err(|_| refused("roots"))?;
+        let certificate =
+            CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| refused("a certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| refused("a key"))?;
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().map_err(|_| refused("TLS"))?;
+        let config = config.with_root_certificates(roots).with_client_auth_cert(vec![certificate], key);
+        let connector = TlsConnector::from(Arc::new(config.map_err(|_| refused("a client"))?));
+        let name = ServerName::try_from("localhost").map_err(|_| refused("a name"))?;
+        let stream = TcpStream::connect(address).await.map_err(failed("a connection"))?;
+        let Ok(mut stream) = connector.connect(name, stream).await else { return Ok(String::new()) };
+        let request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut answer = String::new();
+        // With TLS 1.3 a server refuses after the client has shaken hands.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let _ = stream.read_to_string(&mut answer).await;
+        Ok(answer)
     }
 
     /// Options with these certificates.

@@ -13,7 +13,7 @@ struct Only {
 }
 
 /// What the shipped code uses only in some places.
-const ONLY: [Only; 20] = [
+const ONLY: [Only; 22] = [
     Only { what: &["sled::"], only: &["src/disk/", "src/store/embedded/", "src/wal/"] },
     Only { what: &["redis::"], only: &["src/store/redis/"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
@@ -36,7 +36,10 @@ const ONLY: [Only; 20] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
-    Only { what: &["reqwest::"], only: &["src/cli/", "src/peer/", "src/spans/", "src/webhook/"] },
+    Only { what: &["reqwest::"], only: &["src/https.rs", "src/cli/", "src/peer/", "src/spans/", "src/webhook/"] },
+    // One that was begun elsewhere panics.
+    Only { what: &["Client::builder"], only: &["src/https.rs"] },
+    Only { what: &["rustls::", "tokio_rustls::"], only: &["src/https.rs", "src/http/tls.rs"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
@@ -49,6 +52,8 @@ const ONLY: [Only; 20] = [
             "src/wal/",
             "src/failover/known.rs",
             "src/http/socket.rs",
+            "src/http/tls.rs",
+            "src/https.rs",
             "src/access/",
             "src/config/",
             "src/cli/",
@@ -84,6 +89,24 @@ fn what_one_part_does_no_other_does() -> Result<()> {
         }
         // A rule about nothing is a rule about something that was renamed.
         assert!(seen, "nothing in {only:?} uses {what:?}: the rule has lost its object");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+/// A client that was begun elsewhere looks for a cryptography of the whole process, and panics: in a test only if it is the
+/// first one.
+#[test]
+fn every_http_client_of_a_test_begins_where_those_of_dwell_do() -> Result<()> {
+    let mut wrong = Vec::new();
+    let (tests, benches, examples) = (files("tests", ".rs")?, files("benches", ".rs")?, files("examples", ".rs")?);
+    for file in tests.iter().chain(&benches).chain(&examples) {
+        let code = file.code();
+        for what in ["Client::builder(", "reqwest::Client::new", "reqwest::get(", "ClientBuilder::new"] {
+            for at in places_of(&code, what) {
+                wrong.push(format!("{}:{}: {what} panics without dwell::https::client", file.path, line_of(&code, at)));
+            }
+        }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     Ok(())

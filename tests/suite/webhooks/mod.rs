@@ -1,5 +1,6 @@
 //! Webhooks: what an application is sent, and what its answers do. The clock moves only when the story says so.
 
+mod encrypted;
 mod killed;
 mod shop;
 

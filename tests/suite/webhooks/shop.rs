@@ -54,6 +54,7 @@ impl<'a> Shop<'a> {
             concurrency: 8,
             timeout: Duration::from_secs(10),
             secret: None,
+            ca_file: None,
             enabled: true,
         };
         change(&mut webhook, &mut settings);
