@@ -39,6 +39,7 @@ mod groups;
 mod http;
 mod cli;
 mod doctor;
+mod top;
 mod readme;
 mod tidy;
 mod tidy_protocol;

@@ -35,7 +35,7 @@ const ONLY: [Only; 20] = [
     },
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
-    Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
+    Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
     Only { what: &["reqwest::"], only: &["src/cli/", "src/peer/", "src/webhook/"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
