@@ -89,6 +89,8 @@ pub struct Failover<S> {
 struct Unsaid {
     not_taken: Seldom,
     not_replayed: Seldom,
+    replay: Seldom,
+    dropped: Seldom,
     journal_unread: Seldom,
     journal_not_trimmed: Seldom,
 }
@@ -167,7 +169,7 @@ impl<S: Store> Failover<S> {
             }
             if let Err(error) = self.wal.remember_store(&found).await {
                 // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.
-                tracing::warn!(%error, "the name of the store was not noted");
+                tracing::warn!(%error, "name of the store not noted");
             }
         }
         self.identified.store(true, Relaxed);
@@ -221,6 +223,7 @@ fn another_store(options: &FailoverOptions, store: &impl Store, kept: u64) -> St
 
 /// Opening reads what is there: beside the runtime, not in it.
 async fn open_log(name: &str, options: &FailoverOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
+    metrics.limit.set(i64::try_from(options.limit_bytes).unwrap_or(i64::MAX));
     let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
     let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
     opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?

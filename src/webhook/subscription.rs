@@ -1,7 +1,5 @@
 //! One webhook at work: takes what is due while it has places free, posts it, and settles it by the answer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -10,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use super::Webhook;
-use super::answer::Answer;
+use super::answer::{Answer, OUTCOMES};
 use super::post::Poster;
 use crate::broker::{Broker, StreamRequest};
 use crate::clock::Clock;
@@ -18,7 +16,8 @@ use crate::dispatch::{Decision, Delivery, Session};
 use crate::error::Result;
 use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
-use crate::metrics::Metrics;
+use crate::metrics::WebhookMetrics;
+use crate::seldom::Seldom;
 
 /// The pause before a topic that cannot be consumed is asked for again: most often it does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,15 +28,15 @@ type Posts<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
 /// One webhook at work.
 pub struct Subscription {
     broker: Broker,
-    metrics: Arc<Metrics>,
+    metrics: WebhookMetrics,
     clock: Clock,
     topic: TopicName,
     group: GroupName,
     concurrency: usize,
     timeout: Duration,
     poster: Poster,
-    /// The last POST failed.
-    fails: AtomicBool,
+    /// Says that POSTs fail, and that they work again.
+    fails: Seldom,
 }
 
 impl Subscription {
@@ -47,7 +46,7 @@ impl Subscription {
     /// `Bug` when no HTTP client can be made.
     pub fn new(broker: Broker, webhook: Webhook, clock: Clock) -> Result<Subscription> {
         Ok(Subscription {
-            metrics: broker.metrics(),
+            metrics: broker.metrics().http.webhook(webhook.topic.as_str(), webhook.group.as_str(), &OUTCOMES),
             broker,
             topic: webhook.topic.clone(),
             group: webhook.group.clone(),
@@ -55,14 +54,14 @@ impl Subscription {
             timeout: webhook.timeout,
             poster: Poster::new(webhook, clock.clone())?,
             clock,
-            fails: AtomicBool::new(false),
+            fails: Seldom::default(),
         })
     }
 
     /// Posts what is due until `stop`. What is on its way then may be answered for as long as a stop waits for
     /// deliveries.
     pub async fn run(self, stop: CancellationToken) {
-        tracing::info!(topic = %self.topic, group = %self.group, "a webhook posts");
+        tracing::info!(topic = %self.topic, group = %self.group, "webhook started");
         let mut posts = Posts::new();
         let mut waits = false;
         while !stop.is_cancelled() {
@@ -72,7 +71,7 @@ impl Subscription {
                     self.serve(session, &mut posts).await;
                 }
                 Err(error) if !std::mem::replace(&mut waits, true) => {
-                    tracing::warn!(topic = %self.topic, group = %self.group, %error, "a webhook waits for its group");
+                    tracing::warn!(topic = %self.topic, group = %self.group, %error, "webhook waits for its group");
                 }
                 Err(_) => {}
             }
@@ -112,7 +111,7 @@ impl Subscription {
         let began = self.clock.instant();
         let answer = self.poster.post(delivery).await;
         let took = self.clock.instant().since(began);
-        self.metrics.webhook_request(&self.topic, &self.group, answer.outcome(), took);
+        self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
         let decisions = vec![(receipt, answer.decision())];
         if let Err(error) = self.broker.settle(&self.topic, &self.group, decisions).await {
@@ -124,11 +123,13 @@ impl Subscription {
     fn note(&self, id: &MessageId, answer: &Answer) {
         let (topic, group) = (&self.topic, &self.group);
         let fails = matches!(answer.decision(), Decision::Nack { .. });
-        match (fails, self.fails.swap(fails, Ordering::Relaxed)) {
-            (true, false) => tracing::warn!(%topic, %group, %id, reason = answer.reason(), "a webhook's target fails"),
-            (true, true) => tracing::debug!(%topic, %group, %id, reason = answer.reason(), "a POST failed"),
-            (false, true) => tracing::info!(%topic, %group, "a webhook's target works again"),
-            (false, false) => {}
+        match fails {
+            true if self.fails.is_due(self.clock.instant()) => {
+                tracing::warn!(%topic, %group, %id, error = answer.reason(), "webhook target fails");
+            }
+            true => tracing::debug!(%topic, %group, %id, error = answer.reason(), "a POST failed"),
+            false if self.fails.is_over() => tracing::info!(%topic, %group, "webhook target works again"),
+            false => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use super::failure;
 use super::history::History;
 use super::info::{self, Info};
 use super::place::Place;
-use super::scripts::{Call, Script};
+use super::scripts::{COMMAND, Call, Script};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::metrics::Metrics;
@@ -116,7 +116,7 @@ impl Connection {
     pub(super) async fn leave_unless_at(&self, location: &str) {
         let mut current = self.current.lock().await;
         if current.connection.take_if(|there| there.location != location).is_some() {
-            tracing::warn!(now = location, "another Redis is the primary now");
+            tracing::warn!(location, "another Redis is the primary now");
         }
     }
 
@@ -172,14 +172,14 @@ impl Connection {
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
         let took = Clock::System.instant().since(began);
-        self.terms.metrics.store_call(verb, took, error.map(Error::kind));
+        self.terms.metrics.store.call(verb, took, error.map(Error::kind));
     }
 
     /// Calls one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
         let answer = self.send(command).await;
-        self.measure("command", began, answer.as_ref().err());
+        self.measure(COMMAND, began, answer.as_ref().err());
         answer
     }
 
@@ -241,7 +241,7 @@ impl Connection {
         let connection = made.connection.clone();
         current.connection = Some(made);
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store_up.set(1);
+        self.terms.metrics.store.up.set(1);
         self.number.send_modify(|number| *number += 1);
         Ok((*self.number.borrow(), connection))
     }
@@ -270,7 +270,7 @@ impl Connection {
         }
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
         if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
-            tracing::warn!("{warning}");
+            tracing::warn!(location = %address.location(), error = warning, "Redis may lose what it has answered");
         }
         info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
         self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;
@@ -280,7 +280,7 @@ impl Connection {
     /// It answers, so neither timeouts nor refusals before this count any more.
     fn answered(&self) {
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store_up.set(1);
+        self.terms.metrics.store.up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
@@ -297,7 +297,7 @@ impl Connection {
 
     fn note(&self, error: Error) -> Error {
         if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) {
-            self.terms.metrics.store_up.set(0);
+            self.terms.metrics.store.up.set(0);
         }
         error
     }
