@@ -65,20 +65,28 @@ impl Reading {
         let (mut topics, mut calls) = (BTreeMap::<String, Counters>::new(), Histogram::default());
         let (mut version, mut is_store_up, mut logs) = (String::new(), true, BTreeMap::new());
         for sample in samples {
-            let mut topic = || topics.entry(sample.label("topic").to_owned()).or_default();
-            let log = |field: fn(&mut (f64, f64, f64)) -> &mut f64, logs: &mut BTreeMap<_, _>| {
-                *field(logs.entry(sample.label("log").to_owned()).or_default()) = sample.value;
-            };
-            match sample.name.as_str() {
-                "dwell_pushes_total" if sample.label("outcome") != "failed" => topic().pushes += sample.value,
-                "dwell_deliveries_total" => topic().deliveries += sample.value,
-                "dwell_lateness_seconds_bucket" => topic().lateness.add(sample),
+            let (name, outcome) = (sample.name.as_str(), sample.label("outcome"));
+            if let "dwell_pushes_total" | "dwell_deliveries_total" | "dwell_lateness_seconds_bucket" = name {
+                let topic = topics.entry(sample.label("topic").to_owned()).or_default();
+                match name {
+                    "dwell_pushes_total" if outcome == "failed" => {}
+                    "dwell_pushes_total" => topic.pushes += sample.value,
+                    "dwell_deliveries_total" => topic.deliveries += sample.value,
+                    _ => topic.lateness.add(sample),
+                }
+            }
+            if let "dwell_wal_records" | "dwell_wal_bytes" | "dwell_wal_oldest_age_seconds" = name {
+                let log: &mut (f64, f64, f64) = logs.entry(sample.label("log").to_owned()).or_default();
+                match name {
+                    "dwell_wal_records" => log.0 = sample.value,
+                    "dwell_wal_bytes" => log.1 = sample.value,
+                    _ => log.2 = sample.value,
+                }
+            }
+            match name {
                 "dwell_redis_call_seconds_bucket" => calls.add(sample),
                 "dwell_redis_up" => is_store_up = sample.value > 0.0,
                 "dwell_build_info" => sample.label("version").clone_into(&mut version),
-                "dwell_wal_records" => log(|log| &mut log.0, &mut logs),
-                "dwell_wal_bytes" => log(|log| &mut log.1, &mut logs),
-                "dwell_wal_oldest_age_seconds" => log(|log| &mut log.2, &mut logs),
                 _ => {}
             }
         }
