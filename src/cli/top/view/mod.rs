@@ -167,10 +167,10 @@ mod tests {
         let state = state((40, 10), &names(50));
         let text = text(&state);
         assert_eq!(text[0], "dwell 1.2.3  http://127.0.0.1:7373  read");
-        assert_eq!(text[1], "topic  scheduled  ready  dead");
+        assert_eq!(text[1], "topic  scheduled  ready  dead  late p99");
         assert_eq!(
             (text[2].as_str(), text[8].as_str()),
-            ("t0000          -      -     -", "t0006          -      -     -")
+            ("t0000          -      -     -         -", "t0006          -      -     -         -")
         );
     }
 
