@@ -9,6 +9,9 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::looking::Readiness;
+#[cfg(test)]
+pub(super) use self::looking::StoreOf;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{

@@ -29,6 +29,7 @@ mod schedule;
 mod scratch;
 mod serve;
 mod signals;
+mod top;
 mod topic;
 mod window;
 
@@ -77,6 +78,7 @@ enum Command {
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
+    Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
@@ -142,6 +144,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
+        Command::Top(args) => top::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,

@@ -68,6 +68,17 @@ pub(super) fn thousands(number: impl Into<u64>) -> String {
     text
 }
 
+/// Bytes for people.
+pub(super) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    while value >= 1_024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1_024.0, unit + 1);
+    }
+    let unit_name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {unit_name}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +87,11 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a", "1"], ["long", "200"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(columns(&rows, &[1]), "a       1\nlong  200");
+    }
+
+    #[test]
+    fn bytes_have_a_unit() {
+        assert_eq!([bytes(0), bytes(1_023), bytes(1_536), bytes(3 << 40)], ["0 B", "1023 B", "1.5 KiB", "3.0 TiB"]);
     }
 
     #[test]

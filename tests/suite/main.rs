@@ -44,6 +44,7 @@ mod logs;
 mod cli;
 mod observability;
 mod doctor;
+mod top;
 mod readme;
 mod tidy;
 mod tidy_protocol;

@@ -35,7 +35,7 @@ const ONLY: [Only; 22] = [
     },
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
-    Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
+    Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
     Only { what: &["reqwest::"], only: &["src/https.rs", "src/cli/", "src/peer/", "src/spans/", "src/webhook/"] },
     // One that was begun elsewhere panics.
     Only { what: &["Client::builder"], only: &["src/https.rs"] },

@@ -20,6 +20,8 @@ pub(super) use machine::{BrokerFacts, broker, open_files, time};
 
 use std::time::Duration;
 
+use crate::cli::output::bytes;
+
 /// What the configuration says that judgements depend on.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
@@ -31,17 +33,6 @@ pub(super) struct Terms {
     pub(super) journal: Option<Duration>,
     /// What dwell's keys begin with.
     pub(super) prefix: String,
-}
-
-/// Bytes for people.
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (count as f64, 0);
-    while value >= 1_024.0 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1_024.0, unit + 1);
-    }
-    let unit_name = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {unit_name}") }
 }
 
 /// Milliseconds for people.
@@ -63,7 +54,6 @@ mod tests {
 
     #[test]
     fn numbers_are_said_for_people() {
-        assert_eq!([bytes(0), bytes(1_023), bytes(1_536), bytes(3 << 40)], ["0 B", "1023 B", "1.5 KiB", "3.0 TiB"]);
         assert_eq!([millis(Duration::from_micros(81)), millis(Duration::from_secs(2))], ["0.08 ms", "2000 ms"]);
         let ms = Duration::from_millis;
         assert_eq!(spread(&[ms(3), ms(1), ms(2)]), Some((ms(1), ms(2), ms(3))));

@@ -1,0 +1,173 @@
+//! `dwell top`: a live view of a running broker.
+//!
+//! Three parts that know little of one another: `asking` talks to the broker, `state` is what is shown and chosen, `view`
+//! makes lines of it. Only this file waits, and only `screen` touches the terminal.
+
+mod asking;
+mod line;
+mod once;
+mod reading;
+mod rows;
+mod screen;
+mod state;
+#[cfg(test)]
+mod testing;
+mod view;
+
+use std::future::Future;
+use std::io::{self, IsTerminal};
+use std::pin::Pin;
+use std::time::Duration;
+
+use clap::Args;
+use crossterm::event::{Event as TerminalEvent, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use futures_util::StreamExt;
+
+use self::asking::{Seen, ask};
+use self::screen::Screen;
+use self::state::{Event, State};
+use super::ServerArgs;
+use super::client::Client;
+use super::failure::Failure;
+use super::signals::Signals;
+use crate::clock::{Clock, Instant};
+use crate::time::{parse_span, show_span};
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell top
+  dwell top --server unix:/run/dwell/dwell.sock --interval 5s
+  dwell top --once            the table once, as text; so does `dwell top | cat`
+
+Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It asks for what is visible,
+however many topics there are. A broker that is away is asked again until it is back. NO_COLOR=1 leaves colours out.";
+
+/// Shortest and longest pause between two refreshes.
+const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
+
+/// Watch topics, partitions, owners, lateness and the WAL of a running broker
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TopArgs {
+    /// The pause between two refreshes, 100ms to 1h
+    #[arg(long = "interval", value_name = "TIME", default_value = "1s", value_parser = pause)]
+    every: Duration,
+    /// Print the table once, as text
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn pause(text: &str) -> Result<Duration, String> {
+    let every = parse_span(text)?;
+    match (EVERY.0..=EVERY.1).contains(&every) {
+        true => Ok(every),
+        false => Err(format!("is not in {} to {}", show_span(EVERY.0), show_span(EVERY.1))),
+    }
+}
+
+pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
+    let (client, server) = (args.server.client()?, args.server.server.to_string());
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if args.once || is_dumb || !io::stdout().is_terminal() {
+        return once::run(client, server, args.every).await;
+    }
+    let mut signals = Signals::listen()?;
+    let mut screen = Screen::enter(!is_set("NO_COLOR")).map_err(lost)?;
+    let mut state = State::new(server, Screen::size());
+    watch(&client, &mut state, &mut screen, &mut signals, args.every).await.map_err(lost)
+}
+
+fn lost(error: io::Error) -> Failure {
+    Failure::new(format!("the terminal cannot be used: {error}; `dwell top --once` needs none"))
+}
+
+/// Refreshes and obeys until it is told to end. One refresh at a time: a broker that is slow is asked less often.
+async fn watch(
+    client: &Client,
+    state: &mut State,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    every: Duration,
+) -> io::Result<()> {
+    let mut keys = EventStream::new();
+    let mut asking: Option<Pin<Box<dyn Future<Output = Seen>>>> = None;
+    let mut next = Clock::System.instant();
+    while !state.is_over {
+        screen.paint(view::screen(state), state.size)?;
+        let is_due = asking.is_none() && !state.is_paused;
+        tokio::select! {
+            key = keys.next() => match key {
+                Some(event) => {
+                    let opened = state.opened.is_some();
+                    event.map(|event| meant(&event))?.into_iter().for_each(|event| state.update(event));
+                    // What was opened is not to be waited for.
+                    next = if opened == state.opened.is_some() { next } else { Instant::START };
+                }
+                None => return Ok(()),
+            },
+            seen = answered(&mut asking) => {
+                asking = None;
+                next = seen.at.plus(every);
+                state.update(Event::Seen(Box::new(seen)));
+            }
+            () = Clock::System.sleep_until(next), if is_due => {
+                asking = Some(Box::pin(ask(client.clone(), state.wanted())));
+            }
+            _ = signals.next() => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Returns when what was asked is answered; never, while nothing is.
+async fn answered(asking: &mut Option<Pin<Box<dyn Future<Output = Seen>>>>) -> Seen {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What an event of the terminal means here. In this mode Ctrl-C is a key like others.
+fn meant(event: &TerminalEvent) -> Option<Event> {
+    match event {
+        TerminalEvent::Resize(columns, rows) => Some(Event::Size(*columns, *rows)),
+        TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => {
+            let control = key.modifiers.contains(KeyModifiers::CONTROL);
+            match (control, key.code) {
+                (true, KeyCode::Char('c' | 'd')) => Some(Event::End),
+                (true, _) => None,
+                (false, code) => Some(Event::Key(code)),
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::KeyEvent;
+
+    use super::*;
+
+    #[test]
+    fn control_c_ends_also_while_a_filter_is_written() {
+        let mut state = testing::state((80, 24), &[]);
+        state.update(Event::Key(KeyCode::Char('/')));
+        let key = |code, modifiers| meant(&TerminalEvent::Key(KeyEvent::new(code, modifiers)));
+        assert!(key(KeyCode::Char('x'), KeyModifiers::CONTROL).is_none());
+        for event in key(KeyCode::Char('c'), KeyModifiers::CONTROL) {
+            state.update(event);
+        }
+        assert!(state.is_over);
+    }
+
+    #[test]
+    fn a_pause_has_bounds() {
+        assert_eq!(pause("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(pause("100ms"), Ok(EVERY.0));
+        assert!(pause("99ms").is_err() && pause("61m").is_err() && pause("often").is_err());
+    }
+}

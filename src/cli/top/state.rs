@@ -1,0 +1,356 @@
+//! What is shown and what is chosen. Keys and answers change it; it asks nobody and prints nothing.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crossterm::event::KeyCode;
+
+use super::asking::{Seen, Wanted};
+use super::reading::{Rates, Reading};
+use super::rows::{Depth, Row, Sort, rows};
+use crate::cli::api::Topic;
+use crate::cli::client::Readiness;
+
+/// Topics that are described at each refresh, the visible ones first.
+const TOPICS_ASKED: usize = 60;
+
+/// Topics that are not visible, which take turns.
+const OTHERS_ASKED: usize = 8;
+
+/// Refreshes from one list of all topics to the next.
+const LIST_EVERY: u64 = 5;
+
+/// Characters of a filter.
+const FILTER_CHARS: usize = 100;
+
+/// Lines of the screen that are not of the table, and how many lines there have to be for all of the header.
+const AROUND: (usize, usize) = (5, 12);
+
+/// What keys act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mode {
+    #[default]
+    Table,
+    /// A filter is being written.
+    Filter,
+    Help,
+}
+
+/// A topic that was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) name: String,
+    /// `None` until it was described, and after it was deleted.
+    pub(super) topic: Option<Topic>,
+    /// The first line that is shown.
+    pub(super) from: usize,
+}
+
+/// What happens.
+#[derive(Debug)]
+pub(super) enum Event {
+    Key(KeyCode),
+    /// Columns and rows of the terminal.
+    Size(u16, u16),
+    Seen(Box<Seen>),
+    /// Enough.
+    End,
+}
+
+/// Everything that the screen depends on.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) server: String,
+    pub(super) size: (u16, u16),
+    pub(super) mode: Mode,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    pub(super) is_paused: bool,
+    pub(super) is_over: bool,
+    pub(super) opened: Option<Opened>,
+    /// The name of the topic that keys act on.
+    pub(super) chosen: Option<String>,
+    /// The first row that is shown.
+    pub(super) from: usize,
+    pub(super) readiness: Option<Result<Readiness, String>>,
+    pub(super) reading: Option<Reading>,
+    pub(super) rates: Option<Rates>,
+    /// Why nobody answers, and how often in a row.
+    pub(super) away: Option<(String, u64)>,
+    pub(super) trouble: Option<String>,
+    names: Vec<String>,
+    is_listed: bool,
+    depths: HashMap<String, Depth>,
+    refreshes: u64,
+    turn: usize,
+}
+
+impl State {
+    pub(super) fn new(server: String, size: (u16, u16)) -> State {
+        State {
+            server,
+            size,
+            mode: Mode::Table,
+            sort: Sort::Name,
+            filter: String::new(),
+            is_paused: false,
+            is_over: false,
+            opened: None,
+            chosen: None,
+            from: 0,
+            readiness: None,
+            reading: None,
+            rates: None,
+            away: None,
+            trouble: None,
+            names: Vec::new(),
+            is_listed: false,
+            depths: HashMap::new(),
+            refreshes: 0,
+            turn: 0,
+        }
+    }
+
+    pub(super) fn update(&mut self, event: Event) {
+        match event {
+            Event::Key(key) => self.key(key),
+            Event::Size(columns, rows) => self.size = (columns, rows),
+            Event::Seen(seen) => self.see(*seen),
+            Event::End => self.is_over = true,
+        }
+        self.settle();
+    }
+
+    /// All topics that pass the filter, sorted.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        rows(&self.names, &self.depths, self.rates.as_ref(), &self.filter, self.sort)
+    }
+
+    /// How many topics there are; `None` until they were listed.
+    pub(super) fn topic_count(&self) -> Option<usize> {
+        self.is_listed.then_some(self.names.len())
+    }
+
+    /// Lines of the header.
+    pub(super) fn header_lines(&self) -> usize {
+        if usize::from(self.size.1) < AROUND.1 { 1 } else { AROUND.0 - 2 }
+    }
+
+    /// Rows of a table that fit.
+    pub(super) fn page(&self) -> usize {
+        usize::from(self.size.1).saturating_sub(self.header_lines() + 2).max(1)
+    }
+
+    /// What is asked for next: what is visible, and a few of the others in turn.
+    pub(super) fn wanted(&mut self) -> Wanted {
+        let list = self.refreshes.is_multiple_of(LIST_EVERY) || !self.is_listed;
+        self.refreshes += 1;
+        if let Some(opened) = &self.opened {
+            return Wanted { list: false, topics: vec![opened.name.clone()] };
+        }
+        let rows = self.rows();
+        let mut topics: Vec<String> =
+            rows.iter().skip(self.from).take(self.page().min(TOPICS_ASKED)).map(|row| row.name.clone()).collect();
+        let asked: BTreeSet<&String> = topics.iter().collect();
+        let others: Vec<&String> = self.names.iter().filter(|name| !asked.contains(name)).collect();
+        let turn: Vec<String> = (0..others.len().min(OTHERS_ASKED))
+            .filter_map(|n| others.get((self.turn + n) % others.len()))
+            .map(|name| (*name).clone())
+            .collect();
+        self.turn = self.turn.wrapping_add(turn.len());
+        topics.extend(turn);
+        Wanted { list, topics }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        let answer = match seen.answer {
+            Ok(answer) => answer,
+            Err(why) => {
+                let times = self.away.as_ref().map_or(0, |(_, times)| *times);
+                self.away = Some((why, times + 1));
+                // What it counted before is no measure for what comes.
+                (self.rates, self.reading) = (None, None);
+                return;
+            }
+        };
+        (self.away, self.trouble) = (None, answer.trouble);
+        self.readiness = Some(answer.readiness);
+        self.rates = self.reading.as_ref().map(|before| answer.reading.since(before));
+        self.reading = Some(answer.reading);
+        if let Some(mut names) = answer.topics {
+            names.sort();
+            self.depths.retain(|name, _| names.binary_search(name).is_ok());
+            (self.names, self.is_listed) = (names, true);
+        }
+        for (name, topic) in answer.described {
+            match &topic {
+                Some(topic) => {
+                    self.depths.insert(name.clone(), Depth::of(&topic.totals));
+                }
+                None => {
+                    self.depths.remove(&name);
+                    self.names.retain(|known| *known != name);
+                }
+            }
+            if let Some(opened) = self.opened.as_mut().filter(|opened| opened.name == name) {
+                opened.topic = topic;
+            }
+        }
+    }
+
+    fn key(&mut self, key: KeyCode) {
+        match self.mode {
+            Mode::Filter => self.write_filter(key),
+            Mode::Help => match key {
+                KeyCode::Char('q') => self.is_over = true,
+                _ => self.mode = Mode::Table,
+            },
+            Mode::Table => self.act(key),
+        }
+    }
+
+    fn write_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.mode = Mode::Table,
+            KeyCode::Esc => {
+                self.mode = Mode::Table;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(c) if self.filter.chars().count() < FILTER_CHARS => self.filter.push(c),
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char('q') => self.is_over = true,
+            KeyCode::Char('?') => self.mode = Mode::Help,
+            KeyCode::Char('p') => self.is_paused = !self.is_paused,
+            KeyCode::Esc | KeyCode::Left if self.opened.is_some() => self.opened = None,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('/') if self.opened.is_none() => self.mode = Mode::Filter,
+            KeyCode::Char('s') if self.opened.is_none() => self.sort = self.sort.next(),
+            KeyCode::Enter | KeyCode::Right if self.opened.is_none() => {
+                let open = |name| Opened { name, topic: None, from: 0 };
+                self.opened = self.chosen.clone().map(open);
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.step(-self.page_step()),
+            KeyCode::PageDown => self.step(self.page_step()),
+            KeyCode::Home => self.step(isize::MIN / 2),
+            KeyCode::End => self.step(isize::MAX / 2),
+            _ => {}
+        }
+    }
+
+    fn page_step(&self) -> isize {
+        isize::try_from(self.page()).unwrap_or(1)
+    }
+
+    /// Moves what is chosen, or what is shown of an opened topic.
+    fn step(&mut self, by: isize) {
+        if let Some(opened) = &mut self.opened {
+            opened.from = opened.from.saturating_add_signed(by);
+            return;
+        }
+        let rows = self.rows();
+        let at = self.chosen_at(&rows).unwrap_or(0).saturating_add_signed(by).min(rows.len().saturating_sub(1));
+        self.chosen = rows.get(at).map(|row| row.name.clone());
+    }
+
+    fn chosen_at(&self, rows: &[Row]) -> Option<usize> {
+        rows.iter().position(|row| Some(&row.name) == self.chosen.as_ref())
+    }
+
+    /// What is chosen is there and visible, whatever happened.
+    fn settle(&mut self) {
+        let (rows, page) = (self.rows(), self.page());
+        let at = self.chosen_at(&rows).unwrap_or_else(|| self.from.min(rows.len().saturating_sub(1)));
+        self.chosen = rows.get(at).map(|row| row.name.clone());
+        self.from = self.from.min(at).max((at + 1).saturating_sub(page));
+        if let Some(opened) = &mut self.opened {
+            let lines = opened.topic.as_ref().map_or(0, |topic| topic.partitions.len() + topic.totals.len());
+            opened.from = opened.from.min(lines.saturating_sub(page));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{seen, state};
+    use super::*;
+
+    fn press(state: &mut State, keys: &[KeyCode]) {
+        keys.iter().for_each(|key| state.update(Event::Key(*key)));
+    }
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("t{n:04}")).collect()
+    }
+
+    #[test]
+    fn what_is_visible_is_asked_for_and_thousands_take_turns() {
+        let mut state = state((80, 24), &names(5_000));
+        assert_eq!(state.page(), 19);
+        let mut asked = BTreeSet::new();
+        for refresh in 0..1_000 {
+            let wanted = state.wanted();
+            assert_eq!(wanted.list, refresh % 5 == 0, "{refresh}");
+            assert_eq!(wanted.topics.len(), 19 + 8);
+            assert_eq!(wanted.topics[..19], names(19));
+            asked.extend(wanted.topics);
+        }
+        assert_eq!(asked.len(), 5_000);
+        state.update(Event::Size(200, 500));
+        assert_eq!(state.wanted().topics.len(), 60 + 8);
+        press(&mut state, &[KeyCode::End, KeyCode::Enter]);
+        assert_eq!(state.wanted(), Wanted { list: false, topics: vec!["t4999".to_owned()] });
+    }
+
+    #[test]
+    fn what_is_chosen_stays_visible_through_keys_sizes_and_filters() {
+        let mut state = state((80, 24), &names(100));
+        assert_eq!(state.chosen.as_deref(), Some("t0000"));
+        press(&mut state, &[KeyCode::Up, KeyCode::PageDown, KeyCode::Down]);
+        assert_eq!((state.chosen.as_deref(), state.from), (Some("t0020"), 2));
+        state.update(Event::Size(40, 6));
+        assert_eq!((state.page(), state.from), (3, 18));
+        press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('9'), KeyCode::Char('9'), KeyCode::Enter]);
+        assert_eq!((state.rows().len(), state.chosen.as_deref(), state.from), (1, Some("t0099"), 0));
+        press(&mut state, &[KeyCode::Esc, KeyCode::End]);
+        assert_eq!((state.rows().len(), state.chosen.as_deref(), state.from), (100, Some("t0099"), 97));
+        press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('x')]);
+        assert_eq!((state.rows().len(), state.chosen.as_deref()), (0, None));
+        press(&mut state, &[KeyCode::Enter, KeyCode::Enter]);
+        assert!(state.opened.is_none());
+    }
+
+    #[test]
+    fn a_letter_of_a_filter_is_no_command() {
+        let mut state = state((80, 24), &names(3));
+        press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Backspace, KeyCode::Backspace]);
+        assert!(!state.is_over && state.filter.is_empty() && state.mode == Mode::Filter);
+        press(&mut state, &[KeyCode::Esc, KeyCode::Char('p'), KeyCode::Char('?'), KeyCode::Esc]);
+        assert!(state.is_paused && !state.is_over && state.mode == Mode::Table);
+        press(&mut state, &[KeyCode::Char('s'), KeyCode::Char('q')]);
+        assert!(state.is_over && state.sort == Sort::Ready);
+    }
+
+    #[test]
+    fn a_broker_that_is_away_is_counted_and_comes_back() {
+        let mut state = state((80, 24), &names(3));
+        for times in 1..=3 {
+            let away = Seen { at: crate::clock::Instant::START, answer: Err("refused".to_owned()) };
+            state.update(Event::Seen(Box::new(away)));
+            assert_eq!(state.away, Some(("refused".to_owned(), times)));
+        }
+        assert!(state.reading.is_none() && state.rows().len() == 3);
+        state.update(Event::Seen(Box::new(seen(9, Some(&names(2)), vec![]))));
+        assert!(state.away.is_none() && state.rates.is_none() && state.rows().len() == 2);
+        state.update(Event::Seen(Box::new(seen(10, None, vec![("t0001".to_owned(), None)]))));
+        assert!(state.rates.is_some() && state.rows().len() == 1);
+    }
+}
