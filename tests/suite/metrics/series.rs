@@ -182,5 +182,32 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
     })
     .await?;
     assert_eq!(census.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    let ready = |series: &str| census.value(&format!("dwell_messages{{{series}}}"));
+    assert_eq!(ready("group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
+    assert_eq!(ready("group=\"other\",state=\"ready\",topic=\"other\""), Some(305.0));
+    Ok(())
+}
+
+/// A hundred topics make a page of some size, whether they have one partition each or sixteen.
+#[tokio::test]
+async fn partitions_make_no_series() -> Result<()> {
+    let mut lengths = Vec::new();
+    for partitions in [1, 16] {
+        let dir = scratch()?;
+        let dwell = Process::serve(dir.path(), &[]).await?;
+        for n in 0..100 {
+            let topic = format!("/v1/topics/t{n}");
+            let declared = dwell.client.put(&topic, &json!({"partitions": partitions})).await;
+            assert_eq!(declared.map(|(status, _)| status), Some(201));
+        }
+        let page = eventually("the census is there", async || {
+            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+        })
+        .await?;
+        lengths.push(page.len());
+    }
+    assert_eq!(lengths[0], lengths[1]);
+    // A topic with its group, and what there is without any.
+    assert!(lengths[0] < 100 * 70 + 2_000, "{lengths:?}");
     Ok(())
 }
