@@ -39,6 +39,7 @@ mod windows;
 mod groups;
 mod http;
 mod cli;
+mod doctor;
 mod readme;
 mod tidy;
 mod tidy_protocol;
