@@ -38,6 +38,8 @@ mod webhooks;
 mod windows;
 mod groups;
 mod http;
+mod access;
+mod logs;
 mod cli;
 mod doctor;
 mod readme;
