@@ -22,8 +22,6 @@ pub(super) fn board() -> Dashboard {
 fn process() -> Vec<Panel> {
     let uptime = format!("time() - {}", chosen("process_start_time_seconds", Of::Process));
     let of_each = |metric| over("max", "instance", &chosen(metric, Of::Process));
-    // Only the one that takes it has these, whichever is chosen.
-    let of_taker = |metric| over("max", "instance", &chosen(metric, Of::Fleet));
     vec![
         Panel::lines("CPU", "Cores in use, by broker.", Unit::Count)
             .query(rate("instance", "process_cpu_seconds_total", Of::Process), "{{instance}}"),
