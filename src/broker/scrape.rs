@@ -57,18 +57,16 @@ impl Broker {
         Ok(text)
     }
 
-    /// Asks the store after each look whether it is there, until `stop`.
+    /// Asks the store whether it is there, once and then after each look, until `stop`.
     pub(super) async fn watch_store(&self, stop: CancellationToken) {
         let mut looks = self.looks.subscribe();
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                looked = looks.changed() => if looked.is_err() { return },
-            }
             let ask = async {
                 let answer = self.store.ping().await;
                 self.metrics.store.up.set(i64::from(answer.is_ok()));
                 self.clock().sleep(ASK_AGAIN).await;
+                // The sender lives as long as the broker, so waiting cannot fail.
+                let _ = looks.changed().await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -7,6 +7,8 @@ use super::PairStats;
 /// Whether a member is the one that counts for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CensusClaim {
+    /// It is the only one there can be: the store is of one process.
+    Alone,
     /// It is, and nobody else was since it said so last.
     Kept,
     /// It is from now on; another one may have been until now.

@@ -224,10 +224,9 @@ pub trait Store: Send + Sync + 'static {
     /// the order asked.
     async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>>;
 
-    /// Makes this member the one that counts for all who share the store, for `ttl` from now, unless another one is; a
-    /// store of one process has no other.
+    /// Makes this member the one that counts for all who share the store, for `ttl` from now, unless another one is.
     async fn claim_census(&self, _member: &MemberId, _ttl: Duration) -> Result<CensusClaim> {
-        Ok(CensusClaim::Kept)
+        Ok(CensusClaim::Alone)
     }
 
     /// Lets another one count for all. Saying it again, or of what this member does not have, does nothing.

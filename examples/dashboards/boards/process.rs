@@ -64,6 +64,8 @@ fn http() -> Vec<Panel> {
 
 fn census() -> Vec<Panel> {
     let of_each = |metric| over("max", "instance", &chosen(metric, Of::Process));
+    // Only the one that takes it has these, whichever is chosen.
+    let of_taker = |metric| over("max", "instance", &chosen(metric, Of::Fleet));
     vec![
         Panel::lines(
             "Who takes it",
@@ -73,9 +75,9 @@ fn census() -> Vec<Panel> {
         .query(of_each("dwell_census_taker"), "{{instance}}")
         .watched_by("DwellNoCensus"),
         Panel::lines("How long it takes", "How long the last census took.", Unit::Seconds)
-            .query(of_each("dwell_census_seconds"), "{{instance}}"),
+            .query(of_taker("dwell_census_seconds"), "{{instance}}"),
         Panel::lines("How old it is", "Since the last census was complete.", Unit::Seconds)
-            .query(of_each("dwell_census_age_seconds"), "{{instance}}")
+            .query(of_taker("dwell_census_age_seconds"), "{{instance}}")
             .watched_by("DwellNoCensus"),
     ]
 }

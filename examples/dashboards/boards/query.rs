@@ -3,6 +3,8 @@
 /// What the series of a metric are told apart by.
 #[derive(Clone, Copy)]
 pub(crate) enum Of {
+    /// All processes.
+    Fleet,
     /// The process alone.
     Process,
     /// The process and a topic.
@@ -14,6 +16,7 @@ pub(crate) enum Of {
 impl Of {
     fn labels(self) -> &'static str {
         match self {
+            Of::Fleet => r#"job=~"$job""#,
             Of::Process => r#"job=~"$job",instance=~"$instance""#,
             Of::Topic => r#"job=~"$job",instance=~"$instance",topic=~"$topic""#,
             Of::Group => r#"job=~"$job",instance=~"$instance",topic=~"$topic",group=~"$group""#,

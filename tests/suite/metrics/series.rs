@@ -13,6 +13,15 @@ use crate::support::{Process, RedisServer, eventually, scratch};
 /// What has no series on any store without more being done; docs/operations.md says so.
 const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
+/// What is there once somebody has looked for a moment.
+const OF_THE_CENSUS: [&str; 5] = [
+    "dwell_messages",
+    "dwell_messages_due",
+    "dwell_oldest_ready_age_seconds",
+    "dwell_census_seconds",
+    "dwell_census_age_seconds",
+];
+
 /// What only Redis has.
 fn is_of_redis(name: &str) -> bool {
     name.starts_with("dwell_wal_") || ["dwell_redis_call_seconds", "dwell_redis_errors_total"].contains(&name)
@@ -150,7 +159,8 @@ fn many_groups_of_many_topics_do_not_grow_the_series_either() -> Result<()> {
 #[tokio::test]
 async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
     let dir = scratch()?;
-    let dwell = Process::serve(dir.path(), &[]).await?;
+    // It counts as often as a lease runs.
+    let dwell = Process::serve(dir.path(), &[("LEASE_TTL", "1s")]).await?;
     let push = async |from: usize, to: usize| -> Result<Page> {
         for n in from..to {
             let one = dwell.client.post(&format!("/v1/topics/t{n}/messages"), &json!("x")).await;
@@ -161,26 +171,41 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
         }
         look(&dwell).await
     };
-    let of_requests = |page: &Page| {
-        page.len()
-            - [
-                "dwell_messages",
-                "dwell_messages_due",
-                "dwell_oldest_ready_age_seconds",
-                "dwell_census_seconds",
-                "dwell_census_age_seconds",
-            ]
-            .iter()
-            .map(|name| page.all(name).count())
-            .sum::<usize>()
-    };
+    let of_requests = |page: &Page| page.len() - OF_THE_CENSUS.iter().map(|name| page.all(name).count()).sum::<usize>();
     let some = push(0, TOPIC_LABELS_MAX + 5).await?;
     let more = push(TOPIC_LABELS_MAX + 5, TOPIC_LABELS_MAX + 305).await?;
     assert_eq!(of_requests(&more), of_requests(&some));
-    let census = eventually("the census is there", async || {
-        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+    let ready = |page: &Page, labels: &str| page.value(&format!("dwell_messages{{{labels}}}"));
+    let census = eventually("the census counts all of them", async || {
+        let others = "group=\"other\",state=\"ready\",topic=\"other\"";
+        Ok(Some(look(&dwell).await?).filter(|page| ready(page, others) == Some(305.0)))
     })
     .await?;
     assert_eq!(census.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    assert_eq!(ready(&census, "group=\"default\",state=\"ready\",topic=\"t0\""), Some(1.0));
+    Ok(())
+}
+
+/// A hundred topics make a page of some size, whether they have one partition each or sixteen.
+#[tokio::test]
+async fn partitions_make_no_series() -> Result<()> {
+    let mut lengths = Vec::new();
+    for partitions in [1, 16] {
+        let dir = scratch()?;
+        let dwell = Process::serve(dir.path(), &[]).await?;
+        for n in 0..100 {
+            let topic = format!("/v1/topics/t{n}");
+            let declared = dwell.client.put(&topic, &json!({"partitions": partitions})).await;
+            assert_eq!(declared.map(|(status, _)| status), Some(201));
+        }
+        let page = eventually("the census is there", async || {
+            Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+        })
+        .await?;
+        lengths.push(page.len());
+    }
+    assert_eq!(lengths[0], lengths[1]);
+    // A topic with its group, and what there is without any.
+    assert!(lengths[0] < 100 * 70 + 2_000, "{lengths:?}");
     Ok(())
 }
