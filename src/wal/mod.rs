@@ -29,6 +29,9 @@ use tokio::sync::oneshot;
 
 use self::append::Addition;
 use self::committer::{Command, Committer, Shown, check_limit};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::bundle::fuzzing as bundle_fuzzing;
 pub use self::entry::{Cancelled, Depth, Entry, Position};
 use self::log::{Log, again};
 pub use self::options::{LIMIT_BYTES, WalOptions};

@@ -50,6 +50,9 @@ use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::place::location_of;
 use self::owner::RedisOwner;
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
