@@ -17,6 +17,7 @@ pub mod codec;
 pub mod metrics;
 pub mod tasks;
 pub mod disk;
+pub mod files;
 pub mod address;
 pub mod store;
 pub mod wal;

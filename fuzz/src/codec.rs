@@ -2,8 +2,8 @@
 //! behind them is reached.
 
 use bytes::Bytes;
-use dwell::codec::{decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
 use dwell::codec::{UnnumberedRecord, body_due_at, decode_record, extend_history};
+use dwell::codec::{decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
 use dwell::limits::HISTORY_MAX;
 use dwell::message::MessageId;
 use dwell::store::embedded::reservation_rewritten;

@@ -7,6 +7,7 @@ mod batch;
 mod body;
 mod consume;
 mod control;
+mod crowd;
 mod dead;
 mod explain;
 mod forecast;
@@ -21,6 +22,7 @@ mod look;
 mod observe;
 mod operations;
 mod params;
+mod patient;
 mod problem;
 mod push;
 mod schedules;
@@ -32,6 +34,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod watched;
 mod window;
 
 use std::ops::Deref;
