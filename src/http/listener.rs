@@ -120,12 +120,12 @@ impl Listener {
                 let taken = crowd.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 tasks.start(async move {
-                    metrics.http_connections.inc();
+                    metrics.http.connections.inc();
                     match stream {
                         Stream::Tcp(stream) => connection(stream, router, how, taken.seat(), stop).await,
                         Stream::Unix(stream) => connection(stream, router, how, taken.seat(), stop).await,
                     }
-                    metrics.http_connections.dec();
+                    metrics.http.connections.dec();
                 });
             }
         };

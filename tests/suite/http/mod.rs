@@ -5,6 +5,8 @@ mod groups;
 mod control;
 mod crowd;
 mod refusals;
+mod requests;
 mod served;
 mod session;
 mod stream;
+mod traces;
