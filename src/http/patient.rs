@@ -7,14 +7,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+
+use crate::clock::Clock;
 
 /// A stream that waits so long for its reader, and no longer.
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
     /// While the reader is waited for.
-    over: Option<Pin<Box<Sleep>>>,
+    over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<S> Patient<S> {
@@ -29,7 +30,7 @@ impl<S> Patient<S> {
             return written;
         }
         let patience = self.patience;
-        let over = self.over.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let over = self.over.get_or_insert_with(|| Box::pin(async move { Clock::System.sleep(patience).await }));
         ready!(over.as_mut().poll(context));
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
     }
@@ -87,7 +88,7 @@ mod tests {
         let began = Instant::now();
         let slow = async {
             for _ in 0..4 {
-                tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+                Clock::System.sleep(PATIENCE - Duration::from_secs(1)).await;
                 client.read_exact(&mut [0; 2]).await?;
             }
             Result::Ok(())
