@@ -14,13 +14,14 @@ use crate::clock::Clock;
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
+    clock: Clock,
     /// While the reader is waited for.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<S> Patient<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Patient<S> {
-        Patient { stream, patience, over: None }
+    pub(super) fn new(stream: S, patience: Duration, clock: Clock) -> Patient<S> {
+        Patient { stream, patience, clock, over: None }
     }
 
     /// What came of a write.
@@ -29,8 +30,11 @@ impl<S> Patient<S> {
             self.over = None;
             return written;
         }
-        let patience = self.patience;
-        let over = self.over.get_or_insert_with(|| Box::pin(async move { Clock::System.sleep(patience).await }));
+        let (patience, clock) = (self.patience, &self.clock);
+        let over = self.over.get_or_insert_with(|| {
+            let clock = clock.clone();
+            Box::pin(async move { clock.sleep(patience).await })
+        });
         ready!(over.as_mut().poll(context));
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
     }
@@ -73,34 +77,36 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-    use tokio::time::Instant;
 
     use super::*;
+    use crate::clock::Manual;
+    use crate::time::Timestamp;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_reads_now_and_then_is_waited_for_and_who_does_not_is_not() -> Result<()> {
+        let time = Manual::at(Timestamp::from_ms(1_000));
         let (mut client, broker) = duplex(4);
-        let mut broker = Patient::new(broker, PATIENCE);
+        let mut broker = Patient::new(broker, PATIENCE, Clock::Manual(time.clone()));
         broker.write_all(b"1234").await?;
-        let began = Instant::now();
-        let slow = async {
+        {
+            let mut writing = std::pin::pin!(broker.write_all(b"56789abc"));
             for _ in 0..4 {
-                Clock::System.sleep(PATIENCE - Duration::from_secs(1)).await;
+                assert!(poll!(writing.as_mut()).is_pending());
+                time.advance(PATIENCE - Duration::from_millis(1));
+                assert!(poll!(writing.as_mut()).is_pending());
                 client.read_exact(&mut [0; 2]).await?;
             }
-            Result::Ok(())
-        };
-        let (written, read) = tokio::join!(broker.write_all(b"56789abc"), slow);
-        written.and(read)?;
-        assert!(began.elapsed() > 3 * PATIENCE);
-        let began = Instant::now();
-        let stalled = broker.write_all(b"defgh").await;
-        assert_eq!(stalled.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
-        assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
-        // It is over: nothing is written any more, but what was is there.
+            writing.await?;
+        }
+        let mut writing = std::pin::pin!(broker.write_all(b"defgh"));
+        assert!(poll!(writing.as_mut()).is_pending());
+        time.advance(PATIENCE);
+        assert_eq!(writing.await.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        // What was written before is there.
         assert_eq!(client.read_u8().await?, b'9');
         Ok(())
     }

@@ -6,7 +6,7 @@ mod control;
 mod crowd;
 mod refusals;
 mod requests;
-mod served;
+pub(crate) mod served;
 mod session;
 mod stream;
 mod traces;
