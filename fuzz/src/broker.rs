@@ -58,7 +58,7 @@ impl Broker {
         let options = Options { auto_create: false, drain_timeout: Duration::ZERO, ..Options::default() };
         let store = StoreOptions::Embedded { dir: dir.path().to_owned() };
         let engine = runtime.block_on(Engine::start(store, options, Clock::System)).expect("an engine");
-        let app = App::new(engine.broker().clone(), Clock::System, Guard::Loopback, Tasks::new());
+        let app = App::new(engine.broker().clone(), Clock::System, Guard::Loopback { tls: false }, Tasks::new());
         let broker = Broker { router: router(app), runtime, _engine: engine, _dir: dir };
         broker.fill();
         broker

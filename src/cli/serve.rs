@@ -61,7 +61,7 @@ fn connections_max() -> usize {
     let files = files::raise();
     let connections = files::connections_max(files);
     if connections < CONNECTIONS_MAX {
-        tracing::warn!(files, connections, "few files may be open, so few connections are taken: raise `ulimit -n`");
+        tracing::warn!(files, connections, "few connections are taken: raise the limit of open files");
     }
     connections
 }

@@ -106,7 +106,7 @@ impl Crowd {
         let mut seats = self.seats();
         if seats.taken.len() >= self.max {
             if self.said.is_due(Clock::System.instant()) {
-                tracing::warn!(max = self.max, "no more connections: those that wait for their client give way");
+                tracing::warn!(connections = self.max, "connections that wait for their client give way");
             }
             let number = seats.give_way()?;
             seats.taken.remove(&number);
