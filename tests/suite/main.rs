@@ -41,6 +41,7 @@ mod http;
 mod access;
 mod logs;
 mod cli;
+mod observability;
 mod doctor;
 mod readme;
 mod tidy;
