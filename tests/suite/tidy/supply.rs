@@ -88,3 +88,31 @@ fn nothing_is_built_but_what_is_locked() -> Result<()> {
     assert!(open.is_empty(), "--locked is missing: {open:#?}");
     Ok(())
 }
+
+/// The crates of which more than one version is locked; and what `make deny` says of them.
+#[test]
+fn what_is_locked_is_permitted() -> Result<()> {
+    // Of other systems: locked, and not built.
+    const ELSEWHERE: [&str; 3] = ["r-efi", "redox_syscall", "windows-sys"];
+    let deny = text("deny.toml")?;
+    for package in LOCK.split("[[package]]").skip(1) {
+        let source = package.lines().find(|line| line.starts_with("source = "));
+        let is_known = source.is_none_or(|source| source.contains("github.com/rust-lang/crates.io-index"));
+        assert!(is_known, "{package}");
+    }
+    let quoted = |list: &str| -> Vec<String> {
+        let rows = deny.split(&format!("\n{list} = [\n")).nth(1).and_then(|rest| rest.split("\n]").next());
+        rows.unwrap_or_default().lines().filter_map(|row| Some(row.split('"').nth(1)?.to_owned())).collect()
+    };
+    let (all, banned, skipped) = (crates(LOCK), quoted("deny"), quoted("skip"));
+    assert!(banned.len() > 2 && skipped.len() > 5, "{banned:?} {skipped:?}");
+    let name = |entry: &str| entry.split(' ').next().unwrap_or_default().to_owned();
+    let found: Vec<_> = all.iter().filter(|entry| banned.contains(&name(entry))).collect();
+    assert!(found.is_empty(), "{found:?}");
+    let is_skipped = |entry: &str| skipped.iter().any(|skip| entry.starts_with(&skip.replace('@', " ")));
+    let left: Vec<_> = all.iter().map(String::as_str).filter(|entry| !is_skipped(entry)).map(name).collect();
+    let twice: Vec<_> = left.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+    let surplus: Vec<_> = twice.into_iter().filter(|name| !ELSEWHERE.contains(&name.as_str())).collect();
+    assert!(surplus.is_empty(), "more than one version of {surplus:?}: deny.toml has to say why");
+    Ok(())
+}
