@@ -7,8 +7,10 @@
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults     the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
+# make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
+# make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo dashboards races faults order lint bench-build ci
+.PHONY: test tools demo dashboards races faults order lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -58,8 +60,32 @@ order: tools
 
 lint:
 	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+SECONDS ?= 60
+
+fuzz: TOOLS += g++:g++
+fuzz: tools
+	SECONDS_EACH=$(SECONDS) fuzz/run $(TARGETS)
+
+# After a change of Cargo.lock: the fuzzer is built of the same crates.
+fuzz-lock:
+	cp Cargo.lock fuzz/Cargo.lock
+	cargo metadata --manifest-path fuzz/Cargo.toml --format-version 1 >/dev/null
+
+DENY = 0.20.2
+CARGO_DENY = target/tools/cargo-deny-$(DENY)/bin/cargo-deny --locked
+
+$(firstword $(CARGO_DENY)):
+	cargo install --locked --debug --version $(DENY) --root target/tools/cargo-deny-$(DENY) cargo-deny
+
+# The advisories are on GitHub. Where it is not reached they are not checked, and that is said.
+deny: $(firstword $(CARGO_DENY))
+	$(CARGO_DENY) check --hide-inclusion-graph bans licenses sources
+	@if $(CARGO_DENY) fetch db; then $(CARGO_DENY) check --disable-fetch advisories; \
+	else echo "make: NOT CHECKED: known vulnerabilities, since github.com is not reached" >&2; fi
 
 bench-build:
 	cargo bench --locked --no-run

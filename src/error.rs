@@ -6,6 +6,9 @@ use std::fmt;
 /// The longest detail an error carries, in bytes. Hostile input is quoted in details, so it is cut.
 pub const DETAIL_BYTES_MAX: usize = 512;
 
+/// What a detail that was cut ends with, within its limit.
+const CUT: &str = "…";
+
 /// The result of every fallible operation of dwell.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -82,11 +85,11 @@ impl Error {
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Error {
         let mut detail = detail.into();
         if detail.len() > DETAIL_BYTES_MAX {
-            let mut end = DETAIL_BYTES_MAX;
+            let mut end = DETAIL_BYTES_MAX - CUT.len();
             while !detail.is_char_boundary(end) {
                 end -= 1;
             }
-            detail = format!("{}…", &detail[..end]).into();
+            detail = format!("{}{CUT}", &detail[..end]).into();
         }
         Error { kind, detail }
     }
@@ -161,8 +164,10 @@ mod tests {
     #[test]
     fn a_hostile_detail_is_cut_at_a_character() {
         let error = Error::new(Kind::Invalid, "é".repeat(DETAIL_BYTES_MAX));
-        assert!(error.detail().len() <= DETAIL_BYTES_MAX + '…'.len_utf8());
-        assert!(error.detail().ends_with('…'));
+        assert!((DETAIL_BYTES_MAX - 3..=DETAIL_BYTES_MAX).contains(&error.detail().len()));
+        assert!(error.detail().ends_with(CUT));
+        let whole = "x".repeat(DETAIL_BYTES_MAX);
+        assert_eq!(Error::new(Kind::Invalid, whole.clone()).detail(), whole);
     }
 
     #[test]

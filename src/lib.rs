@@ -21,6 +21,7 @@ pub mod tasks;
 pub mod https;
 pub mod spans;
 pub mod disk;
+pub mod files;
 pub mod address;
 pub mod access;
 pub mod store;

@@ -71,6 +71,9 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the body of an HTTP request to arrive.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long an answer waits for its client to read on: what is not read is kept in memory, and so is its connection.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Bytes of a refused body that are still read, so that its sender gets to see why it was refused.
 pub const REFUSED_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 

@@ -216,6 +216,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_of_settings_are_kept_to_the_last_bit() -> std::result::Result<(), serde_json::Error> {
+        let long = format!("0.2{}", "4".repeat(90));
+        let json = format!(r#"{{"kind":"exponential","initial":"1s","max":"10m","factor":2.0,"jitter":{long}}}"#);
+        let said: Backoff = serde_json::from_str(&json)?;
+        let kept: Backoff = serde_json::from_str(&serde_json::to_string(&said)?)?;
+        assert_eq!(kept, said);
+        Ok(())
+    }
+
+    #[test]
     fn an_empty_object_is_the_default_and_a_misspelt_field_is_refused() {
         let read = |text| serde_json::from_str::<Settings>(text);
         assert_eq!(read("{}").ok(), Some(Settings::default()));

@@ -1,5 +1,5 @@
 //! What consumer groups promise, shown at full length with real processes on one real Redis:
-//! `cargo run --release --example groups`, or `-- killed lateness` for some of it. Needs redis-server in PATH.
+//! `cargo run --locked --release --example groups`, or `-- killed lateness` for some of it. Needs redis-server in PATH.
 //!
 //! It starts a redis-server on a Unix socket, brokers, consumers and an application (all of them this very program, as
 //! another process), kills and freezes them under load, and holds every message to a ledger. At the end stands a table;

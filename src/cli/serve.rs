@@ -8,7 +8,9 @@ use super::signals::Signals;
 use super::{logging, output};
 use crate::config::Config;
 use crate::engine::{FailoverOptions, StoreOptions};
+use crate::files;
 use crate::http::Listen;
+use crate::limits::CONNECTIONS_MAX;
 use crate::server::{Server, ServerOptions};
 
 const EXAMPLES: &str = "\
@@ -37,7 +39,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
     logging::start(config.log);
     let mut signals = Signals::listen()?;
-    let options = options(&config, args.adopt)?;
+    let mut options = options(&config, args.adopt)?;
+    options.connections.max = connections_max();
     let server = tokio::select! {
         server = Server::start(options) => server?,
         signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
@@ -51,6 +54,16 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         stopped = server.stop() => Ok(stopped?),
         signal = signals.next() => Err(Failure::interrupted(format!("{signal} while stopping: ended at once"))),
     }
+}
+
+/// As many connections as docs/protocol.md says, unless the user may not open so many files.
+fn connections_max() -> usize {
+    let files = files::raise();
+    let connections = files::connections_max(files);
+    if connections < CONNECTIONS_MAX {
+        tracing::warn!(files, connections, "few connections are taken: raise the limit of open files");
+    }
+    connections
 }
 
 fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {

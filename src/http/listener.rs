@@ -5,21 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Listen;
+use super::crowd::{Crowd, Seat};
+use super::patient::Patient;
 use super::socket::{self, SocketMode};
 use super::tls::Tls;
+use super::{Listen, watched};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
+use crate::limits::{ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::seldom::Seldom;
 use crate::tasks::Tasks;
@@ -27,10 +33,13 @@ use crate::tasks::Tasks;
 /// How long to wait when a connection cannot be taken: the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long one that gives way has to send what is written already.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// How connections are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// Open at the same time; one more waits in the kernel.
+    /// Open at the same time. For one more another one gives way that waits for its client.
     pub max: usize,
     /// For a header to arrive.
     pub header_timeout: Duration,
@@ -106,36 +115,35 @@ impl Listener {
     /// Serves until `tasks` stop; every connection runs in `tasks` too.
     pub async fn serve(self, router: Router, how: Connections, metrics: Arc<Metrics>, tasks: Tasks) {
         let stop = tasks.stopping();
-        let slots = Arc::new(Semaphore::new(how.max));
-        let unsaid = Seldom::default();
+        let (crowd, unsaid) = (Crowd::new(how.max), Seldom::default());
         let accept = async {
-            // Ends never: the semaphore is not closed.
-            while let Ok(slot) = slots.clone().acquire_owned().await {
+            loop {
                 let stream = match self.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
                         if unsaid.is_due(Clock::System.instant()) {
                             tracing::warn!(%error, "connection not taken");
                         }
-                        Clock::System.sleep(ACCEPT_PAUSE).await;
+                        recover(&error, &crowd).await;
                         continue;
                     }
                 };
+                let taken = crowd.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 let tls = self.tls.clone();
                 tasks.start(async move {
                     metrics.http.connections.inc();
+                    let seat = taken.seat();
                     match (stream, tls) {
-                        (Stream::Tcp(stream), Some(tls)) => encrypted(stream, &tls, router, how, stop).await,
-                        (Stream::Tcp(stream), None) => connection(stream, router, how, stop).await,
-                        (Stream::Unix(stream), _) => connection(stream, router, how, stop).await,
+                        (Stream::Tcp(stream), Some(tls)) => encrypted(stream, &tls, router, how, seat, stop).await,
+                        (Stream::Tcp(stream), None) => connection(stream, router, how, seat, stop).await,
+                        (Stream::Unix(stream), _) => connection(stream, router, how, seat, stop).await,
                     }
                     metrics.http.connections.dec();
-                    drop(slot);
                 });
             }
         };
-        let _ = stop.run_until_cancelled(accept).await;
+        let _: Option<()> = stop.run_until_cancelled(accept).await;
     }
 
     async fn accept(&self) -> std::io::Result<Stream> {
@@ -161,12 +169,43 @@ impl Drop for Listener {
 }
 
 /// Serves one connection over TLS. Who is slow to shake hands holds up nobody else.
-async fn encrypted(stream: TcpStream, tls: &Tls, router: Router, how: Connections, stop: CancellationToken) {
-    match stop.run_until_cancelled(tls.accept(stream, how.header_timeout)).await {
-        Some(Ok(stream)) => connection(stream, router, how, stop).await,
-        Some(Err(why)) => tracing::debug!(why, "a TLS handshake failed"),
-        None => {}
+async fn encrypted(
+    stream: TcpStream,
+    tls: &Tls,
+    router: Router,
+    how: Connections,
+    seat: &Arc<Seat>,
+    stop: CancellationToken,
+) {
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream, how.header_timeout) => shaken,
+        () = seat.gives_way() => return tracing::debug!("a connection gave way to another one"),
+        () = stop.cancelled() => return,
+    };
+    match shaken {
+        Ok(stream) => connection(stream, router, how, seat, stop).await,
+        Err(why) => tracing::debug!(why, "a TLS handshake failed"),
     }
+}
+
+/// After a connection could not be taken. Without file descriptors it will not be taken either until another one ends.
+async fn recover(error: &std::io::Error, crowd: &Crowd) {
+    if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
+        crowd.make_room();
+        Clock::System.sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Answers one request.
+async fn answer(
+    router: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+    request: Request<Incoming>,
+) -> Result<Response<watched::Answer<Body>>> {
+    let turn = seat.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
+    let request = request.map(|body| Body::new(watched::Request::new(body, seat)));
+    let Ok(answered) = router.call(request).await;
+    Ok(answered.map(|body| watched::Answer::new(body, turn)))
 }
 
 /// Serves one connection. After `stop` it answers the request that it has, and no other.
@@ -174,18 +213,27 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     how: Connections,
+    seat: &Arc<Seat>,
     stop: CancellationToken,
 ) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request| answer(router.clone(), seat.clone(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(how.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_header_size(HEADER_BYTES_MAX)
         .max_headers(HEADER_LINES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(Patient::new(stream, ANSWER_TIMEOUT, Clock::System)), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = seat.gives_way() => {
+            // Whatever was answered has been written; some of it may not be sent yet.
+            connection.as_mut().graceful_shutdown();
+            let _ = timeout(FLUSH_TIMEOUT, connection.as_mut()).await;
+            return tracing::debug!("a connection gave way to another one");
+        }
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             match timeout(how.stop_timeout, connection.as_mut()).await {
@@ -260,20 +308,6 @@ mod tests {
         assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
         tasks.stop().await;
         assert!(TcpStream::connect(address).await.is_err());
-        Ok(())
-    }
-
-    #[tokio::test]
-    async fn one_connection_more_waits_until_another_ends() -> Outcome {
-        let (address, tasks) = serving(Connections { max: 1, ..Connections::default() }).await?;
-        let first = TcpStream::connect(address).await?;
-        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let second = send(address, request);
-        let mut second = std::pin::pin!(second);
-        assert!(timeout(Duration::from_millis(50), second.as_mut()).await.is_err());
-        drop(first);
-        assert!(second.await?.ends_with("hello"));
-        tasks.stop().await;
         Ok(())
     }
 }

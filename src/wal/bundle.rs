@@ -62,6 +62,27 @@ pub(super) fn without(bundle: Bytes, numbers: &[u64]) -> Option<Vec<u8>> {
     (!left.is_empty()).then_some(left)
 }
 
+/// For fuzz/ alone.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use super::*;
+
+    /// [`super::bundled`].
+    pub fn bundled(first: u64, records: Vec<UnnumberedRecord>) -> Vec<(u64, Vec<u8>)> {
+        super::bundled(first, records)
+    }
+
+    /// [`super::records`].
+    pub fn records(bundle: Bytes) -> Vec<NumberedRecord> {
+        super::records(bundle).map(|(record, _)| record).collect()
+    }
+
+    /// [`super::without`].
+    pub fn without(bundle: Bytes, numbers: &[u64]) -> Option<Vec<u8>> {
+        super::without(bundle, numbers)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,6 +29,9 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use self::append::Addition;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::bundle::fuzzing as bundle_fuzzing;
 use self::committer::{Command, Committer, Shown, check_limit};
 pub use self::entry::{Cancelled, Depth, Entry, Position};
 use self::log::{Log, again};

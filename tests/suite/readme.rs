@@ -250,7 +250,8 @@ fn continuous_integration_runs_the_test_command_of_the_readme() {
     const COMMAND: &str = "make test";
     assert!(README.lines().any(|line| line.starts_with(COMMAND)));
     assert!(include_str!("../../.ci/run").lines().any(|line| line == format!("step {COMMAND}")));
-    for (_, rest) in README.match_indices("cargo test --test suite ").map(|(at, text)| (at, &README[at + text.len()..]))
+    for (_, rest) in
+        README.match_indices("cargo test --locked --test suite ").map(|(at, text)| (at, &README[at + text.len()..]))
     {
         let module = rest.split('`').next().unwrap_or_default();
         let main = include_str!("main.rs");

@@ -5,6 +5,7 @@ mod logs;
 mod pages;
 mod scripts;
 mod shape;
+mod supply;
 mod words;
 
 use std::fs;
@@ -49,7 +50,7 @@ fn files(dir: &str, ending: &str) -> Result<Vec<File>> {
 fn pages() -> Result<Vec<File>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages = files("docs", ".md")?;
-    for name in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"] {
+    for name in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
         pages.push(File { path: name.to_owned(), text: fs::read_to_string(root.join(name)).map_err(failed(name))? });
     }
     Ok(pages)

@@ -161,11 +161,12 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
             "dead messages of a group in a partition that a topic may keep, when it is bounded",
             with_commas(usize::try_from(limits::DEAD_MAX_COUNT_MAX).unwrap_or(0)),
         ),
-        ("open connections (one more waits)", with_commas(limits::CONNECTIONS_MAX)),
+        ("open connections (for one more another one gives way)", with_commas(limits::CONNECTIONS_MAX)),
         ("header of a request", bytes(limits::HEADER_BYTES_MAX)),
         ("lines of a header", with_commas(limits::HEADER_LINES_MAX)),
         ("time for a header, and of an idle connection", seconds(limits::HEADER_TIMEOUT)),
         ("time for a body", seconds(limits::BODY_TIMEOUT)),
+        ("time for a client to read on, while an answer waits for it", seconds(limits::ANSWER_TIMEOUT)),
     ];
     let written: Vec<_> = table("| what | limit |").iter().map(|row| (row[0], row[1].to_owned())).collect();
     assert_eq!(written, expected);

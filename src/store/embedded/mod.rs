@@ -67,6 +67,10 @@ use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::reservation::rewritten as reservation_rewritten;
+
 /// The store of one process, in one directory. Owners that it handed out keep the directory open until they are dropped.
 pub struct Embedded {
     inner: Arc<Inner>,

@@ -52,6 +52,13 @@ pub(super) fn reservation_entries(value: &[u8]) -> Result<Vec<Entry>> {
     value.split(|byte| *byte == b'\n').map(Entry::read).collect()
 }
 
+/// For fuzz/ alone: the entries of a value, written again.
+#[cfg(feature = "fuzzing")]
+pub fn rewritten(value: &[u8]) -> Result<Vec<u8>> {
+    let lines: Vec<String> = reservation_entries(value)?.iter().map(Entry::write).collect();
+    Ok(lines.join("\n").into_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

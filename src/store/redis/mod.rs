@@ -54,6 +54,9 @@ use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
 use self::owner::RedisOwner;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::place::location_of;
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;

@@ -88,6 +88,19 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// For fuzz/ alone: where a URL leads, as people are told. Connects nowhere.
+#[cfg(feature = "fuzzing")]
+pub fn location_of(options: &RedisOptions) -> Result<String> {
+    match Parts::of(options.url.expose())? {
+        Some(parts) if parts.is_cluster => {
+            let seed = |host: &&str| Address::new(options, &format!("{}://{}{host}", parts.scheme, parts.login));
+            let seeds = parts.hosts.iter().map(seed).collect::<Result<Vec<_>>>()?;
+            Ok(seeds.iter().map(Address::location).collect::<Vec<_>>().join(", "))
+        }
+        _ => Ok(Place::new(options)?.location()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

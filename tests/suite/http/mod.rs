@@ -3,6 +3,7 @@
 mod clients;
 mod groups;
 mod control;
+mod crowd;
 mod refusals;
 mod requests;
 pub(crate) mod served;

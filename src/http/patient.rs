@@ -1,0 +1,113 @@
+//! A connection whose client has to read: what it does not read for too long breaks the connection off. Else a client could
+//! have as many answers kept in memory for ever as there may be connections.
+
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::Clock;
+
+/// A stream that waits so long for its reader, and no longer.
+pub(super) struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    clock: Clock,
+    /// While the reader is waited for.
+    over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<S> Patient<S> {
+    pub(super) fn new(stream: S, patience: Duration, clock: Clock) -> Patient<S> {
+        Patient { stream, patience, clock, over: None }
+    }
+
+    /// What came of a write.
+    fn judged<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+        if written.is_ready() {
+            self.over = None;
+            return written;
+        }
+        let (patience, clock) = (self.patience, &self.clock);
+        let over = self.over.get_or_insert_with(|| {
+            let clock = clock.clone();
+            Box::pin(async move { clock.sleep(patience).await })
+        });
+        ready!(over.as_mut().poll(context));
+        Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judged(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.judged(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.judged(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+    use crate::clock::Manual;
+    use crate::time::Timestamp;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn who_reads_now_and_then_is_waited_for_and_who_does_not_is_not() -> Result<()> {
+        let time = Manual::at(Timestamp::from_ms(1_000));
+        let (mut client, broker) = duplex(4);
+        let mut broker = Patient::new(broker, PATIENCE, Clock::Manual(time.clone()));
+        broker.write_all(b"1234").await?;
+        {
+            let mut writing = std::pin::pin!(broker.write_all(b"56789abc"));
+            for _ in 0..4 {
+                assert!(poll!(writing.as_mut()).is_pending());
+                time.advance(PATIENCE - Duration::from_millis(1));
+                assert!(poll!(writing.as_mut()).is_pending());
+                client.read_exact(&mut [0; 2]).await?;
+            }
+            writing.await?;
+        }
+        let mut writing = std::pin::pin!(broker.write_all(b"defgh"));
+        assert!(poll!(writing.as_mut()).is_pending());
+        time.advance(PATIENCE);
+        assert_eq!(writing.await.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        // What was written before is there.
+        assert_eq!(client.read_u8().await?, b'9');
+        Ok(())
+    }
+}
