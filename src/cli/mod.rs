@@ -14,6 +14,7 @@ mod explain;
 mod failure;
 mod forecast;
 mod group;
+mod health;
 mod logging;
 mod message;
 mod output;
@@ -25,6 +26,7 @@ mod schedule;
 mod scratch;
 mod serve;
 mod signals;
+mod supervisor;
 mod topic;
 mod window;
 
@@ -71,6 +73,7 @@ enum Command {
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
+    Health(health::HealthArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -128,6 +131,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
+        Command::Health(args) => health::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

@@ -38,6 +38,7 @@ mod windows;
 mod groups;
 mod http;
 mod cli;
+mod deploy;
 mod readme;
 mod tidy;
 mod tidy_protocol;
