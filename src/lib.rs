@@ -4,6 +4,7 @@
 
 pub mod error;
 pub mod limits;
+pub mod secret;
 pub mod time;
 pub mod clock;
 pub mod seldom;

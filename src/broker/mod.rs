@@ -13,6 +13,7 @@ mod explain;
 mod forecast;
 mod groups;
 mod lanes;
+mod known;
 mod list;
 mod moving;
 mod options;

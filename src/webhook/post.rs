@@ -29,7 +29,7 @@ pub(super) struct Poster {
 
 impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
-        let signer = webhook.secret.as_ref().map(Signer::new).transpose()?;
+        let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
         let client = Client::builder()
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(webhook.target.resolver())

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use dwell::error::{Error, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{Application, RedisServer, eventually, failed};
@@ -87,8 +88,8 @@ impl Drop for Shell {
 
 /// Sends SIGTERM to a process and waits for its end.
 fn terminate(process: Child) -> Result<Said> {
-    let kill = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
-    kill.map_err(failed("kill"))?;
+    let killed = kill_process(Pid::from_child(&process), Signal::TERM);
+    killed.map_err(|error| failed("a signal")(error.into()))?;
     process.wait_with_output().map(Said::from).map_err(failed("the end of a process"))
 }
 
