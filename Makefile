@@ -1,12 +1,13 @@
 # make test     everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer, curl
 # make demo     a shop's orders, end to end, with a verdict on every promise
+# make static   the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
 # make lint     format, clippy and documentation, warnings are errors
 # make ci       what continuous integration runs
 # make races    100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
 # make order    the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 
-.PHONY: test tools demo races faults order lint bench-build ci
+.PHONY: test tools demo races faults order static lint bench-build ci
 
 test: tools
 	cargo test --locked
@@ -15,6 +16,8 @@ test: tools
 TOOLS += curl:curl
 TOOLS += redis-cli:redis-tools
 TOOLS += redis-server:redis-server
+TOOLS += strace:strace
+TOOLS += systemd-analyze:systemd
 
 APT = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
 
@@ -47,6 +50,9 @@ KEYS ?= 1000
 
 order: tools
 	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
+
+static:
+	deploy/build-static.sh target/dwell-static
 
 lint:
 	cargo fmt --check

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::pending;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
+#[cfg(target_os = "linux")]
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
@@ -71,12 +71,17 @@ impl Supervisor {
 
 /// Sends a datagram as soon as there is room for it. A socket that blocks would hold up the signals when nobody reads.
 async fn send(name: &OsString, text: &str) -> io::Result<()> {
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(name)?,
-    };
     let socket = UnixDatagram::unbound()?;
-    socket.connect_addr(&address)?;
+    socket.connect_addr(&address_of(name)?)?;
     socket.set_nonblocking(true)?;
     tokio::net::UnixDatagram::from_std(socket)?.send(text.as_bytes()).await.map(drop)
+}
+
+fn address_of(name: &OsString) -> io::Result<SocketAddr> {
+    #[cfg(target_os = "linux")]
+    if let Some(name) = name.as_bytes().strip_prefix(b"@") {
+        use std::os::linux::net::SocketAddrExt;
+        return SocketAddr::from_abstract_name(name);
+    }
+    SocketAddr::from_pathname(name)
 }

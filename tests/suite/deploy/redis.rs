@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{of_deploy, said};
-use crate::support::{Process, RedisServer, failed, scratch};
+use crate::support::{Process, RedisServer, eventually, failed, scratch};
 
 /// A file of its own directory.
 fn write(dir: &Path, name: &str, text: &str) -> Result<String> {
@@ -73,10 +73,11 @@ async fn dwell_runs_on_a_redis_with_our_configuration_and_user_and_nobody_else_g
     // Killed and started again it has what it answered for.
     redis.kill()?;
     redis.restart_with(&[]).await?;
-    let deliveries = json!({"wait": "5s"});
-    let (_, reserved) =
-        dwell.client.post("/v1/topics/orders/groups/default/reserve", &deliveries).await.unwrap_or_default();
-    assert_eq!(reserved["deliveries"][0]["id"], "a", "{reserved}");
+    eventually("the message is there", async || {
+        let found = dwell.client.get("/v1/topics/orders/messages/a").await;
+        Ok(found.filter(|(status, message)| *status == 200 && message["id"] == "a"))
+    })
+    .await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use dwell::error::{Error, Result};
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, failed, scratch};
+use crate::support::{PATIENCE, eventually, failed, scratch};
 
 /// `dwell serve` in a directory of its own. It is killed when dropped.
 pub(super) struct Supervised {
@@ -79,18 +79,20 @@ impl Supervised {
     }
 
     /// Asks it to stop, and looks how it ends.
-    pub(super) fn stop(&mut self) -> Result<Option<i32>> {
+    pub(super) async fn stop(&mut self) -> Result<Option<i32>> {
         self.terminate()?;
         self.says("STOPPING=1")?;
-        self.ended()
+        self.ended().await
     }
 
     fn terminate(&self) -> Result<()> {
         Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().map(drop).map_err(failed("kill"))
     }
 
-    fn ended(&mut self) -> Result<Option<i32>> {
-        self.child.wait().map(|status| status.code()).map_err(failed("the end of dwell serve"))
+    async fn ended(&mut self) -> Result<Option<i32>> {
+        let ended =
+            eventually("dwell serve ends", async || self.child.try_wait().map_err(failed("dwell serve"))).await?;
+        Ok(ended.code())
     }
 
     /// Says things to the socket that nobody reads until it takes no more.
@@ -116,8 +118,8 @@ impl Drop for Supervised {
     }
 }
 
-#[test]
-fn it_is_told_when_dwell_serves_that_it_works_and_when_it_stops() -> Result<()> {
+#[tokio::test]
+async fn it_is_told_when_dwell_serves_that_it_works_and_when_it_stops() -> Result<()> {
     let mut dwell = Supervised::start(&[], 150_000)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     // What was said is so: the first request is answered.
@@ -125,42 +127,42 @@ fn it_is_told_when_dwell_serves_that_it_works_and_when_it_stops() -> Result<()> 
     for _ in 0..3 {
         assert_eq!(dwell.says("WATCHDOG=1")?, 0);
     }
-    assert_eq!(dwell.stop()?, Some(0));
+    assert_eq!(dwell.stop().await?, Some(0));
     Ok(())
 }
 
-#[test]
-fn a_dwell_that_cannot_start_says_nothing() -> Result<()> {
+#[tokio::test]
+async fn a_dwell_that_cannot_start_says_nothing() -> Result<()> {
     let dir = scratch()?;
     let data = dir.path().join("a file");
     std::fs::write(&data, "in the way").map_err(failed("a file"))?;
     let mut dwell = Supervised::start_in(dir, &[], 150_000, data)?;
-    assert_ne!(dwell.ended()?, Some(0));
+    assert_ne!(dwell.ended().await?, Some(0));
     dwell.socket.set_nonblocking(true).map_err(failed("a socket"))?;
     assert!(dwell.heard().is_err_and(|error| error.detail().contains("nothing was said")));
     Ok(())
 }
 
 /// The socket takes some hundred datagrams that nobody reads. Then what writes to it waits, and only that.
-#[test]
-fn one_that_does_not_listen_holds_nothing_up() -> Result<()> {
+#[tokio::test]
+async fn one_that_does_not_listen_holds_nothing_up() -> Result<()> {
     let mut dwell = Supervised::start(&[], 3_000)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     dwell.deafen()?;
     assert_eq!(dwell.ask("GET /livez", "")?, "200");
     dwell.terminate()?;
-    assert_eq!(dwell.ended()?, Some(0));
+    assert_eq!(dwell.ended().await?, Some(0));
     Ok(())
 }
 
 /// A span of 0 is no watchdog: then nothing but the start and the end is said.
-#[test]
-fn without_a_watchdog_it_says_nothing_in_between() -> Result<()> {
+#[tokio::test]
+async fn without_a_watchdog_it_says_nothing_in_between() -> Result<()> {
     let mut dwell = Supervised::start(&[], 0)?;
     assert_eq!(dwell.says("READY=1")?, 0);
     assert_eq!(dwell.ask("GET /readyz", "")?, "200");
     dwell.terminate()?;
     assert_eq!(dwell.says("STOPPING=1")?, 0);
-    assert_eq!(dwell.ended()?, Some(0));
+    assert_eq!(dwell.ended().await?, Some(0));
     Ok(())
 }

@@ -125,11 +125,12 @@ async fn the_unit_lets_through_every_system_call_of_a_life() -> Result<()> {
     assert_eq!(dwell.ask("POST /v1/topics/orders/groups/default/reserve", r#"{"wait": "5s"}"#)?, "200");
     assert_eq!(dwell.ask("GET /metrics", "")?, "200");
     dwell.says("WATCHDOG=1")?;
-    let pid = dwell.pid();
-    assert_eq!(dwell.stop()?, Some(0));
+    let pid = format!("{} ", dwell.pid());
+    assert_eq!(dwell.stop().await?, Some(0));
     let traced = eventually("strace wrote all down", async || {
         let lines = std::fs::read_to_string(&log).map_err(failed("the trace"))?;
-        Ok(lines.contains(&format!("{pid} +++ exited with 0")).then_some(lines))
+        let is_end = |line: &str| line.starts_with(&pid) && line.ends_with("+++ exited with 0 +++");
+        Ok(lines.lines().any(is_end).then_some(lines))
     });
     let traced = traced.await?;
     let calls: BTreeSet<&str> = traced.lines().filter_map(call_of).collect();
