@@ -60,6 +60,7 @@ use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::peer::Peers;
 use crate::tasks::Tasks;
+use observe::Faults;
 use problem::{Class, Problem, ProblemBody};
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
@@ -77,6 +78,8 @@ pub struct Inner {
     guard: Guard,
     /// Reads what is left of refused bodies.
     tasks: Tasks,
+    /// Logs what fails.
+    faults: Arc<Faults>,
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
     body_timeout: Duration,
@@ -94,6 +97,7 @@ impl App {
             clock,
             guard,
             tasks,
+            faults: Arc::default(),
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
@@ -197,14 +201,14 @@ pub fn router(app: App) -> Router {
     layered(router, app)
 }
 
-/// What holds for every request, from the outside in: it is counted, a panic is answered, it comes from this machine.
+/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, it comes from this machine.
 fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
-        .layer(from_fn_with_state(app.clone(), observe::count))
+        .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }
 

@@ -88,6 +88,12 @@ impl Poster {
         if let Some(content_type) = &envelope.content_type {
             put(&mut headers, CONTENT_TYPE.as_str(), content_type);
         }
+        if let Some(trace) = &envelope.trace {
+            put(&mut headers, "traceparent", trace.traceparent());
+            if let Some(state) = trace.tracestate() {
+                put(&mut headers, "tracestate", state);
+            }
+        }
         if let Some(signer) = &self.signer {
             put(&mut headers, "dwell-signature", signer.sign(self.clock.now().as_ms() / 1_000, &envelope.payload));
         }

@@ -109,13 +109,16 @@ impl Said {
 #[tokio::test]
 async fn a_message_is_pushed_consumed_and_acked_and_the_broker_stops_in_order() -> Result<()> {
     let shell = Shell::start().await?;
-    let pushed = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é"])?;
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let push = ["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é", "--traceparent"];
+    let pushed = shell.dwell(&[&push[..], &[traceparent]].concat())?;
     assert!(pushed.out.starts_with("stored a in partition "), "{pushed:?}");
     let again = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k"])?;
     assert_eq!(again.ok().as_deref(), Some("duplicate a: it is there already, nothing changed\n"));
     let consumed = shell.dwell(&["consume", "orders", "--count", "1", "--json"])?;
     let delivery: serde_json::Value = serde_json::from_str(&consumed.out).unwrap_or_default();
-    assert_eq!([&delivery["payload"], &delivery["meta"]["trace"]], ["close 4711", "é"], "{consumed:?}");
+    let (payload, meta) = (&delivery["payload"], &delivery["meta"]["trace"]);
+    assert_eq!([payload, meta, &delivery["traceparent"]], ["close 4711", "é", traceparent], "{consumed:?}");
     assert_eq!(consumed.err, "1 delivered, 1 acked, 0 nacked\n");
     let stopped = shell.stop()?;
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
