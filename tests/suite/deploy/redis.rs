@@ -87,7 +87,10 @@ fn the_users_have_digests_and_a_file_without_a_password_makes_none() -> Result<(
     let [good, empty, placeholder] = ["opensesame\n", "\n", "CHANGE-ME\n"].map(|text| (text, text.len().to_string()));
     let path = |(text, name): &(&str, String)| write(dir.path(), name, text);
     let made = users(&[&path(&good)?])?;
-    assert!(made.starts_with("user default off ~* &* +@all\nuser dwell on #") && !made.contains("opensesame"), "{made}");
+    assert!(
+        made.starts_with("user default off ~* &* +@all\nuser dwell on #") && !made.contains("opensesame"),
+        "{made}"
+    );
     assert_eq!(made.lines().count(), 2, "{made}");
     for wrong in [empty, placeholder] {
         assert!(users(&[&path(&wrong)?]).is_err_and(|error| error.detail().contains("has no password")));
