@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{Access, Token};
 use crate::broker;
 use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
-use crate::http::{self, App, Connections, Listen, Listener};
+use crate::http::{self, App, Connections, Door, Listen, Listener, SocketMode};
 use crate::limits::BODY_TIMEOUT;
 use crate::store::Description;
 use crate::tasks::Tasks;
@@ -19,6 +20,10 @@ use crate::webhook::{Subscription, Webhook};
 pub struct ServerOptions {
     /// Where to listen.
     pub listen: Listen,
+    /// Who may connect, if that is a Unix socket.
+    pub socket_mode: SocketMode,
+    /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
+    pub tokens: Vec<Token>,
     /// The store.
     pub store: StoreOptions,
     /// How the broker behaves.
@@ -37,8 +42,9 @@ impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
-        let (body_timeout, webhooks) = (BODY_TIMEOUT, Vec::new());
-        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, clock }
+        let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
+        let body_timeout = BODY_TIMEOUT;
+        ServerOptions { listen, socket_mode, tokens, store, broker, connections, body_timeout, webhooks, clock }
     }
 }
 
@@ -58,7 +64,9 @@ impl Server {
     /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
-        let listener = Listener::bind(options.listen).await?;
+        let access = Access::new(options.tokens, options.clock.clone());
+        let door = Door { asks: access.asks(), socket_mode: options.socket_mode };
+        let listener = Listener::bind(options.listen, &door).await?;
         let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
         let (broker, connections) = (engine.broker().clone(), Tasks::new());
         let metrics = broker.metrics();
@@ -67,8 +75,11 @@ impl Server {
             engine.groups().start(subscription.run(engine.groups().stopping()));
         }
         let address = listener.address().clone();
-        let app = App::new(broker, options.clock, address.guard(), connections.clone());
-        let app = app.with_body_timeout(options.body_timeout);
+        if address.is_beyond() {
+            tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
+        }
+        let app = App::new(broker, options.clock, address.guard(false), connections.clone());
+        let app = app.with_body_timeout(options.body_timeout).with_access(access);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
         Ok(Server { address, engine, stopping, connections })
@@ -76,7 +87,7 @@ impl Server {
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
     pub fn url(&self) -> String {
-        self.address.url()
+        self.address.url(false)
     }
 
     /// The store, and what it survives.

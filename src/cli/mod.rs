@@ -1,4 +1,5 @@
-//! The command line. Every subcommand but `serve`, `demo`, `bench` and `config` is a client of a running broker over HTTP.
+//! The command line. Every subcommand but `serve`, `demo`, `bench`, `doctor` and `config` is a client of a running broker over
+//! HTTP.
 
 mod address;
 mod api;
@@ -10,7 +11,9 @@ mod consume;
 mod control;
 mod dead;
 mod demo;
+mod doctor;
 mod explain;
+mod exposition;
 mod failure;
 mod forecast;
 mod group;
@@ -74,6 +77,7 @@ enum Command {
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
     Health(health::HealthArgs),
+    Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -132,6 +136,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
         Command::Health(args) => health::run(&args).await,
+        Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

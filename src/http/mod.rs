@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod access;
 mod audit;
 mod batch;
 mod body;
@@ -18,13 +19,16 @@ mod listen;
 mod listener;
 mod moving;
 mod look;
+mod needs;
 mod observe;
 mod operations;
 mod params;
 mod problem;
 mod push;
 mod schedules;
+mod series;
 mod shape;
+mod socket;
 mod stream;
 mod strict;
 #[cfg(test)]
@@ -32,6 +36,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod trail;
 mod window;
 
 use std::ops::Deref;
@@ -51,8 +56,11 @@ use utoipa_axum::routes;
 
 pub use guard::Guard;
 pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
-pub use listener::{Connections, Listener};
+pub use listener::{Connections, Door, Listener};
+pub use socket::{MODE_ACCEPTED, SocketMode};
+pub use trail::BY_HAND;
 
+use crate::access::Access;
 use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::error::Kind;
@@ -76,6 +84,7 @@ pub struct Inner {
     metrics: Arc<Metrics>,
     clock: Clock,
     guard: Guard,
+    access: Access,
     /// Reads what is left of refused bodies.
     tasks: Tasks,
     /// Logs what fails.
@@ -96,6 +105,7 @@ impl App {
             broker,
             clock,
             guard,
+            access: Access::free(),
             tasks,
             faults: Arc::default(),
             stopping: CancellationToken::new(),
@@ -107,6 +117,12 @@ impl App {
     /// Gives a body another time to arrive.
     pub fn with_body_timeout(mut self, body_timeout: Duration) -> App {
         Arc::make_mut(&mut self.0).body_timeout = body_timeout;
+        self
+    }
+
+    /// Asks for these tokens. Without, everyone may do everything.
+    pub fn with_access(mut self, access: Access) -> App {
+        Arc::make_mut(&mut self.0).access = access;
         self
     }
 
@@ -171,6 +187,7 @@ fn routes() -> OpenApiRouter<App> {
 pub fn openapi() -> serde_json::Value {
     let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
     forbid_null(&mut document);
+    needs::document(&mut document);
     document
 }
 
@@ -195,17 +212,20 @@ fn forbid_null(part: &mut serde_json::Value) {
 
 /// Everything that is served.
 pub fn router(app: App) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, document) = routes().split_for_parts();
+    series::expect(&app.metrics.http, &document);
     let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router, app)
 }
 
-/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, it comes from this machine.
+/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, no other site sent
+/// it, and who did may do so.
 fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), access::check))
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))

@@ -13,6 +13,7 @@ use tracing::Instrument;
 
 use super::App;
 use super::problem::{Class, Problem, Said};
+use super::series::UNMATCHED;
 use crate::clock::Instant;
 use crate::error::Kind;
 use crate::request_id::{REQUEST_ID, RequestId};
@@ -35,8 +36,8 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let began = app.clock.instant();
     let mut response = id.clone().scope(next.run(request)).instrument(span.clone()).await;
     let now = app.clock.instant();
-    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
-    app.metrics.http_request(route, response.status().as_u16(), now.since(began));
+    let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    app.metrics.http.request(route, response.status().as_u16(), now.since(began));
     span.in_scope(|| app.faults.note(now, &method, &uri, &response));
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         response.headers_mut().insert(REQUEST_ID, value);

@@ -66,7 +66,7 @@ impl Caller {
             answer = self.answer(place, way, ask) => answer,
             () = self.clock.sleep_until(until) => Err("no answer in time".to_owned()),
         };
-        self.metrics.forward(answer.is_ok());
+        self.metrics.http.forward(answer.is_ok());
         answer
     }
 

@@ -1,5 +1,9 @@
 //! The files of deploy/: what starts dwell is told the truth, and every file is one that its reader takes.
 
+mod compose;
+mod image;
+mod kubernetes;
+mod manifests;
 mod redis;
 mod supervisor;
 mod systemd;
@@ -7,7 +11,10 @@ mod systemd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dwell::config::{Config, Sources};
 use dwell::error::{Error, Result};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use crate::support::failed;
 
@@ -29,4 +36,25 @@ fn said(command: &mut Command) -> Result<String> {
         true => Ok(format!("{}{}", text(&output.stdout), text(&output.stderr))),
         false => Err(Error::bug(format!("{command:?}: {}{}", text(&output.stdout), text(&output.stderr)))),
     }
+}
+
+/// The documents of a YAML file. A key that is given twice is an error.
+fn yaml(path: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).map_err(failed(&path.display().to_string()))?;
+    let wrong = |error: &dyn std::fmt::Display| Error::bug(format!("{}: {error}", path.display()));
+    let documents = serde_norway::Deserializer::from_str(&text).map(|document| {
+        let mut value = serde_norway::Value::deserialize(document).map_err(|error| wrong(&error))?;
+        value.apply_merge().map_err(|error| wrong(&error))?;
+        serde_json::to_value(value).map_err(|error| wrong(&error))
+    });
+    documents.collect()
+}
+
+/// A configuration file as dwell reads it where it is installed; what is in the directory `secrets` there is in `here`.
+fn checked_config(file: &Path, secrets: &str, here: &Path) -> Result<Config> {
+    let text = std::fs::read_to_string(file).map_err(failed(&file.display().to_string()))?;
+    let copy = here.join("dwell.toml");
+    std::fs::write(&copy, text.replace(secrets, &here.display().to_string())).map_err(failed("a copy"))?;
+    let sources = Sources { file: Some(copy), ..Sources::default() };
+    Config::load(&sources).map_err(|errors| Error::bug(format!("{}: {errors}", file.display())))
 }

@@ -104,6 +104,11 @@ impl Supervised {
         Ok(())
     }
 
+    /// Where it listens, for `dwell` as a client.
+    pub(super) fn address(&self) -> String {
+        format!("unix:{}", self.dir.path().join("dwell.sock").display())
+    }
+
     /// Its process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()

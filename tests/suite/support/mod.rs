@@ -27,7 +27,7 @@ pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
-pub(crate) use self::sentinel::{Watched, signal};
+pub(crate) use self::sentinel::{Watched, signal, signal_to};
 pub(crate) use self::sequences::Sequences;
 pub(crate) use self::tls::Certificates;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, retries, returns, up_to};
