@@ -82,6 +82,9 @@ impl Server {
         let app = app.with_body_timeout(options.body_timeout).with_access(access);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
+        let Description { kind, location, durability } = engine.describe();
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!(version, address = %address.url(false), store = kind, location, durability, "started");
         Ok(Server { address, engine, stopping, connections })
     }
 
@@ -102,11 +105,18 @@ impl Server {
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
+        tracing::info!("stopping: nothing more is handed out");
         // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
         self.engine.drain().await;
+        tracing::info!("stopping: leases are given up");
         // Requests that are being answered are answered.
         self.connections.stop().await;
-        self.engine.close().await
+        let closed = self.engine.close().await;
+        match &closed {
+            Ok(()) => tracing::info!("stopped"),
+            Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
+        }
+        closed
     }
 }
 

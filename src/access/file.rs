@@ -79,14 +79,14 @@ impl TokenFile {
 
     /// Says what changed, once.
     fn note(&self, first: bool, found: &Result<Bearer, String>, is_open: bool) {
-        let path = self.path.display();
+        let file = self.path.display();
         match found {
-            Err(why) => tracing::warn!(%path, why, "a token file holds no token; what it held is refused"),
-            Ok(_) if !first => tracing::info!(%path, "a token file holds another token"),
+            Err(why) => tracing::warn!(%file, why, "a token file holds no token; what it held is refused"),
+            Ok(_) if !first => tracing::info!(%file, "a token file holds another token"),
             Ok(_) => {}
         }
         if is_open {
-            tracing::warn!(%path, "everybody on this machine may read a token file; chmod o-r helps");
+            tracing::warn!(%file, "everybody on this machine may read a token file; chmod o-r helps");
         }
     }
 

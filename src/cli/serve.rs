@@ -44,7 +44,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
     };
     if output::line(banner(&server, &config)).is_err() {
-        tracing::warn!("stdout is closed; the banner could not be printed");
+        tracing::warn!("stdout is closed: the banner was not printed");
     }
     let supervisor = Supervisor::of_this_process();
     let status = format!("{}; {}", server.url(), server.describe().durability);
@@ -52,7 +52,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         signal = signals.next() => signal,
         never = supervisor.serving(&status) => match never {},
     };
-    tracing::info!(signal, "stopping");
+    tracing::info!(signal, "told to stop");
     tokio::select! {
         stopped = server.stop() => Ok(stopped?),
         never = supervisor.stopping() => match never {},

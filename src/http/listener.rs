@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
 use crate::metrics::Metrics;
+use crate::seldom::Seldom;
 use crate::tasks::Tasks;
 
 /// How long to wait when a connection cannot be taken: the process is out of file descriptors.
@@ -102,13 +103,16 @@ impl Listener {
     pub async fn serve(self, router: Router, how: Connections, metrics: Arc<Metrics>, tasks: Tasks) {
         let stop = tasks.stopping();
         let slots = Arc::new(Semaphore::new(how.max));
+        let unsaid = Seldom::default();
         let accept = async {
             // Ends never: the semaphore is not closed.
             while let Ok(slot) = slots.clone().acquire_owned().await {
                 let stream = match self.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be taken");
+                        if unsaid.is_due(Clock::System.instant()) {
+                            tracing::warn!(%error, "connection not taken");
+                        }
                         Clock::System.sleep(ACCEPT_PAUSE).await;
                         continue;
                     }

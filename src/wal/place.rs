@@ -156,7 +156,7 @@ pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
     let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
     let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
     if text.is_none() {
-        tracing::error!(path = %path.display(), "a note of the log is damaged and is ignored");
+        tracing::error!(file = %path.display(), "a note of the log is damaged: ignored");
     }
     text
 }
