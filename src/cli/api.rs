@@ -21,16 +21,6 @@ use crate::retry::Backoff;
 use crate::time::{Timestamp, span};
 use crate::topic::{Expiry, Ordering, Settings};
 
-/// A broker that accepts pushes durably.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Readiness {
-    /// `ready` or `degraded`.
-    pub(super) status: String,
-    /// Why it is degraded.
-    #[serde(default)]
-    pub(super) detail: Option<String>,
-}
-
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Problem {

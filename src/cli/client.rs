@@ -12,8 +12,8 @@ use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
     DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
-    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Readiness, Receipts, Reserve, Schedule,
-    SchedulePage, Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
+    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
+    Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::failure::Failure;
@@ -67,11 +67,6 @@ impl Client {
     /// Asks whether it is ready. # Errors: `Garbled` when it is not.
     pub(super) async fn ready(&self) -> CallResult<()> {
         self.look("/readyz").await
-    }
-
-    /// How ready it is. # Errors: why it is not.
-    pub(super) async fn readiness(&self) -> CallResult<Readiness> {
-        self.call(self.http.get(format!("{}/readyz", self.base()))).await.map(|(_, ready)| ready)
     }
 
     async fn look(&self, path: &str) -> CallResult<()> {

@@ -30,9 +30,8 @@ pub(super) async fn run(args: &HealthArgs) -> Result<(), Failure> {
         client.live().await?;
         return output::line("alive");
     }
-    let ready = client.readiness().await?;
-    match ready.detail {
-        Some(detail) => output::line(format_args!("{}: {detail}", ready.status)),
-        None => output::line(ready.status),
+    match client.readiness().await?.detail {
+        Some(detail) => output::line(format_args!("degraded: {detail}")),
+        None => output::line("ready"),
     }
 }
