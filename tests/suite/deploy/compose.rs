@@ -53,7 +53,7 @@ fn every_mount_and_every_secret_is_there() -> Result<()> {
     let volumes = &compose["volumes"];
     for (name, service) in services(&compose) {
         for mount in texts(service, "volumes") {
-            let (from, to) = mount.split_once(':').ok_or_else(|| Error::bug(mount))?;
+            let (from, to) = mount.split_once(':').ok_or_else(|| Error::bug(mount.to_owned()))?;
             match from.starts_with('.') {
                 // What is of this repository is only read.
                 true => assert!(of_deploy(from).exists() && to.ends_with(":ro"), "{name}: {mount}"),
@@ -117,11 +117,12 @@ async fn the_redis_of_compose_starts_and_is_healthy() -> Result<()> {
     let dir = scratch()?;
     let (secrets, here) = (dir.path().join("secrets"), dir.path().display().to_string());
     said(Command::new(of_deploy("secrets.sh")).arg(&secrets))?;
+    let deploy = of_deploy("redis.conf").with_file_name("").display().to_string();
     let places = |line: &str| {
+        // What is put in may be below /tmp too.
+        let line = line.replace("/tmp/", &format!("{here}/")).replace("--dir /data", &format!("--dir {here}"));
         let line = line.replace("/run/secrets/", &format!("{}/", secrets.display()));
-        let line =
-            line.replace("/etc/dwell/", &format!("{}/", of_deploy("").display().to_string().trim_end_matches('/')));
-        line.replace("/tmp/", &format!("{here}/")).replace("--dir /data", &format!("--dir {here}")).replace("$$", "$")
+        line.replace("/etc/dwell/", &deploy).replace("$$", "$")
     };
     let start = texts(redis, "command").next().map(places).ok_or_else(|| Error::bug("no command"))?;
     // On a socket in place of all addresses: no port of this machine is taken.

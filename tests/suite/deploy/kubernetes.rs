@@ -78,7 +78,7 @@ fn selectors_select_pods_and_ports_have_names() -> Result<()> {
         assert_eq!(selected.len(), 1, "{value}");
         seen += 1;
         if value["kind"] == "Service" {
-            let ports: BTreeSet<_> = containers(selected[0].2).flat_map(|one| items(one, "/ports")).collect();
+            let ports: Vec<_> = containers(selected[0].2).flat_map(|one| items(one, "/ports")).collect();
             let named = |target: &Value| ports.iter().any(|port| port["name"] == *target);
             assert!(
                 items(value, "/spec/ports").all(|port| named(&port["targetPort"]) && port["port"] == 7373),
