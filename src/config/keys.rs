@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 40] = [
     "listen",
     "socket_mode",
     "data_dir",
@@ -40,6 +40,8 @@ pub const KEYS: [&str; 38] = [
     "topic.backoff.steps",
     "log.level",
     "log.format",
+    "trace.otlp_endpoint",
+    "trace.sample_ratio",
 ];
 
 /// The environment variable of a key.
