@@ -2,6 +2,7 @@
 #                 prometheus 2.42 or newer, curl
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
+# make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
@@ -10,7 +11,7 @@
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo dashboards races faults order lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo dashboards races faults order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -21,6 +22,8 @@ TOOLS += prometheus:prometheus
 TOOLS += promtool:prometheus
 TOOLS += redis-cli:redis-tools
 TOOLS += redis-server:redis-server
+TOOLS += strace:strace
+TOOLS += systemd-analyze:systemd
 
 APT = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
 
@@ -57,6 +60,9 @@ KEYS ?= 1000
 
 order: tools
 	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
+
+static:
+	deploy/build-static.sh target/dwell-static
 
 lint:
 	cargo fmt --check

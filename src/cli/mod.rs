@@ -18,6 +18,7 @@ mod exposition;
 mod failure;
 mod forecast;
 mod group;
+mod health;
 mod logging;
 mod message;
 mod output;
@@ -29,6 +30,7 @@ mod schedule;
 mod scratch;
 mod serve;
 mod signals;
+mod supervisor;
 mod top;
 mod topic;
 mod window;
@@ -79,6 +81,7 @@ enum Command {
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
     Top(top::TopArgs),
+    Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
@@ -145,6 +148,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
         Command::Top(args) => top::run(&args).await,
+        Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,

@@ -5,6 +5,7 @@ use clap::Args;
 use super::config::ConfigArgs;
 use super::failure::Failure;
 use super::signals::Signals;
+use super::supervisor::Supervisor;
 use super::{logging, output};
 use crate::config::Config;
 use crate::engine::{FailoverOptions, StoreOptions};
@@ -48,10 +49,16 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     if output::line(banner(&server, &config)).is_err() {
         tracing::warn!("stdout is closed: the banner was not printed");
     }
-    let signal = signals.next().await;
+    let supervisor = Supervisor::of_this_process();
+    let status = format!("{}; {}", server.url(), server.describe().durability);
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        never = supervisor.serving(&status) => match never {},
+    };
     tracing::info!(signal, "told to stop");
     tokio::select! {
         stopped = server.stop() => Ok(stopped?),
+        never = supervisor.stopping() => match never {},
         signal = signals.next() => Err(Failure::interrupted(format!("{signal} while stopping: ended at once"))),
     }
 }

@@ -42,6 +42,7 @@ mod http;
 mod access;
 mod logs;
 mod cli;
+mod deploy;
 mod observability;
 mod doctor;
 mod top;

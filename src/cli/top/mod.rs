@@ -158,7 +158,7 @@ mod tests {
         state.update(Event::Key(KeyCode::Char('/')));
         let key = |code, modifiers| meant(&TerminalEvent::Key(KeyEvent::new(code, modifiers)));
         assert!(key(KeyCode::Char('x'), KeyModifiers::CONTROL).is_none());
-        for event in key(KeyCode::Char('c'), KeyModifiers::CONTROL) {
+        if let Some(event) = key(KeyCode::Char('c'), KeyModifiers::CONTROL) {
             state.update(event);
         }
         assert!(state.is_over);

@@ -47,6 +47,16 @@ impl RedisServer {
         Ok(server)
     }
 
+    /// The same for one that asks whoever connects who they are; waits only until it listens.
+    pub(crate) async fn guarded(dir: TempDir, options: &[&str]) -> Result<RedisServer> {
+        let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+        let child = spawn(dir.path(), &options)?;
+        let server = RedisServer { child, dir, options };
+        let socket = server.socket();
+        eventually("redis-server listens", async || Ok(UnixStream::connect(&socket).await.ok())).await?;
+        Ok(server)
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of redis-server"))

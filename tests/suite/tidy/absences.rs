@@ -44,7 +44,10 @@ const ONLY: [Only; 22] = [
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
-    Only { what: &["std::net::", "tokio::net"], only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/"] },
+    Only {
+        what: &["std::net::", "tokio::net"],
+        only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/", "src/cli/supervisor.rs"],
+    },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
         only: &[
