@@ -118,7 +118,7 @@ impl Kind {
 async fn fill(url: &str) -> Outcome {
     let message = serde_json::json!({"payload": "x".repeat(PAYLOAD)});
     let batch = serde_json::json!({"messages": vec![message; 200]});
-    let client = reqwest::Client::builder().no_proxy().build()?;
+    let client = dwell::https::client(&dwell::https::Roots::none())?.no_proxy().build()?;
     for _ in 0..10 {
         client.post(format!("{url}/v1/topics/feed/messages/batch")).json(&batch).send().await?.error_for_status()?;
     }

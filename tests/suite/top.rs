@@ -136,9 +136,10 @@ async fn an_operator_finds_a_topic_its_partitions_and_the_way_out() -> Result<()
     terminal.shows("/mai  ").await?;
     terminal.forget();
     resize(&terminal.keyboard, 40, 10)?;
-    terminal.shows("scheduled  ready  dead").await?;
+    terminal.shows("mail           1      0     0         -").await?;
+    terminal.forget();
     resize(&terminal.keyboard, 100, 30)?;
-    terminal.shows("late p99").await?;
+    terminal.shows("oldest ready").await?;
     broker.kill()?;
     terminal.shows("AWAY").await?;
     terminal.forget();
