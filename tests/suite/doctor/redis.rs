@@ -41,7 +41,10 @@ async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Re
     assert!(said.says("members", "ok", "1 broker is"), "{said:#?}");
     assert!(said.says("wal", "ok", "has it") && !said.says("wal", "ok", "no process"), "{said:#?}");
     assert!(said.says("broker", "ok", "is ready, dwell "), "{said:#?}");
-    assert_eq!((names(doctor.dir())?, server.keys().await?), before);
+    let mut keys = server.keys().await?;
+    // The broker counts for a while after somebody looked at its metrics.
+    keys.retain(|key| key != "dwell:census");
+    assert_eq!((names(doctor.dir())?, keys), before);
     // Everybody may ask everything.
     let all = doctor.asked(&["--redis", &server.url()])?;
     assert_eq!((all.code, all.complaints().len()), (Some(0), 0), "{all:#?}");
