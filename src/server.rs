@@ -8,7 +8,7 @@ use crate::broker;
 use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
-use crate::http::{self, App, Connections, Listen, Listener};
+use crate::http::{self, App, Connections, Console, Listen, Listener};
 use crate::limits::BODY_TIMEOUT;
 use crate::store::Description;
 use crate::tasks::Tasks;
@@ -27,6 +27,8 @@ pub struct ServerOptions {
     pub connections: Connections,
     /// Time for a request body to arrive.
     pub body_timeout: Duration,
+    /// What the console offers.
+    pub console: Console,
     /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
     /// The local clock.
@@ -37,8 +39,8 @@ impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
-        let (body_timeout, webhooks) = (BODY_TIMEOUT, Vec::new());
-        ServerOptions { listen, store, broker, connections, body_timeout, webhooks, clock }
+        let (body_timeout, console, webhooks) = (BODY_TIMEOUT, Console::Full, Vec::new());
+        ServerOptions { listen, store, broker, connections, body_timeout, console, webhooks, clock }
     }
 }
 
@@ -68,7 +70,7 @@ impl Server {
         }
         let address = listener.address().clone();
         let app = App::new(broker, options.clock, address.guard(), connections.clone());
-        let app = app.with_body_timeout(options.body_timeout);
+        let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
         Ok(Server { address, engine, stopping, connections })

@@ -68,7 +68,7 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
         },
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
-    Ok(ServerOptions { webhooks: config.webhooks.clone(), ..options })
+    Ok(ServerOptions { console: config.console, webhooks: config.webhooks.clone(), ..options })
 }
 
 /// What is printed once the broker serves.

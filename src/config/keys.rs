@@ -1,8 +1,9 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 38] = [
     "listen",
+    "console",
     "data_dir",
     "durability",
     "redis.url",

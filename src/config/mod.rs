@@ -30,7 +30,7 @@ pub use webhooks::WEBHOOK_KEYS;
 
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
-use crate::http::{LISTEN_ACCEPTED, Listen};
+use crate::http::{Console, LISTEN_ACCEPTED, Listen};
 use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
 use crate::topic::Settings;
 use crate::wal::LIMIT_BYTES;
@@ -43,6 +43,8 @@ use sources::Layers;
 pub struct Config {
     /// Where to listen. Loopback or a Unix socket.
     pub listen: Listen,
+    /// What the console at `/ui` offers.
+    pub console: Console,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
     /// away. Absent only in a configuration that was refused.
     pub data_dir: Option<PathBuf>,
@@ -105,6 +107,7 @@ impl Config {
         let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
         let config = Config {
             listen,
+            console: read.word("console", Console::ALL, Console::Full, Console::name),
             redis: read.redis(lease_ttl),
             data_dir,
             durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),

@@ -58,6 +58,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
     let topic = &config.topic_defaults;
     Some(match key {
         "listen" => quoted(&config.listen.to_string()),
+        "console" => quoted(config.console.name()),
         "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),
         "durability" => quoted(config.durability.name()),
         "wal.limit_bytes" => config.wal_limit_bytes.to_string(),

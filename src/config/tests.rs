@@ -41,9 +41,10 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 42] = [
+const WRONG: [(&str, &str); 43] = [
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
     ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
+    ("console = 'on'", "console = \"on\" (file /dwell.toml): is none of the words; accepted: full, read_only, off"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
     ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file /dwell.toml): is not a redis:// URL"),
     ("redis.url_file = '/does/not/exist'", "redis.url_file = \"/does/not/exist\" (file /dwell.toml): cannot be read"),
@@ -129,8 +130,9 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 26] = [
+const COMMON: [(&str, &str); 27] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
+    ("DWELL_CONSOLE", "read_only"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
     ("DWELL_WAL_LIMIT_BYTES", "16777216"),
@@ -175,6 +177,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let config = load("", &[&COMMON[..], &ladder[..]].concat(), &[])?;
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
+        console: Console::ReadOnly,
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,
         wal_limit_bytes: 16 * 1024 * 1024,

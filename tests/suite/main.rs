@@ -37,6 +37,7 @@ mod webhooks;
 mod windows;
 mod groups;
 mod http;
+mod console;
 mod cli;
 mod readme;
 mod tidy;
