@@ -1,20 +1,21 @@
-# make test     everything that is tested; needs Rust, redis-server 7.0 or newer and curl
+# make test     everything that is tested; needs Rust, redis-server 7.0 or newer, curl, chromium and chromedriver
 # make demo     a shop's orders, end to end, with a verdict on every promise
+# make screenshots   the pictures of docs/console.md, of a broker at work, taken anew
 # make lint     format, clippy and documentation, warnings are errors
 # make ci       what continuous integration runs
 # make races    100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
 # make order    the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 
-.PHONY: test tools demo races faults order lint bench-build ci
+.PHONY: test tools demo screenshots races faults order lint bench-build ci
 
 test: tools
 	cargo test --locked
 
 # As root on Debian or Ubuntu what is missing is installed; elsewhere it is only named.
 tools:
-	@for tool in redis-server redis-cli curl; do command -v $$tool >/dev/null || missing="$$missing $${tool%-cli}"; done; \
-	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y redis-server curl </dev/null; } || \
+	@for tool in redis-server redis-cli curl chromium chromedriver; do command -v $$tool >/dev/null || missing="$$missing $${tool%-cli}"; done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y redis-server curl chromium chromium-driver </dev/null; } || \
 	{ echo "make: the tests need$$missing (Redis 7.0 or newer) in PATH; install it and try again" >&2; exit 1; }
 
 demo:
@@ -37,6 +38,9 @@ KEYS ?= 1000
 
 order: tools
 	DWELL_MESSAGES=$(MESSAGES) DWELL_KEYS=$(KEYS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- ordered::fleet --nocapture
+
+screenshots: tools
+	DWELL_SCREENSHOTS=$(CURDIR)/docs cargo test --quiet --locked --test suite -- console::pictures
 
 lint:
 	cargo fmt --check

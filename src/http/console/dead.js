@@ -72,8 +72,8 @@ function filterForm(topic, given) {
   return element("form", { class: "bar fields", onsubmit: submitted },
     fieldOf({ name: "reason", label: "Reason", value: given.reason ?? "", type: [["", "any"], ["max_attempts", "out of attempts"],
       ["buried", "buried"], ["expired", "expired"], ["unreadable", "unreadable"]] }),
-    fieldOf({ name: "older_than", label: "Died at least", value: given.older_than, hint: "ago: 1h, 2d" }),
-    fieldOf({ name: "younger_than", label: "Died at most", value: given.younger_than, hint: "ago: 1h, 2d" }),
+    fieldOf({ name: "older_than", label: "Older than", value: given.older_than, hint: "Died so long ago: 1h, 2d" }),
+    fieldOf({ name: "younger_than", label: "Younger than", value: given.younger_than, hint: "1h, 2d" }),
     fieldOf({ name: "text", label: "Text", value: given.text, hint: "In the last error or the payload" }),
     element("button", { type: "submit" }, "Filter"));
 }

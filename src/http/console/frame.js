@@ -13,7 +13,7 @@ import { MAY_CHANGE, go, to } from "./place.js";
  * @property {AbortSignal} signal Aborted when the reader goes elsewhere.
  * @property {(reading: (health: any) => Promise<void>) => void} follow Reads now, and again and again,
  *   with what /readyz says; errors are shown.
- * @property {(reading: () => Promise<void>) => Promise<void>} once Reads now; errors are shown.
+ * @property {(reading: () => Promise<void>) => Promise<any>} once Reads now; errors are shown.
  * @property {() => void} again Reads what is followed at once.
  */
 

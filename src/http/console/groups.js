@@ -18,7 +18,7 @@ import { MAY_CHANGE, to } from "./place.js";
  * @param {() => void} changed Called when one was changed.
  */
 export function groupTable(topic, groups, description, chosen, changed) {
-  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Lateness", "Owners", "Rate", "Max in flight"];
+  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Lateness p99", "Owners", "Rate", "Max in flight"];
   const heads = columns.map((head, at) => ({ head, number: at > 1 }));
   if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
   const rows = groups.map((group) => {

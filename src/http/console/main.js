@@ -52,23 +52,26 @@ function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const body = element("div", {});
-  let failing = false;
   /** @param {() => Promise<void>} reading */
   const once = async (reading) => {
     try {
       await reading();
-      if (failing) hush();
-      failing = false;
+      return true;
     } catch (error) {
-      if (signal.aborted) return;
-      failing = true;
-      complain(error);
+      if (!signal.aborted) complain(error);
+      return false;
     }
   };
   let followed = false;
+  let well = true;
   const follow = (/** @type {(health: any) => Promise<void>} */ reading) => {
     followed = true;
-    refresh.follow(() => once(async () => reading(await health(signal))));
+    refresh.follow(async () => {
+      const before = well;
+      well = await once(async () => reading(await health(signal)));
+      // What was wrong with the reading is over.
+      if (well && !before) hush();
+    });
   };
   const place = placeOf(location.hash) ?? { parts: ["?"], given: {} };
   hush();

@@ -71,7 +71,7 @@ async function look(which, signal) {
  * @param {Which} which
  * @param {AbortSignal} signal
  */
-function explain(which, signal) {
+async function explain(which, signal) {
   return call("GET", `${target(which)}/explain${query({ key: which.key })}`, { signal });
 }
 

@@ -78,7 +78,7 @@ function brokerFacts(health) {
       ["Status", chip(health.status)],
       ["Pushed", perSecond(samples.rate("dwell_pushes_total"))],
       ["Handed out", perSecond(samples.rate("dwell_deliveries_total"))],
-      ["Lateness, 99 of 100", lateness(late)],
+      ["Lateness p99", lateness(late)],
       ["Write-ahead log", log("wal")],
       ["Journal", log("journal")],
     ], "tiles"),
@@ -168,7 +168,7 @@ function sortable(value) {
 function heads(show) {
   /** @type {[keyof Row, string][]} */
   const columns = [["name", "Topic"], ["scheduled", "Scheduled"], ["ready", "Ready"], ["in_flight", "In flight"], ["dead", "Dead"],
-    ["oldest", "Oldest ready"], ["late", "Lateness"], ["pushed", "Pushed"], ["delivered", "Handed out"]];
+    ["oldest", "Oldest ready"], ["late", "Lateness p99"], ["pushed", "Pushed"], ["delivered", "Handed out"]];
   return columns.map(([by, words]) => {
     const chosen = order.by === by;
     const sort = () => {

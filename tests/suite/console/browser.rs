@@ -71,7 +71,12 @@ impl Browser {
         let client = Client::builder().no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
         let profile = format!("--user-data-dir={}", driver._profile.path().join("profile").display());
         let flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"];
-        let quiet = ["--disable-background-networking", "--disable-component-update", "--disable-breakpad"];
+        let quiet = [
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-breakpad",
+            "--hide-scrollbars",
+        ];
         let args: Vec<&str> = flags.into_iter().chain(quiet).chain(["--window-size=1280,900", &profile]).collect();
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}});
@@ -94,9 +99,13 @@ impl Browser {
         self.tell("/execute/sync", json!({"script": script, "args": args})).await
     }
 
-    /// Runs a script in the page that calls its argument with what it found.
-    pub(super) async fn wait_for(&self, script: &str) -> Result<Value> {
-        self.tell("/execute/async", json!({"script": script, "args": []})).await
+    /// Lets a minute pass for the page, in no time.
+    pub(super) async fn minute(&self) -> Result<()> {
+        let begin = "window.minuteOver = false; setTimeout(() => { window.minuteOver = true; }, 60000)";
+        self.run(begin, json!([])).await?;
+        self.devtools("Emulation.setVirtualTimePolicy", json!({"policy": "advance", "budget": 60_001})).await?;
+        let over = async || Ok((self.run("return window.minuteOver", json!([])).await? == true).then_some(()));
+        patiently("a minute of the browser", over).await
     }
 
     /// Says something to the browser itself, over the protocol of its developer tools.
@@ -109,22 +118,11 @@ impl Browser {
         Ok(self.tell("/se/log", json!({"type": kind})).await?.as_array().cloned().unwrap_or_default())
     }
 
-    /// The first element that a selector finds and that can be seen, once there is one.
-    pub(super) async fn find(&self, selector: &str) -> Result<Element> {
-        let script = "return [...document.querySelectorAll(arguments[0])].find((e) => e.checkVisibility()) ?? null";
-        patiently(selector, async || {
-            let found = self.run(script, json!([selector])).await?;
-            Ok(found[ELEMENT].as_str().map(|id| Element(id.to_owned())))
-        })
-        .await
-        .map_err(|error| Error::unavailable(format!("{}: {selector}", error.detail())))
-    }
-
     /// The button, link or summary with this name, once there is one, in the dialog if one is open.
     pub(super) async fn named(&self, name: &str) -> Result<Element> {
         let script = "const root = document.querySelector('dialog[open]') ?? document;
-            return [...root.querySelectorAll('button, a, summary')].find((e) => e.checkVisibility()
-                && (e.getAttribute('aria-label') ?? e.textContent).trim() === arguments[0]) ?? null";
+            return [...root.querySelectorAll('button, summary'), ...root.querySelectorAll('a')].find((e) =>
+                e.checkVisibility() && (e.getAttribute('aria-label') ?? e.textContent).trim() === arguments[0]) ?? null";
         patiently(name, async || {
             let found = self.run(script, json!([name])).await?;
             Ok(found[ELEMENT].as_str().map(|id| Element(id.to_owned())))
@@ -177,24 +175,26 @@ impl Browser {
             [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
         };
         let actions: Vec<Value> = keys.chars().flat_map(both).collect();
-        self.tell("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})).await.map(drop)
+        self.tell("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}))
+            .await
+            .map(drop)
     }
 
-    /// What can be read on the page.
+    /// What can be read on the page, as one line.
     pub(super) async fn text(&self) -> Result<String> {
-        let text = self.run("return document.body.innerText", json!([])).await?;
+        let text = self.run("return document.body.innerText.replace(/\\s+/g, ' ')", json!([])).await?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
     /// Waits until this can be read on the page.
     pub(super) async fn reads(&self, text: &str) -> Result<()> {
-        let last = &mut String::new();
-        let there = patiently(text, async || {
+        let (last, text) = (&mut String::new(), text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let there = patiently(&text, async || {
             *last = self.text().await?;
-            Ok(last.contains(text).then_some(()))
+            Ok(last.contains(&text).then_some(()))
         });
         let waited = there.await;
-        waited.map_err(|error| Error::unavailable(format!("{}; the page reads:\n{last}", error.detail())))
+        waited.map_err(|error| Error::unavailable(format!("{}; the page reads: {last}", error.detail())))
     }
 
     /// Waits until this can not be read on the page any more.
@@ -225,12 +225,17 @@ impl Browser {
 /// The `value` of an answer of the driver.
 async fn said_by(client: &Client, method: Method, target: &str, body: &Value) -> Result<Value> {
     let failed = |error: reqwest::Error| Error::unavailable(format!("chromedriver: {error}"));
-    let answer = client.request(method, target).json(body).send().await.map_err(failed)?;
+    let request = client.request(method, target);
+    let request = if body.is_null() { request } else { request.json(body) };
+    let answer = request.send().await.map_err(failed)?;
     let status = answer.status();
     let mut body: Value = answer.json().await.map_err(failed)?;
     if status.is_success() {
         return Ok(body["value"].take());
     }
     let (kind, detail) = (&body["value"]["error"], &body["value"]["message"]);
-    Err(Error::bug(format!("{target}: {kind}: {}", detail.as_str().unwrap_or_default().lines().next().unwrap_or_default())))
+    Err(Error::bug(format!(
+        "{target}: {kind}: {}",
+        detail.as_str().unwrap_or_default().lines().next().unwrap_or_default()
+    )))
 }

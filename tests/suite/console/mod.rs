@@ -5,6 +5,7 @@ mod dead;
 mod hostile;
 mod look;
 mod modes;
+mod pictures;
 mod walk;
 mod work;
 
@@ -16,7 +17,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{failed, patiently, scratch};
+use crate::support::{failed, scratch};
 use browser::Browser;
 
 /// A broker on the embedded store and the system's clock, and a browser that shows its console.
@@ -91,15 +92,6 @@ impl Console {
         Ok(())
     }
 
-    /// Waits until the API answers so.
-    async fn until(&self, line: &str, holds: impl Fn(u16, &Value) -> bool) -> Result<()> {
-        patiently(line, async || {
-            let (status, body) = self.ask(line, Value::Null).await?;
-            Ok(holds(status, &body).then_some(()))
-        })
-        .await
-    }
-
     /// Ends the browser, and looks through what it logged: no error of a script, nothing that the policy had to stop, and no
     /// request to anywhere else. An answer that is an error is none of those; a browser logs it all the same.
     async fn end(self) -> Result<()> {
@@ -114,8 +106,8 @@ impl Console {
                 continue;
             }
             let url = params["request"]["url"].as_str().unwrap_or_default();
-            // Where a tab is before it goes anywhere.
-            if url.starts_with("data:") {
+            // What the browser shows before it goes anywhere.
+            if url.starts_with("data:") || url.starts_with("chrome") {
                 continue;
             }
             assert!(url.starts_with(&format!("{}/", self.base)), "{url}");
@@ -131,7 +123,12 @@ async fn in_a_shell(line: &str) -> Result<String> {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_dwell"));
     let path = binary.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
     let mut shell = tokio::process::Command::new("bash");
-    shell.args(["-c", line]).env_clear().env("PATH", path).env("LC_ALL", "C.UTF-8").kill_on_drop(true);
+    shell
+        .args(["-c", line])
+        .env_clear()
+        .env("PATH", format!("{path}:/usr/bin:/bin"))
+        .env("LC_ALL", "C.UTF-8")
+        .kill_on_drop(true);
     let ran = shell.output().await.map_err(failed("bash"))?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     if ran.status.success() {

@@ -34,7 +34,8 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
         for button in buttons.as_array().into_iter().flatten().filter_map(Value::as_str) {
             assert!(harmless.contains(&button), "{place} offers {button:?}");
         }
-        let others = "return document.querySelectorAll('textarea, input[type=checkbox], a[href*=\"/push\"], dialog').length";
+        let others =
+            "return document.querySelectorAll('textarea, input[type=checkbox], a[href*=\"/push\"], dialog').length";
         assert_eq!(browser.run(others, json!([])).await?, 0, "{place}");
     }
     console.open("#/topics/orders/push").await?;
@@ -61,7 +62,13 @@ async fn off_is_404_and_a_page_says_what_it_may_load() -> Result<()> {
         assert_eq!(answer.status().as_u16(), there, "{target}");
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let policy = header("content-security-policy");
-        for part in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "frame-ancestors 'none'"] {
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+        ] {
             assert!(policy.contains(part) && !policy.contains("unsafe"), "{target}: {policy}");
         }
         assert_eq!((header("x-content-type-options"), header("referrer-policy")), ("nosniff", "no-referrer"));

@@ -40,7 +40,9 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
     assert!(moved["due_at"].as_str() > pushed["due_at"].as_str(), "{moved}");
 
     browser.click("Run now").await?;
-    assert!(browser.line("dwell message run").await?.starts_with("dwell message run orders close-4711 --key customer-7"));
+    assert!(
+        browser.line("dwell message run").await?.starts_with("dwell message run orders close-4711 --key customer-7")
+    );
     browser.click("Run now").await?;
     browser.reads("● ready").await?;
     browser.reads("nobody consumes").await?;
@@ -134,7 +136,9 @@ async fn lists_have_pages_and_filters_and_can_be_linked_to() -> Result<()> {
     browser.click("Show").await?;
     browser.reads("No message is like this.").await?;
 
-    console.tell("PUT /v1/topics/orders/schedules/nightly", json!({"cron": "0 3 * * *", "payload": "close the books"})).await?;
+    console
+        .tell("PUT /v1/topics/orders/schedules/nightly", json!({"cron": "0 3 * * *", "payload": "close the books"}))
+        .await?;
     console.open("#/topics/orders/schedules").await?;
     browser.click("Pause nightly…").await?;
     browser.click("Pause").await?;
