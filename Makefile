@@ -1,4 +1,4 @@
-# make test     everything that is tested; needs Rust, redis-server 7.0 or newer, curl, chromium and chromedriver
+# make test     everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer, curl, chromium
 # make demo     a shop's orders, end to end, with a verdict on every promise
 # make screenshots   the pictures of docs/console.md, of a broker at work, taken anew
 # make lint     format, clippy and documentation, warnings are errors
@@ -12,11 +12,23 @@
 test: tools
 	cargo test --locked
 
+# Programs that the tests start, each with the Debian package that has it; one a line, sorted.
+TOOLS += chromedriver:chromium-driver
+TOOLS += chromium:chromium
+TOOLS += curl:curl
+TOOLS += redis-cli:redis-tools
+TOOLS += redis-server:redis-server
+
+APT = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
+
 # As root on Debian or Ubuntu what is missing is installed; elsewhere it is only named.
 tools:
-	@for tool in redis-server redis-cli curl chromium chromedriver; do command -v $$tool >/dev/null || missing="$$missing $${tool%-cli}"; done; \
-	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y redis-server curl chromium chromium-driver </dev/null; } || \
-	{ echo "make: the tests need$$missing (Redis 7.0 or newer) in PATH; install it and try again" >&2; exit 1; }
+	@for tool in $(TOOLS); do \
+	  command -v $${tool%:*} >/dev/null || { missing="$$missing $${tool%:*}"; packages="$$packages $${tool#*:}"; }; \
+	done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && $(APT) update && \
+	  $(APT) install -y --no-install-recommends $$packages </dev/null; } || \
+	{ echo "make: needed in PATH:$$missing (Redis is 7.0 or newer); install what is missing and try again" >&2; exit 1; }
 
 demo:
 	cargo run --locked --release -- demo

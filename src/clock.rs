@@ -134,6 +134,12 @@ impl Clock {
     }
 }
 
+/// CPU time that this process has taken so far.
+pub fn cpu_time() -> Duration {
+    let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(taken.tv_sec.unsigned_abs(), u32::try_from(taken.tv_nsec).unwrap_or(0))
+}
+
 #[cfg(target_os = "linux")]
 fn boot_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

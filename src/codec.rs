@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
@@ -24,6 +25,11 @@ pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 const VERSION: u8 = 1;
 /// A body with a priority behind the header. Only those that have one, so that the others can be read by an older dwell.
 const VERSION_PRIORITY: u8 = 2;
+/// A body with a priority and a place in a trace behind the header; only those that have one, too. Numbers of versions differ
+/// in two bits, since the checksum does not cover them: so 3 is none.
+const VERSION_TRACE: u8 = 4;
+/// Every version that is read.
+const VERSIONS: [u8; 3] = [VERSION, VERSION_PRIORITY, VERSION_TRACE];
 /// Bytes before the header: due time, version, checksum.
 const PREFIX: usize = 8 + 1 + 4;
 
@@ -44,6 +50,15 @@ struct HeaderV1 {
     meta: Vec<(String, String)>,
 }
 
+/// What stands behind the header of a body with a trace, behind the priority.
+#[derive(Encode, Decode)]
+struct TraceV4 {
+    trace_id: [u8; 16],
+    span_id: [u8; 8],
+    flags: u8,
+    state: Option<String>,
+}
+
 /// The body of a message.
 pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
@@ -57,12 +72,22 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
-    body.push(if envelope.priority == 0 { VERSION } else { VERSION_PRIORITY });
+    let version = match (&envelope.trace, envelope.priority) {
+        (Some(_), _) => VERSION_TRACE,
+        (None, 1..) => VERSION_PRIORITY,
+        (None, 0) => VERSION,
+    };
+    body.push(version);
     body.extend_from_slice(&[0; 4]);
-    bincode::encode_into_std_write(header, &mut body, CONFIG)
-        .map_err(|error| Error::bug(format!("a header did not encode: {error}")))?;
-    if envelope.priority > 0 {
+    let failed = |error| Error::bug(format!("a header did not encode: {error}"));
+    bincode::encode_into_std_write(header, &mut body, CONFIG).map_err(failed)?;
+    if version != VERSION {
         body.push(envelope.priority);
+    }
+    if let Some(trace) = &envelope.trace {
+        let (trace_id, span_id, flags) = (trace.trace_id, trace.span_id, trace.flags());
+        let trace = TraceV4 { trace_id, span_id, flags, state: trace.tracestate().map(str::to_owned) };
+        bincode::encode_into_std_write(trace, &mut body, CONFIG).map_err(failed)?;
     }
     body.extend_from_slice(&envelope.payload);
     let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
@@ -80,8 +105,8 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if body.len() < PREFIX {
         return Err(corrupt("is too short"));
     }
-    if ![VERSION, VERSION_PRIORITY].contains(&body[8]) {
-        return Err(corrupt(&format!("has version {}, this dwell reads {VERSION} and {VERSION_PRIORITY}", body[8])));
+    if !VERSIONS.contains(&body[8]) {
+        return Err(corrupt(&format!("has version {}, this dwell reads {VERSIONS:?}", body[8])));
     }
     let mut sum = [0; 4];
     sum.copy_from_slice(&body[9..PREFIX]);
@@ -91,10 +116,16 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let (header, mut read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
         .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
     let mut priority = 0;
-    if body[8] == VERSION_PRIORITY {
-        let valid = body.get(PREFIX + read).filter(|priority| (1..=PRIORITY_MAX).contains(*priority));
+    if body[8] != VERSION {
+        let least = if body[8] == VERSION_PRIORITY { 1 } else { 0 };
+        let valid = body.get(PREFIX + read).filter(|priority| (least..=PRIORITY_MAX).contains(*priority));
         priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
         read += 1;
+    }
+    let mut trace = None;
+    if body[8] == VERSION_TRACE {
+        let (stored, more) = decode_trace(&body[PREFIX + read..]).map_err(|error| corrupt(error.detail()))?;
+        (trace, read) = (Some(stored), read + more);
     }
     let payload = body.slice(PREFIX + read..);
     let key = header.key.map(Key::new).transpose().map_err(|error| corrupt(error.detail()))?;
@@ -106,9 +137,17 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         priority,
         content_type: header.content_type,
         meta: header.meta,
+        trace,
         payload,
     };
     Ok(Message { id, due_at, envelope })
+}
+
+/// The place in a trace at the beginning of these bytes, and how many it takes.
+fn decode_trace(bytes: &[u8]) -> Result<(TraceContext, usize)> {
+    let (trace, read): (TraceV4, usize) = bincode::decode_from_slice(bytes, CONFIG)
+        .map_err(|error| Error::corrupt(format!("has an unreadable place in a trace ({error})")))?;
+    Ok((TraceContext::new(trace.trace_id, trace.span_id, trace.flags, trace.state.as_deref())?, read))
 }
 
 /// The due time in front of a body, without decoding the rest.
@@ -140,6 +179,7 @@ mod tests {
                 priority: 0,
                 content_type: Some("application/json".into()),
                 meta: vec![("trace".into(), "abc".into())],
+                trace: None,
                 payload: Bytes::from_static(b"{\"close\":true}"),
             },
         })
@@ -164,6 +204,23 @@ mod tests {
         Ok(())
     }
 
+    /// The same for bodies with a place in a trace.
+    #[test]
+    fn version_4_is_frozen() -> Result<()> {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let mut lines = Vec::new();
+        for (priority, state) in [(0, None), (7, Some("congo=t61rcWkgMzE"))] {
+            let mut message = sample()?;
+            message.envelope.priority = priority;
+            message.envelope.trace = Some(TraceContext::parse(parent, state)?);
+            let body = encode_body(&message)?;
+            lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
+            assert_eq!(decode_body(message.id.clone(), body.into())?, message);
+        }
+        assert_eq!(lines.join("\n"), include_str!("codec/body.v4.hex").trim());
+        Ok(())
+    }
+
     #[test]
     fn what_is_written_is_read_back() -> Result<()> {
         let message = sample()?;
@@ -174,15 +231,20 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_behind_the_due_time_and_every_truncation_is_noticed() -> Result<()> {
-        let message = sample()?;
-        let body = encode_body(&message)?;
-        for bit in 8 * 8..body.len() * 8 {
-            let mut bad = body.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_body(message.id.clone(), bad.into()).is_err(), "bit {bit}");
-        }
-        for end in 0..body.len() {
-            assert!(decode_body(message.id.clone(), body[..end].to_vec().into()).is_err(), "cut at {end}");
+        let trace = TraceContext::new([1; 16], [2; 8], 1, Some("a=b"))?;
+        for (priority, trace) in [(0, None), (7, None), (0, Some(trace))] {
+            let mut message = sample()?;
+            (message.envelope.priority, message.envelope.trace) = (priority, trace);
+            let body = encode_body(&message)?;
+            for bit in 8 * 8..body.len() * 8 {
+                let mut bad = body.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode_body(message.id.clone(), bad.into()).is_err(), "version {}: bit {bit}", body[8]);
+            }
+            for end in 0..body.len() {
+                let cut = body[..end].to_vec().into();
+                assert!(decode_body(message.id.clone(), cut).is_err(), "version {}: cut at {end}", body[8]);
+            }
         }
         Ok(())
     }

@@ -4,9 +4,12 @@
 
 pub mod error;
 pub mod limits;
+pub mod secret;
 pub mod time;
 pub mod clock;
 pub mod seldom;
+pub mod request_id;
+pub mod trace;
 pub mod message;
 pub mod partition;
 pub mod retry;

@@ -5,6 +5,15 @@ use std::time::Duration;
 /// Bytes of a topic or group name. Names are part of every Redis key and metric label.
 pub const NAME_BYTES_MAX: usize = 100;
 
+/// Bytes of a request id that a client gives; it is in every line of the log about the request.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Bytes of a `tracestate` that is kept: as many as the specification asks every party to hand on.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
+
+/// Entries of a `tracestate`, as the specification says.
+pub const TRACESTATE_ENTRIES_MAX: usize = 32;
+
 /// Bytes of a message id. A 26-character ULID is what dwell makes itself.
 pub const ID_BYTES_MAX: usize = 128;
 

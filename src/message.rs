@@ -13,6 +13,7 @@ use crate::limits::{
     NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// Declares a checked, cheaply cloned text.
 macro_rules! text_type {
@@ -238,6 +239,8 @@ pub struct NewMessage {
     pub content_type: Option<String>,
     /// Names and values that travel with the payload.
     pub meta: Vec<(String, String)>,
+    /// Where the push stands in a trace; handed on with the message.
+    pub trace: Option<TraceContext>,
     /// The payload: any bytes, may be empty.
     pub payload: Bytes,
 }
@@ -255,6 +258,7 @@ impl NewMessage {
             priority: 0,
             content_type: None,
             meta: Vec::new(),
+            trace: None,
             payload: payload.into(),
         }
     }
@@ -300,6 +304,12 @@ impl NewMessage {
         self
     }
 
+    /// With its place in a trace, which consumers get with it.
+    pub fn trace(mut self, trace: TraceContext) -> NewMessage {
+        self.trace = Some(trace);
+        self
+    }
+
     /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
@@ -337,6 +347,7 @@ impl NewMessage {
                 priority: self.priority,
                 content_type: self.content_type,
                 meta: self.meta,
+                trace: self.trace,
                 payload: self.payload,
             },
         })
@@ -416,6 +427,8 @@ pub struct Envelope {
     pub content_type: Option<String>,
     /// Names and values that travel with it.
     pub meta: Vec<(String, String)>,
+    /// Where its push stands in a trace.
+    pub trace: Option<TraceContext>,
     /// The payload.
     pub payload: Bytes,
 }

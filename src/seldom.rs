@@ -1,4 +1,4 @@
-//! What stays wrong is not said again and again.
+//! What stays wrong is not said again and again, and what fails a thousand times is not said a thousand times.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +44,37 @@ impl Seldom {
     }
 }
 
+/// Lines that are logged at once.
+const FEW: u32 = 10;
+
+/// The span after which one line more is logged.
+const ONE_MORE: Duration = Duration::from_secs(10);
+
+/// Decides which of many lines of one kind are logged: ten at once, then one each ten seconds.
+#[derive(Debug, Default)]
+pub struct Few {
+    /// Lines that were logged and not made up for since.
+    said: u32,
+    /// Since when the next of them is being made up for.
+    since: Instant,
+    unlogged: u64,
+}
+
+impl Few {
+    /// Whether this one is to be logged, and then how many were not since the last that was.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        let spans = u32::try_from(now.since(self.since).as_secs() / ONE_MORE.as_secs()).unwrap_or(u32::MAX);
+        self.said = self.said.saturating_sub(spans);
+        self.since = if self.said == 0 { now } else { self.since.plus(ONE_MORE.saturating_mul(spans)) };
+        if self.said == FEW {
+            self.unlogged += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +101,18 @@ mod tests {
         assert_eq!((&begun, &ended), (&vec![0, 10, 20], &vec![0, 10, 20]));
         // What is not said at once because it was said just before is said when it stays.
         assert!(!seldom.is_due(at(25)) && seldom.is_due(at(30)));
+    }
+
+    #[test]
+    fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
+        let mut few = Few::default();
+        let mut said = Vec::new();
+        for second in 1_000..1_035 {
+            said.extend((0..100).filter_map(|_| few.admit(at(second)).map(|unlogged| (second, unlogged))));
+        }
+        let first: Vec<(u64, u64)> = vec![(1_000, 0); 10];
+        assert_eq!(said, [first, vec![(1_010, 990), (1_020, 999), (1_030, 999)]].concat());
+        // After a long silence there are ten again, not more.
+        assert_eq!((0..100).filter(|_| few.admit(at(9_000)).is_some()).count(), 10);
     }
 }

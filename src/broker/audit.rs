@@ -57,7 +57,7 @@ impl Broker {
             }
         }
         if repair {
-            self.metrics.repairs.inc_by(audit.findings.len() as u64);
+            self.metrics.ownership.repairs.inc_by(audit.findings.len() as u64);
         }
         Ok(audit)
     }

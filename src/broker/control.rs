@@ -11,9 +11,6 @@ use crate::store::{Cancelled, Expected, PushKind, Pushed, Put, Reschedule, Resch
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
-/// How often a verb loads the topic again because it changed on the way.
-const RELOADS_MAX: usize = 3;
-
 /// What came of rescheduling a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RescheduleOutcome {
@@ -32,15 +29,11 @@ impl Broker {
     /// # Errors
     /// `NotFound` topic, and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
-        let mut descriptor = self.topics.get(topic).await?;
-        for _ in 0..RELOADS_MAX {
+        let cancel = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            match self.store.cancel(&descriptor, partition, id, None).await {
-                Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(topic).await?,
-                cancelled => return Ok((partition, cancelled?)),
-            }
-        }
-        Err(changing(topic))
+            Ok((partition, self.store.cancel(&descriptor, partition, id, None).await?))
+        };
+        self.topics.say(topic, cancel).await
     }
 
     /// Gives a message another due time in every group in which it waits, if it is what is expected there; `key` if it was
@@ -57,19 +50,15 @@ impl Broker {
         expected: Expected,
     ) -> Result<RescheduleOutcome> {
         let due_at = due.fix(self.store.clock().now())?;
-        let reschedule = Reschedule { id: id.clone(), due_at, expected };
-        let mut descriptor = self.topics.get(topic).await?;
-        for _ in 0..RELOADS_MAX {
+        let reschedule = &Reschedule { id: id.clone(), due_at, expected };
+        let reschedule = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            match self.store.reschedule(&descriptor, partition, &reschedule).await {
-                Err(error) if error.kind() == Kind::Stale => descriptor = self.topics.load(topic).await?,
-                Ok(Rescheduled::Expires) => {
-                    return Err(Error::invalid("due_at", format!("message {id} expires before {due_at}")));
-                }
-                rescheduled => return Ok(RescheduleOutcome { partition, due_at, rescheduled: rescheduled? }),
+            match self.store.reschedule(&descriptor, partition, reschedule).await? {
+                Rescheduled::Expires => Err(Error::invalid("due_at", format!("message {id} expires before {due_at}"))),
+                rescheduled => Ok(RescheduleOutcome { partition, due_at, rescheduled }),
             }
-        }
-        Err(changing(topic))
+        };
+        self.topics.say(topic, reschedule).await
     }
 
     /// Pushes messages of one partition under a policy about ids that are there.
@@ -80,20 +69,10 @@ impl Broker {
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
-        let mut descriptor = descriptor.clone();
-        for _ in 0..RELOADS_MAX {
-            match self.store.put(&descriptor, partition, PushKind::Live, conflict, messages).await {
-                Err(error) if error.kind() == Kind::Stale => {
-                    let (topic, partitions) = (descriptor.topic.clone(), descriptor.settings.partitions);
-                    descriptor = self.topics.load_or_create(&topic).await?;
-                    if descriptor.settings.partitions != partitions {
-                        return Err(Error::unavailable(format!("topic {topic} was made anew; push again")));
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-        Err(changing(&descriptor.topic))
+        let put = |descriptor: Arc<Descriptor>| async move {
+            self.store.put(&descriptor, partition, PushKind::Live, conflict, messages).await
+        };
+        self.topics.push(descriptor.clone(), put).await
     }
 }
 
@@ -116,8 +95,4 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
             refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
         }
     }
-}
-
-fn changing(topic: &TopicName) -> Error {
-    Error::unavailable(format!("topic {topic} is being changed or deleted; try again"))
 }

@@ -181,8 +181,10 @@ async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
     };
     match broker.store.fire(&descriptor, *partition, &firing).await? {
         Fired::Done(new) => {
-            broker.topic_metrics(topic).stored.inc_by(new as u64);
-            broker.metrics.fired(topic, new as u64, fires.passed_over);
+            let metrics = broker.topic_metrics(topic);
+            metrics.stored.inc_by(new as u64);
+            metrics.fired.inc_by(new as u64);
+            metrics.missed.inc_by(fires.passed_over);
             Ok(Outcome::Done(fires.done))
         }
         Fired::Early => Ok(Outcome::Wait(EARLY)),

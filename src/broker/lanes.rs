@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::topics::Topics;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId, TopicName};
 use crate::partition::Partition;
@@ -18,9 +18,6 @@ use crate::store::{PushKind, Pushed, Store};
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
-
-/// How often a push loads the topic again because it changed on the way.
-const RELOADS_MAX: usize = 3;
 
 /// Where messages go together: a partition of one incarnation of a topic.
 type Lane = (TopicName, u64, Partition);
@@ -105,7 +102,9 @@ impl Lanes {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let pushed = self.push_as_known(descriptor, partition, kind, &messages).await;
+        let (store, batch) = (&self.store, messages.as_slice());
+        let push = |descriptor: Arc<Descriptor>| async move { store.push(&descriptor, partition, kind, batch).await };
+        let pushed = self.topics.push(descriptor, push).await;
         let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
             let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied();
             (message.id, message.due_at, pushed.unwrap_or(Pushed::Stored))
@@ -115,30 +114,6 @@ impl Lanes {
             // Who does not wait any more does not want to know.
             let _ = answer.send(pushed.as_ref().map_err(Clone::clone).map(|_| arrived));
         }
-    }
-
-    /// Pushes; under a descriptor that turned out to be old it is made again under the new one.
-    async fn push_as_known(
-        &self,
-        mut descriptor: Arc<Descriptor>,
-        partition: Partition,
-        kind: PushKind,
-        messages: &[Message],
-    ) -> Result<Vec<Pushed>> {
-        for _ in 0..RELOADS_MAX {
-            match self.store.push(&descriptor, partition, kind, messages).await {
-                Err(error) if error.kind() == Kind::Stale => {
-                    let partitions = descriptor.settings.partitions;
-                    let topic = descriptor.topic.clone();
-                    descriptor = self.topics.load_or_create(&topic).await?;
-                    if descriptor.settings.partitions != partitions {
-                        return Err(Error::unavailable(format!("topic {topic} was made anew; push again")));
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-        Err(Error::unavailable(format!("topic {} is being changed or deleted; try again", descriptor.topic)))
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Lane, VecDeque<Waiting>>> {

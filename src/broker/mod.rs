@@ -4,6 +4,7 @@
 //! message itself.
 
 mod audit;
+mod census;
 mod copying;
 mod control;
 mod dead;
@@ -13,11 +14,13 @@ mod explain;
 mod forecast;
 mod groups;
 mod lanes;
+mod known;
 mod list;
 mod moving;
 mod options;
 mod push;
 mod schedules;
+mod scrape;
 mod settle;
 mod spread;
 mod subscriptions;
@@ -44,6 +47,7 @@ pub use window::{WindowDeed, WindowDone};
 use self::copying::Filling;
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::scrape::Looks;
 use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
@@ -70,6 +74,7 @@ pub struct Broker {
     spread: Arc<Spread>,
     groups: Arc<Groups>,
     filling: Filling,
+    looks: Arc<Looks>,
     tasks: Tasks,
     options: Arc<Options>,
 }
@@ -111,17 +116,20 @@ impl Broker {
         let member = MemberId::fresh(&host_name(), options.advertise.as_ref());
         let keeper = Arc::new(Keeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
-        let topics = Arc::new(Topics::new(store.clone(), options.clone()));
+        let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
         let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
-        let (spread, filling) = (Arc::default(), Filling::default());
-        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, tasks, options }
+        let (spread, filling, looks) = (Arc::default(), Filling::default(), Arc::default());
+        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, looks, tasks, options }
     }
 
-    /// Keeps leases, fires schedules and listens to the store until `stop`, which has to come after the loops of the pairs have ended.
+    /// Keeps leases, fires schedules, counts for the metrics and listens to the store until `stop`, which has to come after
+    /// the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
         let schedules = firing::Schedules::new(self.clone());
-        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), self.store.run(stop));
+        let census = census::Census::new(self.clone());
+        let watched = futures_util::future::join(census.run(stop.clone()), self.watch_store(stop.clone()));
+        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), watched, self.store.run(stop));
     }
 
     /// The metrics of this process.
@@ -254,7 +262,7 @@ impl Broker {
     /// Whether pushes can be accepted.
     pub async fn health(&self) -> Health {
         let ready = self.store.ready().await;
-        self.metrics.clock_offset.set(self.store.clock().local_ahead_seconds());
+        self.metrics.store.clock_offset.set(self.store.clock().local_ahead_seconds());
         let (ready, detail) = match (ready, self.groups.is_stopping()) {
             (Err(error), _) => (false, Some(error.to_string())),
             (Ok(_), true) => (false, Some("stopping".to_owned())),

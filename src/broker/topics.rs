@@ -9,7 +9,7 @@ use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
-use crate::metrics::TopicMetrics;
+use crate::metrics::{Metrics, TopicMetrics};
 use crate::store::{PairStats, Store};
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair, Settings};
@@ -30,6 +30,7 @@ pub struct Declared {
 /// The descriptors that this process knows.
 pub(super) struct Topics {
     store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
     options: Arc<Options>,
     known: RwLock<HashMap<TopicName, Known>>,
 }
@@ -41,8 +42,8 @@ struct Known {
 }
 
 impl Topics {
-    pub(super) fn new(store: Arc<dyn Store>, options: Arc<Options>) -> Topics {
-        Topics { store, options, known: RwLock::default() }
+    pub(super) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, options: Arc<Options>) -> Topics {
+        Topics { store, metrics, options, known: RwLock::default() }
     }
 
     /// The descriptor of a topic. # Errors: `NotFound`.
@@ -113,7 +114,12 @@ impl Topics {
         known.get(topic).filter(|known| now < known.loaded.plus(BELIEVED)).map(|known| known.descriptor.clone())
     }
 
+    /// Believes a descriptor. Its series are there from now on, so that a rate sees the first event of each.
     pub(super) fn learn(&self, descriptor: Descriptor) -> Arc<Descriptor> {
+        self.metrics.topic(&descriptor.topic);
+        for group in &descriptor.groups {
+            self.metrics.group(&descriptor.topic, group);
+        }
         let loaded = self.store.clock().local().instant();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= TOPICS_MAX {
@@ -239,7 +245,7 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn topic_metrics(&self, topic: &TopicName) -> TopicMetrics {
+    pub(super) fn topic_metrics(&self, topic: &TopicName) -> Arc<TopicMetrics> {
         self.metrics.topic(topic)
     }
 }

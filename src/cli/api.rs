@@ -222,6 +222,10 @@ pub(super) struct Delivery {
     pub(super) priority: Option<u8>,
     #[serde(default)]
     pub(super) meta: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) traceparent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tracestate: Option<String>,
     pub(super) attempt: u32,
     pub(super) partition: u16,
     pub(super) due_at: Timestamp,

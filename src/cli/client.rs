@@ -134,6 +134,9 @@ impl Client {
         for (name, value) in &message.meta {
             request = request.header(format!("dwell-meta-{name}"), value.as_bytes());
         }
+        if let Some(trace) = &message.trace {
+            request = request.header("traceparent", trace.traceparent());
+        }
         self.call(request.body(message.payload)).await.map(|(_, pushed)| pushed)
     }
 

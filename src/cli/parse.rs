@@ -7,6 +7,7 @@ use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicNam
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
 use crate::topic::{Expiry, Ordering};
+use crate::trace::TraceContext;
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -31,6 +32,10 @@ pub(super) fn id(text: &str) -> Result<MessageId, String> {
 
 pub(super) fn key(text: &str) -> Result<Key, String> {
     detail(Key::new(text))
+}
+
+pub(super) fn traceparent(text: &str) -> Result<TraceContext, String> {
+    detail(TraceContext::parse(text, None))
 }
 
 pub(super) fn conflict(text: &str) -> Result<Conflict, String> {

@@ -53,7 +53,7 @@ pub fn env_name(key: &str) -> String {
 
 /// Variables that begin with `DWELL_` and are not keys: the command line's own, and what `consume --exec` gives to the
 /// command it runs, which may well be dwell again.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 14] = [
     "DWELL_CONFIG",
     "DWELL_SERVER",
     "DWELL_TOPIC",
@@ -66,6 +66,8 @@ const OTHERS: [&str; 12] = [
     "DWELL_PUSHED_AT",
     "DWELL_LATENESS_MS",
     "DWELL_CONTENT_TYPE",
+    "DWELL_TRACEPARENT",
+    "DWELL_TRACESTATE",
 ];
 
 /// Whether a variable beginning with `DWELL_` is somebody's misspelt key.

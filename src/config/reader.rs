@@ -40,6 +40,7 @@ impl<'a> Reader<'a> {
                 format!("{:?}", redis_url::mask(text))
             }
             Raw::Text(text) => cut(format!("{text:?}")),
+            Raw::List(_) if key == "redis.url" || key.ends_with(".url") => "a list".to_owned(),
             Raw::List(items) => cut(format!("{items:?}")),
             Raw::Other(what) => (*what).to_owned(),
         });

@@ -1,6 +1,5 @@
 //! The Redis store of a configuration.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use super::sources::read_text;
 use super::{Origin, show};
 use crate::engine::RedisOptions;
 use crate::limits::NAME_BYTES_MAX;
+use crate::secret::Secret;
 use crate::time::show_span;
 
 /// The configuration of the Redis store.
@@ -34,22 +34,22 @@ pub struct RedisConfig {
 }
 
 /// A file that the configuration names, with what it held. That is not shown.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     path: String,
-    text: String,
+    text: Secret,
 }
 
 impl Held {
     fn read(path: &str) -> Result<Held, String> {
         match read_text(Path::new(path))? {
             text if text.trim().is_empty() => Err("is empty".to_owned()),
-            text => Ok(Held { path: path.to_owned(), text }),
+            text => Ok(Held { path: path.to_owned(), text: text.into() }),
         }
     }
 
     /// What the file held, for connecting and for nothing else.
-    pub fn secret(&self) -> &str {
+    pub fn secret(&self) -> &Secret {
         &self.text
     }
 
@@ -59,21 +59,17 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({:?})", self.path)
-    }
-}
-
 impl RedisConfig {
     /// How to reach Redis, if it is the store.
     pub fn options(&self) -> Option<RedisOptions> {
-        let text = |held: &Held| held.secret().to_owned();
+        let text = |held: &Held| held.secret().expose().to_owned();
+        let secret = |held: &Held| held.secret().clone();
+        let line = |held: &Held| held.secret().expose().trim_end_matches(['\r', '\n']).into();
         Some(RedisOptions {
-            url: self.url.as_ref()?.secret().to_owned(),
-            password: self.password_file.as_ref().map(|held| held.secret().trim_end_matches(['\r', '\n']).to_owned()),
+            url: self.url.as_ref()?.secret().clone(),
+            password: self.password_file.as_ref().map(line),
             ca: self.ca_file.as_ref().map(text),
-            identity: self.cert_file.as_ref().map(text).zip(self.key_file.as_ref().map(text)),
+            identity: self.cert_file.as_ref().map(text).zip(self.key_file.as_ref().map(secret)),
             prefix: self.prefix.clone(),
             timeout: self.timeout,
             allow_eviction: self.allow_eviction,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::secret::Secret;
+
 /// What a Redis URL looks like, for errors.
 pub(super) const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], \
      redis+sentinel://[user:password@]host[:port],…/name[/db], redis+cluster://[user:password@]host[:port],…, \
@@ -9,7 +11,7 @@ pub(super) const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], \
 
 /// A Redis URL. Printing it, also for debugging, masks the password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RedisUrl(String);
+pub struct RedisUrl(Secret);
 
 impl RedisUrl {
     /// Reads a URL; the error says why it is refused, without quoting it.
@@ -19,7 +21,7 @@ impl RedisUrl {
         };
         let kind = scheme.strip_prefix("rediss").or_else(|| scheme.strip_prefix("redis"));
         match (scheme, kind) {
-            ("redis+unix" | "unix", _) if rest.starts_with('/') => Ok(RedisUrl(text.to_owned())),
+            ("redis+unix" | "unix", _) if rest.starts_with('/') => Ok(RedisUrl(text.into())),
             ("redis+unix" | "unix", _) => Err("has no absolute socket path".to_owned()),
             (_, Some("" | "+sentinel" | "+cluster")) if rest.is_empty() || rest.starts_with('/') => {
                 Err("has no host".to_owned())
@@ -30,25 +32,26 @@ impl RedisUrl {
             (_, Some("+cluster")) if !path(rest).is_empty() => {
                 Err("has a database, and a cluster has one only".to_owned())
             }
-            (_, Some("" | "+sentinel" | "+cluster")) => Ok(RedisUrl(text.to_owned())),
+            (_, Some("" | "+sentinel" | "+cluster")) => Ok(RedisUrl(text.into())),
             _ => Err("is not a redis:// URL".to_owned()),
         }
     }
 
     /// Whether it asks for TLS.
     pub(super) fn is_tls(&self) -> bool {
-        self.0.starts_with("rediss")
+        self.0.expose().starts_with("rediss")
     }
 
     /// Whether it holds a password. A user alone is none.
     pub(super) fn has_password(&self) -> bool {
-        let (address, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let url = self.0.expose();
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let login = address.split_once("://").and_then(|(_, rest)| Some(rest.rsplit_once('@')?.0));
         login.is_some_and(|login| login.contains(':')) || query.split('&').any(|pair| pair.starts_with("pass="))
     }
 
     /// The URL with its password, for connecting and for nothing else.
-    pub fn secret(&self) -> &str {
+    pub fn secret(&self) -> &Secret {
         &self.0
     }
 }
@@ -62,7 +65,7 @@ fn path(rest: &str) -> &str {
 
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&mask(&self.0))
+        f.write_str(&mask(self.0.expose()))
     }
 }
 
@@ -120,7 +123,7 @@ mod tests {
         for (url, shown) in cases {
             assert_eq!(mask(url), shown);
             if let Ok(parsed) = RedisUrl::parse(url) {
-                assert_eq!(parsed.secret(), url);
+                assert_eq!(parsed.secret().expose(), url);
                 assert!(!format!("{parsed} {parsed:?}").contains("s3"), "{parsed:?}");
             }
         }

@@ -15,8 +15,8 @@ use super::webhooks::{WEBHOOK_KEYS, webhook_key};
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Everything a configuration is made of.
-#[derive(Debug, Clone, Default)]
+/// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show`] masks.
+#[derive(Clone, Default)]
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Sources {
 }
 
 /// A key given as a flag.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Flag {
     /// The key.
     pub key: &'static str,
@@ -86,7 +86,7 @@ impl fmt::Display for Origin {
 }
 
 /// A value as it was written.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) enum Raw {
     /// A text, a number or a truth value.
     Text(String),
@@ -97,7 +97,7 @@ pub(super) enum Raw {
 }
 
 /// The winning value of every key that was given, and where each webhook came from.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Layers {
     values: BTreeMap<String, (Raw, Origin)>,
     webhooks: Vec<Origin>,
@@ -140,7 +140,7 @@ impl Layers {
         let origin = Origin::File(path.to_owned());
         let read = read_text(path).and_then(|text| {
             let file = config::File::from_str(&text, FileFormat::Toml);
-            file.collect().map_err(|error| error.to_string().trim_end().to_owned())
+            file.collect().map_err(|error| unquoted(&error.to_string()))
         });
         match read {
             Ok(table) => self.read_table("", table, &origin, errors),
@@ -207,6 +207,14 @@ impl Layers {
             }
         }
     }
+}
+
+/// What is wrong with the syntax of a file, without the lines of it that the error quotes: they may hold a password.
+fn unquoted(error: &str) -> String {
+    let quotes =
+        |line: &&str| line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
+    let said: Vec<&str> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
+    said.join(": ").trim_end_matches([':', ' ']).to_owned()
 }
 
 /// The text of a file, which may not be large.

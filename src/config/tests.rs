@@ -226,7 +226,7 @@ fn the_url_may_come_from_a_file_and_the_stronger_source_wins() -> IoResult<()> {
     std::fs::write(&secret, "redis://:s3cret@from-file\n")?;
     let file = format!("redis.url_file = {:?}", secret.display().to_string());
     let url = |file: &str, env: &[(&str, &str)]| {
-        load(file, env, &[]).map(|config| config.map(|c| c.redis.url.map(|url| url.secret().to_owned())))
+        load(file, env, &[]).map(|config| config.map(|c| c.redis.url.map(|url| url.secret().expose().to_owned())))
     };
     assert_eq!(url(&file, &[])?, Ok(Some("redis://:s3cret@from-file".to_owned())));
     assert_eq!(url(&file, &[("DWELL_REDIS_URL", "redis://env")])?, Ok(Some("redis://env".to_owned())));
@@ -235,6 +235,25 @@ fn the_url_may_come_from_a_file_and_the_stronger_source_wins() -> IoResult<()> {
     std::fs::write(&secret, "s3cret")?;
     let wrong = url(&file, &[])?.err().unwrap_or_default();
     assert!(wrong.contains("what it holds is not a URL") && !wrong.contains("s3cret"), "{wrong}");
+    Ok(())
+}
+
+#[test]
+fn no_error_quotes_a_password() -> IoResult<()> {
+    for file in [
+        "redis.url = 'redis://:s3cret@host",
+        "redis.url = redis://:s3cret@host",
+        "[redis]\nurl = \"redis://:s3cret@host\" s3cret",
+        "redis.url = ['redis://:s3cret@host']",
+        "redis.url = 's3cret'",
+        "redis.url = { s3cret = 1 }",
+        "redis.url = 'http://app:s3cret@host'",
+        "webhook = [{ topic = 't', url = 'http://app:s3cret@host' }]",
+        "webhook = [{ topic = 't', url = ['http://app:s3cret@host'] }]",
+    ] {
+        let errors = load(file, &[], &[])?.err().unwrap_or_default();
+        assert!(errors.starts_with("1 error") && !errors.contains("s3cret"), "{file}: {errors}");
+    }
     Ok(())
 }
 
@@ -255,7 +274,7 @@ fn passwords_and_certificates_come_from_files() -> IoResult<()> {
     assert!(!format!("{given:?}").contains("s3cret"), "{given:?}");
     let options = given.ok().and_then(|redis| redis.options());
     let read = options.map(|options| (options.password, options.ca.is_some(), options.identity.is_some()));
-    assert_eq!(read, Some((Some("s3cret".to_owned()), true, true)));
+    assert_eq!(read, Some((Some("s3cret".into()), true, true)));
     for (url, key, file, says) in [
         ("redis://a:b@host", "password_file", "password", "is given beside a password in the URL"),
         ("redis+unix:///s?pass=b", "password_file", "password", "is given beside a password in the URL"),

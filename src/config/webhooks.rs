@@ -10,8 +10,9 @@ use super::sources::{Layers, Raw, read_text};
 use crate::error::Error;
 use crate::limits::{NAME_BYTES_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN, WEBHOOKS_MAX};
 use crate::message::{GroupName, TopicName};
+use crate::secret::Secret;
 use crate::time::show_span;
-use crate::webhook::{Secret, TARGET_ACCEPTED, Target, Webhook};
+use crate::webhook::{TARGET_ACCEPTED, Target, Webhook};
 
 /// Every key of a `[[webhook]]`.
 pub const WEBHOOK_KEYS: [&str; 8] =
@@ -54,7 +55,10 @@ impl Reader<'_> {
         let timeout = self.span(&key("timeout"), WEBHOOK_TIMEOUT_MIN..=WEBHOOK_TIMEOUT_MAX, TIMEOUT);
         let secret = self.parsed(&key("secret_file"), "a file that holds the secret and nothing else", None, |path| {
             let text = read_text(Path::new(path))?;
-            Secret::new(text.trim()).map(Some).ok_or_else(|| "is empty".to_owned())
+            match text.trim() {
+                "" => Err("is empty".to_owned()),
+                secret => Ok(Some(Secret::new(secret))),
+            }
         });
         let enabled = self.switch(&key("enabled"), true);
         let (topic, target) = (topic?, target?);

@@ -147,7 +147,7 @@ impl Membership {
         self.dispatch.counts.waiting.set(i64::from(standing.is_waiting));
         if standing.members != self.members {
             self.members = standing.members;
-            self.dispatch.metrics.rebalances.inc();
+            self.dispatch.metrics.ownership.rebalances.inc();
             let (members, quota) = (standing.members, standing.quota);
             let topic = &self.dispatch.descriptor().topic;
             tracing::info!(%topic, group = %self.dispatch.group, members, quota, "members changed");

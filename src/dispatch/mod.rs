@@ -70,7 +70,7 @@ pub struct Dispatch {
     closed: CancellationToken,
     /// The topic is gone, and with it everything that is out.
     gone: CancellationToken,
-    counts: GroupMetrics,
+    counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
 }
 

@@ -236,7 +236,7 @@ impl Serving {
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {
-            self.dispatch.metrics.repairs.inc_by(dropped as u64);
+            self.dispatch.metrics.ownership.repairs.inc_by(dropped as u64);
             tracing::error!(pair = %self.owned.lease.claim().pair, dropped, "ids without bodies were dropped");
         }
         if unsettled != expected {

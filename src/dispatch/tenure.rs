@@ -80,7 +80,7 @@ impl Tenure {
         dispatch.leave(partition, &owned);
         dispatch.keeper.forget(&owned.lease);
         if let Err(error) = &end {
-            dispatch.metrics.leases_lost.inc();
+            dispatch.metrics.ownership.leases_lost.inc();
             tracing::warn!(pair = %claim.pair, epoch = %claim.epoch, %error, "lost");
         }
         end
@@ -102,7 +102,7 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
         repair(dispatch, pair, &mut owner, orphans).await?;
     }
     if left_behind {
-        dispatch.metrics.takeovers.inc();
+        dispatch.metrics.ownership.takeovers.inc();
         tracing::info!(%pair, epoch = %owner.epoch(), recovered, "took over");
     }
     Ok(owner)
@@ -115,7 +115,7 @@ async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, or
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;
-        dispatch.metrics.repairs.inc_by(page.messages as u64);
+        dispatch.metrics.ownership.repairs.inc_by(page.messages as u64);
         from = page.next;
         if from.is_none() {
             return Ok(());

@@ -221,6 +221,7 @@ fn another_store(options: &FailoverOptions, store: &impl Store, kept: u64) -> St
 
 /// Opening reads what is there: beside the runtime, not in it.
 async fn open_log(name: &str, options: &FailoverOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
+    metrics.limit.set(i64::try_from(options.limit_bytes).unwrap_or(i64::MAX));
     let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
     let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
     opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?

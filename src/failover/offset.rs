@@ -24,7 +24,7 @@ impl<S: Store> Failover<S> {
         loop {
             let ahead_us = *changes.borrow_and_update();
             if let Some(ahead_us) = ahead_us {
-                self.metrics.clock_offset.set(-(ahead_us as f64) / 1_000_000.0);
+                self.metrics.store.clock_offset.set(-(ahead_us as f64) / 1_000_000.0);
                 if noted != Some(ahead_us) && self.wal.remember_clock_offset(ahead_us).await.is_ok() {
                     noted = Some(ahead_us);
                 }

@@ -7,15 +7,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Failover;
+use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
+    Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -108,6 +109,10 @@ impl<S: Store> Store for Failover<S> {
 
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.find(topic).await
+    }
+
+    async fn look_at_topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.store.look_at_topic(topic).await
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {
@@ -224,6 +229,26 @@ impl<S: Store> Store for Failover<S> {
 
     async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
         self.store.audit(pair, from, repair).await
+    }
+
+    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+        self.store.depth(pairs, within).await
+    }
+
+    async fn claim_census(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
+        self.store.claim_census(member, ttl).await
+    }
+
+    async fn give_census(&self, member: &MemberId) -> Result<()> {
+        self.store.give_census(member).await
+    }
+
+    fn vitals(&self) -> Vitals {
+        self.wal.observe();
+        if let Some(journal) = &self.journal {
+            journal.log().observe();
+        }
+        Vitals { free_bytes: free_bytes(&self.options.dir), is_away: self.breaker.reason().is_some() }
     }
 
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

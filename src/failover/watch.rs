@@ -20,7 +20,7 @@ impl<S: Store> Failover<S> {
         let mut noticed = losses.borrow().count;
         loop {
             let count = losses.borrow_and_update().count;
-            self.metrics.losses.inc_by(count - noticed);
+            self.metrics.store.losses.inc_by(count - noticed);
             noticed = count;
             if suspected != Some(count) {
                 // Another Redis may answer there now.

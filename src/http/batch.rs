@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::push::PushResult;
-use super::shape::{Meta, due_of, payload_of};
+use super::shape::{Meta, due_of, payload_of, trace_of, trace_of_headers};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
@@ -68,6 +68,12 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
     meta: Option<Meta>,
+    /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
+    #[serde(default, deserialize_with = "present")]
+    traceparent: Option<String>,
+    /// What tracing systems add to that; not without `traceparent`.
+    #[serde(default, deserialize_with = "present")]
+    tracestate: Option<String>,
 }
 
 /// A batch of 1 to 1,000 messages.
@@ -96,6 +102,7 @@ impl BatchMessage {
             priority: self.priority.unwrap_or(0),
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
+            trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
             payload: payload_of(self.payload, self.payload_base64)?,
         };
         message.check(now)?;
@@ -108,7 +115,11 @@ impl BatchMessage {
 /// A message that is wrong refuses the whole batch. After that each is answered for itself.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages/batch", tag = "producing",
-    params(("topic" = String, Path)),
+    params(
+        ("topic" = String, Path),
+        ("traceparent" = Option<String>, Header, description = "For the messages that have none of their own"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to that")
+    ),
     request_body(content((Batch = "application/json"), (BatchMessage = "application/x-ndjson"))),
     responses(
         (status = 201, description = "All are stored", body = BatchResults),
@@ -135,8 +146,13 @@ pub(crate) async fn push_batch(
     };
     let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
     let now = app.clock.now();
-    let messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
+    let mut messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
     drop(bytes);
+    if let Some(trace) = trace_of_headers(&headers) {
+        messages.iter_mut().for_each(|message| {
+            message.trace.get_or_insert_with(|| trace.clone());
+        });
+    }
     let offers = app.broker.offers(&topic, messages);
     let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
     let outcomes = app.broker.push_offers(&topic, offers).await?;
@@ -245,6 +261,8 @@ mod tests {
             (r#"{"payload": "a", "ttl": 0}"#, "ttl`: a message that lives for 0s"),
             (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
+            (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
+            (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
             (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in two forms"),
             ("{}", "payload`: is missing"),
         ];

@@ -112,12 +112,12 @@ impl Listener {
                 };
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
                 tasks.start(async move {
-                    metrics.http_connections.inc();
+                    metrics.http.connections.inc();
                     match stream {
                         Stream::Tcp(stream) => connection(stream, router, how, stop).await,
                         Stream::Unix(stream) => connection(stream, router, how, stop).await,
                     }
-                    metrics.http_connections.dec();
+                    metrics.http.connections.dec();
                     drop(slot);
                 });
             }

@@ -25,6 +25,7 @@ mod params;
 mod problem;
 mod push;
 mod schedules;
+mod series;
 mod shape;
 mod stream;
 mod strict;
@@ -62,6 +63,7 @@ use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::peer::Peers;
 use crate::tasks::Tasks;
+use observe::Faults;
 use problem::{Class, Problem, ProblemBody};
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
@@ -79,6 +81,8 @@ pub struct Inner {
     guard: Guard,
     /// Reads what is left of refused bodies.
     tasks: Tasks,
+    /// Logs what fails.
+    faults: Arc<Faults>,
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
     body_timeout: Duration,
@@ -97,6 +101,7 @@ impl App {
             clock,
             guard,
             tasks,
+            faults: Arc::default(),
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             console: Console::Full,
@@ -201,20 +206,21 @@ fn forbid_null(part: &mut serde_json::Value) {
 
 /// Everything that is served.
 pub fn router(app: App) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, document) = routes().split_for_parts();
+    series::expect(&app.metrics.http, &document);
     let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router.merge(console::routes(app.console)), app)
 }
 
-/// What holds for every request, from the outside in: it is counted, a panic is answered, it comes from this machine.
+/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, it comes from this machine.
 fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
-        .layer(from_fn_with_state(app.clone(), observe::count))
+        .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }
 

@@ -80,7 +80,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"), Problem)
 )]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
-    let text = app.metrics.text()?;
+    let text = app.broker.scrape()?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

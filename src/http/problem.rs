@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -11,6 +12,7 @@ use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::error::{Error, Kind};
+use crate::request_id::RequestId;
 
 /// What precedes the name of a kind in `type`.
 const TYPE_PREFIX: &str = "urn:dwell:error:";
@@ -103,6 +105,15 @@ pub(crate) struct Problem {
     groups: Option<Box<serde_json::Value>>,
 }
 
+/// What is wrong, beside the response that says so, for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    /// The name of the error, as in its type.
+    pub(crate) name: &'static str,
+    /// The sentence for people.
+    pub(crate) detail: Arc<str>,
+}
+
 /// The fields of a problem.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
@@ -116,6 +127,9 @@ pub(crate) struct ProblemBody {
     status: u16,
     /// For people: what is wrong, where, and what to do.
     detail: String,
+    /// The name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
     /// The message id to repeat a push with, when its outcome is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -203,13 +217,14 @@ impl Problem {
         self.error.detail()
     }
 
-    /// The fields.
+    /// The fields, without the name of the request.
     pub(crate) fn body(self) -> ProblemBody {
         ProblemBody {
             r#type: format!("{TYPE_PREFIX}{}", self.class.name()),
             title: self.class.title(),
             status: self.status().as_u16(),
             detail: self.detail().to_owned(),
+            request_id: None,
             id: self.id,
             results: self.results.map(|results| *results),
             groups: self.groups.map(|groups| *groups),
@@ -237,7 +252,11 @@ impl From<Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (class, status) = (self.class, self.status);
-        let mut response = (status, axum::Json(self.body())).into_response();
+        let said = Said { name: class.name(), detail: self.detail().into() };
+        let mut body = self.body();
+        body.request_id = RequestId::current().map(|id| id.to_string());
+        let mut response = (status, axum::Json(body)).into_response();
+        response.extensions_mut().insert(said);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if matches!(class, Class::Verb(Kind::Full | Kind::Unavailable)) {

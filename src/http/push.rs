@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
-use super::shape::{Meta, due_of};
+use super::shape::{Meta, due_of, trace_of_headers};
 use super::{App, body};
 use crate::broker::PushOutcome;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
@@ -118,7 +118,9 @@ impl PushParams {
     post, path = "/v1/topics/{topic}/messages", tag = "producing",
     params(
         ("topic" = String, Path), PushParams,
-        ("Idempotency-Key" = Option<String>, Header, description = "The id, in place of the parameter")
+        ("Idempotency-Key" = Option<String>, Header, description = "The id, in place of the parameter"),
+        ("traceparent" = Option<String>, Header, description = "Where the push stands in a trace; passed over if it is not valid"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to that")
     ),
     request_body(content_type = "application/octet-stream", description = "The payload: any bytes of any content type"),
     responses(
@@ -162,6 +164,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
+        trace: trace_of_headers(headers),
         payload: Bytes::new(),
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use axum::http::HeaderMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use crate::codec::Failure;
 use crate::limits::META_COUNT_MAX;
 use crate::message::{Due, Envelope};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// What travels with a message, as replies show it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,6 +38,12 @@ pub(crate) struct Contents {
     /// Names and values that travel with it.
     #[schema(value_type = std::collections::HashMap<String, String>)]
     meta: Meta,
+    /// Where its push stands in a trace, as in W3C Trace Context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    /// What tracing systems add to that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<String>,
     /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
@@ -60,6 +68,8 @@ impl From<Envelope> for Contents {
             content_type: envelope.content_type,
             priority: envelope.priority,
             meta: Meta(envelope.meta),
+            traceparent: envelope.trace.as_ref().map(TraceContext::traceparent),
+            tracestate: envelope.trace.as_ref().and_then(TraceContext::tracestate).map(str::to_owned),
             payload,
             payload_base64,
         }
@@ -105,6 +115,24 @@ pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestam
         (_, Some(at)) => Ok(Due::At(at)),
         (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
     }
+}
+
+/// The place in a trace that an item of a batch names: as strict as every other field.
+pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Option<TraceContext>, Problem> {
+    match (parent, state) {
+        (Some(parent), state) => Ok(Some(TraceContext::parse(parent, state)?)),
+        (None, Some(_)) => Err(Problem::invalid("tracestate", "is given without `traceparent`")),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The place in a trace that the headers of a request name. What is not valid there is passed over: somebody on the way may
+/// have added it, and W3C asks for that.
+pub(crate) fn trace_of_headers(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut parents = headers.get_all("traceparent").iter();
+    let parent = parents.next().filter(|_| parents.next().is_none())?.to_str().ok()?;
+    let states: Option<Vec<&str>> = headers.get_all("tracestate").iter().map(|state| state.to_str().ok()).collect();
+    TraceContext::of_headers(parent, states.map(|states| states.join(",")).as_deref())
 }
 
 /// Names and values; in JSON an object whose names are all different.
@@ -170,6 +198,7 @@ mod tests {
             max_attempts: None,
             content_type: None,
             meta: vec![("trace".into(), "abc".into())],
+            trace: None,
             payload: Bytes::from_static(payload),
         };
         Ok(serde_json::to_value(Contents::from(envelope)).unwrap_or_default())

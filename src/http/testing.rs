@@ -16,9 +16,9 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairStats, Peeked,
-    PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans,
-    Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
+    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairDepth,
+    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -140,6 +140,14 @@ impl Store for Away {
 
     async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
         away()
+    }
+
+    async fn depth(&self, _: &[Pair], _: &[Duration]) -> Result<Vec<PairDepth>> {
+        away()
+    }
+
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
     }
 
     async fn audit(&self, _: &Pair, _: Option<&AuditCursor>, _: bool) -> Result<AuditPage> {

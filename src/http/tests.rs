@@ -163,6 +163,82 @@ async fn operations_answer_without_a_store() -> Outcome {
     Ok(())
 }
 
+/// What is logged while something is done, a line each.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().map_err(|_| std::io::ErrorKind::Other)?.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Logs what this thread does from now on as JSON, down to a level.
+    fn listen(&self, level: tracing::Level) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(level);
+        tracing::subscriber::set_default(subscriber.with_writer(move || log.clone()).finish())
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let bytes = self.0.lock().map(|bytes| bytes.clone()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| line.into())).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_fails_is_logged_under_its_name_a_few_times_and_what_is_refused_at_debug() -> Outcome {
+    let log = Log::default();
+    let _listening = log.listen(tracing::Level::INFO);
+    let router = router(testing::app()?);
+    let request = |line: &str, id: &str| {
+        let (method, target) = line.split_once(' ').unwrap_or_default();
+        let request = Request::builder().method(method).uri(target).header("host", "localhost");
+        request.header("dwell-request-id", id).body(Body::from("{\"payload\": 5}"))
+    };
+    for (line, status) in [
+        ("POST /v1/topics/orders/messages/batch", 422),
+        ("GET /nowhere", 404),
+        ("GET /readyz", 503),
+        ("GET /livez", 200),
+    ] {
+        assert_eq!(answer(router.clone(), request(line, "quiet")?).await?.0, status, "{line}");
+    }
+    assert_eq!(log.lines(), [Value::Null; 0]);
+    for n in 0..100 {
+        answer(router.clone(), request("GET /v1/topics/orders", &format!("r-{n}"))?).await?;
+    }
+    let lines = log.lines();
+    assert_eq!(lines.len(), 10, "{lines:#?}");
+    for (n, line) in lines.iter().enumerate() {
+        assert_eq!((&line["level"], &line["message"]), (&"WARN".into(), &"a request failed".into()));
+        assert_eq!(line["span"]["request_id"], format!("r-{n}"), "{line}");
+        assert_eq!((&line["status"], &line["kind"]), (&503.into(), &"unavailable".into()));
+        assert_eq!((&line["path"], &line["error"]), (&"/v1/topics/orders".into(), &"this store is always away".into()));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_client_said_wrong_is_never_logged() -> Outcome {
+    let log = Log::default();
+    let _listening = log.listen(tracing::Level::TRACE);
+    for body in [r#"{"messages": ["s3cret"]}"#, r#"{"messages": [{"payload": ["s3cret"]}]}"#, "\"s3cret\"", "s3cret"] {
+        assert!(ask("POST /v1/topics/orders/messages/batch", &[], body).await?.0 >= 400, "{body}");
+    }
+    let lines = log.lines();
+    assert!(lines.len() >= 4 && lines.iter().all(Value::is_object), "{lines:#?}");
+    assert!(!format!("{lines:?}").contains("s3cret"), "{lines:#?}");
+    Ok(())
+}
+
 #[test]
 fn every_reference_of_the_document_leads_somewhere() {
     fn check(part: &Value, document: &Value) {

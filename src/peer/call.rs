@@ -18,6 +18,7 @@ use crate::dispatch::Verdict;
 use crate::error::innermost_cause;
 use crate::limits::{PEER_ANSWER_BYTES_MAX, PEERS_MAX};
 use crate::metrics::Metrics;
+use crate::request_id::{REQUEST_ID, RequestId};
 use crate::time::Timestamp;
 
 /// A broker closes a connection that was idle for 5 s; one that is about to be closed must not be used.
@@ -65,7 +66,7 @@ impl Caller {
             answer = self.answer(place, way, ask) => answer,
             () = self.clock.sleep_until(until) => Err("no answer in time".to_owned()),
         };
-        self.metrics.forward(answer.is_ok());
+        self.metrics.http.forward(answer.is_ok());
         answer
     }
 
@@ -80,7 +81,10 @@ impl Caller {
             address @ Address::Http { .. } => address.to_string(),
         };
         let url = format!("{base}/v1/topics/{topic}/groups/{group}/{verb}");
-        let request = self.client(address)?.post(url).header(FORWARDED, owner.as_str()).json(&ask.body(verb));
+        let mut request = self.client(address)?.post(url).header(FORWARDED, owner.as_str()).json(&ask.body(verb));
+        if let Some(id) = RequestId::current() {
+            request = request.header(REQUEST_ID, id.as_str());
+        }
         let failed = |error: reqwest::Error| innermost_cause(&error.without_url());
         let response = request.send().await.map_err(failed)?;
         let status = response.status();

@@ -5,6 +5,7 @@
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
 mod audit;
+mod census;
 mod clock;
 mod control;
 pub mod embedded;
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use audit::{AuditCursor, AuditPage, Defect, Finding};
+pub use census::{CensusClaim, PairDepth, Vitals};
 pub use clock::StoreClock;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
@@ -84,6 +86,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// The descriptor of a topic, if it exists and was not deleted.
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
+
+    /// The same for who only looks: nothing is remembered of the topic for the time when the store is away.
+    async fn look_at_topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.topic(topic).await
+    }
 
     /// The names of all topics, sorted.
     async fn topics(&self) -> Result<Vec<TopicName>>;
@@ -212,6 +219,24 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
+
+    /// Counts the messages of pairs, and of what is scheduled how much becomes due within each of some spans from now, in
+    /// the order asked.
+    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>>;
+
+    /// Makes this member the one that counts for all who share the store, for `ttl` from now, unless another one is; a
+    /// store of one process has no other.
+    async fn claim_census(&self, _member: &MemberId, _ttl: Duration) -> Result<CensusClaim> {
+        Ok(CensusClaim::Kept)
+    }
+
+    /// Lets another one count for all. Saying it again, or of what this member does not have, does nothing.
+    async fn give_census(&self, _member: &MemberId) -> Result<()> {
+        Ok(())
+    }
+
+    /// What its process can say of it at once, without asking it: for those who look at metrics.
+    fn vitals(&self) -> Vitals;
 
     /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
     async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;

@@ -9,6 +9,9 @@ use crate::time::{Timestamp, show_span};
 /// Bytes of an answer's body that go into the reason.
 pub(super) const SAID_BYTES: usize = 200;
 
+/// Every label value of metrics.
+pub(super) const OUTCOMES: [&str; 5] = ["ok", "gone", "refused", "timed_out", "failed"];
+
 /// How a POST ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -28,7 +31,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// The label value of metrics.
+    /// The label value of metrics, one of [`OUTCOMES`].
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Answer::Status { status: 200..=299, .. } => "ok",

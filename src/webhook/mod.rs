@@ -12,11 +12,11 @@ mod target;
 
 use std::time::Duration;
 
-pub use signature::Secret;
 pub use subscription::Subscription;
 pub use target::{ACCEPTED as TARGET_ACCEPTED, Target};
 
 use crate::message::{GroupName, TopicName};
+use crate::secret::Secret;
 
 /// Where the messages of a group go.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub(super) struct Poster {
 
 impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
-        let signer = webhook.secret.as_ref().map(Signer::new).transpose()?;
+        let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
         let client = Client::builder()
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(webhook.target.resolver())
@@ -87,6 +87,12 @@ impl Poster {
         }
         if let Some(content_type) = &envelope.content_type {
             put(&mut headers, CONTENT_TYPE.as_str(), content_type);
+        }
+        if let Some(trace) = &envelope.trace {
+            put(&mut headers, "traceparent", trace.traceparent());
+            if let Some(state) = trace.tracestate() {
+                put(&mut headers, "tracestate", state);
+            }
         }
         if let Some(signer) = &self.signer {
             put(&mut headers, "dwell-signature", signer.sign(self.clock.now().as_ms() / 1_000, &envelope.payload));

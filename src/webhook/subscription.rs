@@ -1,6 +1,5 @@
 //! One webhook at work: takes what is due while it has places free, posts it, and settles it by the answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use super::Webhook;
-use super::answer::Answer;
+use super::answer::{Answer, OUTCOMES};
 use super::post::Poster;
 use crate::broker::{Broker, StreamRequest};
 use crate::clock::Clock;
@@ -18,7 +17,7 @@ use crate::dispatch::{Decision, Delivery, Session};
 use crate::error::Result;
 use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
-use crate::metrics::Metrics;
+use crate::metrics::WebhookMetrics;
 
 /// The pause before a topic that cannot be consumed is asked for again: most often it does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ type Posts<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
 /// One webhook at work.
 pub struct Subscription {
     broker: Broker,
-    metrics: Arc<Metrics>,
+    metrics: WebhookMetrics,
     clock: Clock,
     topic: TopicName,
     group: GroupName,
@@ -47,7 +46,7 @@ impl Subscription {
     /// `Bug` when no HTTP client can be made.
     pub fn new(broker: Broker, webhook: Webhook, clock: Clock) -> Result<Subscription> {
         Ok(Subscription {
-            metrics: broker.metrics(),
+            metrics: broker.metrics().http.webhook(webhook.topic.as_str(), webhook.group.as_str(), &OUTCOMES),
             broker,
             topic: webhook.topic.clone(),
             group: webhook.group.clone(),
@@ -112,7 +111,7 @@ impl Subscription {
         let began = self.clock.instant();
         let answer = self.poster.post(delivery).await;
         let took = self.clock.instant().since(began);
-        self.metrics.webhook_request(&self.topic, &self.group, answer.outcome(), took);
+        self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
         let decisions = vec![(receipt, answer.decision())];
         if let Err(error) = self.broker.settle(&self.topic, &self.group, decisions).await {

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use dwell::error::{Error, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{Application, RedisServer, eventually, failed};
@@ -87,8 +88,8 @@ impl Drop for Shell {
 
 /// Sends SIGTERM to a process and waits for its end.
 fn terminate(process: Child) -> Result<Said> {
-    let kill = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
-    kill.map_err(failed("kill"))?;
+    let killed = kill_process(Pid::from_child(&process), Signal::TERM);
+    killed.map_err(|error| failed("a signal")(error.into()))?;
     process.wait_with_output().map(Said::from).map_err(failed("the end of a process"))
 }
 
@@ -108,13 +109,16 @@ impl Said {
 #[tokio::test]
 async fn a_message_is_pushed_consumed_and_acked_and_the_broker_stops_in_order() -> Result<()> {
     let shell = Shell::start().await?;
-    let pushed = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é"])?;
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let push = ["push", "orders", "close 4711", "--id", "a", "--key", "k", "--meta", "trace=é", "--traceparent"];
+    let pushed = shell.dwell(&[&push[..], &[traceparent]].concat())?;
     assert!(pushed.out.starts_with("stored a in partition "), "{pushed:?}");
     let again = shell.dwell(&["push", "orders", "close 4711", "--id", "a", "--key", "k"])?;
     assert_eq!(again.ok().as_deref(), Some("duplicate a: it is there already, nothing changed\n"));
     let consumed = shell.dwell(&["consume", "orders", "--count", "1", "--json"])?;
     let delivery: serde_json::Value = serde_json::from_str(&consumed.out).unwrap_or_default();
-    assert_eq!([&delivery["payload"], &delivery["meta"]["trace"]], ["close 4711", "é"], "{consumed:?}");
+    let (payload, meta) = (&delivery["payload"], &delivery["meta"]["trace"]);
+    assert_eq!([payload, meta, &delivery["traceparent"]], ["close 4711", "é", traceparent], "{consumed:?}");
     assert_eq!(consumed.err, "1 delivered, 1 acked, 0 nacked\n");
     let stopped = shell.stop()?;
     assert_eq!(stopped.code, Some(0), "{stopped:?}");

@@ -28,6 +28,7 @@ mod redis_sentinel;
 mod redis_cluster;
 mod shape;
 mod idle;
+mod metrics;
 mod schedules;
 mod sessions;
 mod subscriptions;

@@ -77,6 +77,9 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
     let expected = [
         ("topic and group names", bytes(limits::NAME_BYTES_MAX)),
         ("message id", bytes(limits::ID_BYTES_MAX)),
+        ("request id", bytes(limits::REQUEST_ID_BYTES_MAX)),
+        ("`tracestate`", bytes(limits::TRACESTATE_BYTES_MAX)),
+        ("entries of a `tracestate`", with_commas(limits::TRACESTATE_ENTRIES_MAX)),
         ("message key", bytes(limits::KEY_BYTES_MAX)),
         ("payload", bytes(limits::PAYLOAD_BYTES_MAX)),
         ("content type", bytes(limits::CONTENT_TYPE_BYTES_MAX)),

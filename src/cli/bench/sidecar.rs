@@ -36,7 +36,7 @@ impl Sidecar {
         command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data-dir").arg(dir).env_clear();
         command.env("DWELL_LOG_LEVEL", "warn").env("HOME", dir);
         if let Place::Redis { url, prefix } = place {
-            command.env("DWELL_REDIS_URL", url.secret()).env("DWELL_REDIS_PREFIX", prefix);
+            command.env("DWELL_REDIS_URL", url.secret().expose()).env("DWELL_REDIS_PREFIX", prefix);
             command.env("DWELL_REDIS_ALLOW_EVICTION", "true");
         }
         let began = Clock::System.instant();

@@ -41,7 +41,7 @@ impl Stores {
         let scratch = ScratchDir::new(&name)?;
         let Some(url) = redis else { return Ok(Stores { scratch, redis: None, bare: None }) };
         let prefix = prefix.unwrap_or(&name).to_owned();
-        let options = RedisOptions { timeout: BARE_TIMEOUT, ..RedisOptions::new(url.secret()) };
+        let options = RedisOptions { timeout: BARE_TIMEOUT, ..RedisOptions::new(url.secret().clone()) };
         let bare = BareRedis::open(&options).await?;
         for part in PARTS {
             let prefix = format!("{prefix}-{part}");
@@ -71,7 +71,7 @@ impl Stores {
             Place::Redis { url, prefix } => {
                 std::fs::create_dir_all(&dir)
                     .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
-                let options = RedisOptions::new(url.secret());
+                let options = RedisOptions::new(url.secret().clone());
                 let redis = RedisOptions { prefix, timeout: REDIS_TIMEOUT, allow_eviction: true, ..options };
                 StoreOptions::Redis { redis, failover: FailoverOptions::new(&dir) }
             }

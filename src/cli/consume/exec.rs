@@ -123,6 +123,8 @@ impl Exec {
         command.env("DWELL_PUSHED_AT", delivery.pushed_at.to_string());
         command.env("DWELL_LATENESS_MS", delivery.lateness_ms.to_string());
         command.env("DWELL_CONTENT_TYPE", delivery.content_type.as_deref().unwrap_or_default());
+        command.env("DWELL_TRACEPARENT", delivery.traceparent.as_deref().unwrap_or_default());
+        command.env("DWELL_TRACESTATE", delivery.tracestate.as_deref().unwrap_or_default());
         for (name, value) in &delivery.meta {
             let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
             command.env(format!("DWELL_META_{}", name.to_ascii_uppercase()), value);
@@ -193,7 +195,8 @@ mod tests {
         let of = GroupOf { topic: TopicName::new("orders")?, group: GroupName::standard() };
         let delivery = serde_json::json!({
             "receipt": "3.17.k.1", "id": "a-1", "key": "k", "payload": payload, "meta": {"trace-id": "t"}, "attempt": 2,
-            "partition": 3, "due_at": 0, "pushed_at": 0, "deadline": 0, "lateness_ms": 1
+            "partition": 3, "due_at": 0, "pushed_at": 0, "deadline": 0, "lateness_ms": 1,
+            "traceparent": "00-1", "tracestate": "a=b"
         });
         let delivery = serde_json::from_value(delivery).map_err(|error| Failure::new(error.to_string()))?;
         let exec = Exec::new(command, Client::new(&address)?, of, Duration::from_secs(30));
@@ -214,6 +217,7 @@ mod tests {
                 Outcome::Ack,
             ),
             ("test $DWELL_META_TRACE_ID = t", Outcome::Ack),
+            ("test $DWELL_TRACEPARENT/$DWELL_TRACESTATE = 00-1/a=b", Outcome::Ack),
         ];
         for (command, expected) in cases {
             assert_eq!(run(command, "payload").await?, expected, "{command}");

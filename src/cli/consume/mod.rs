@@ -33,8 +33,8 @@ Examples:
   dwell consume orders --exec './close-order.sh' --max 4
 
 A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID, DWELL_KEY,
-DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS, DWELL_CONTENT_TYPE and a
-DWELL_META_<NAME> for every meta. Exit code 0 acks. Any other nacks, with the exit code and the end of stderr as the
+DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS, DWELL_CONTENT_TYPE,
+DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit code 0 acks. Any other nacks, with the exit code and the end of stderr as the
 reason. While a command runs, its deadline is moved on. Ctrl-C waits for the commands that run; a second one does not,
 and their messages come again.";
 

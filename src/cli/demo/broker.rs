@@ -33,7 +33,7 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
                 prefix: name.clone(),
                 timeout: REDIS_TIMEOUT,
                 allow_eviction: true,
-                ..RedisOptions::new(url.secret())
+                ..RedisOptions::new(url.secret().clone())
             };
             (StoreOptions::Redis { redis, failover: FailoverOptions::new(dir.path()) }, Some(name))
         }

@@ -196,6 +196,8 @@ mod tests {
             key: None,
             payload: Payload::default(),
             priority: None,
+            traceparent: None,
+            tracestate: None,
             content_type: None,
             meta: Default::default(),
             attempt,

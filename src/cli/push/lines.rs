@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
 use crate::time::{Timestamp, span};
+use crate::trace::TraceContext;
 
 /// Bytes of one line. A message of the largest payload fits, also in base64.
 const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
@@ -44,6 +45,10 @@ pub(super) struct Item {
     content_type: Option<String>,
     #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
     meta: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    tracestate: Option<String>,
 }
 
 /// A field that is there has a value: `null` does not stand for an absent one.
@@ -156,11 +161,12 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     }
     let mut item: Item =
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
+    let said = |error: Error| error.detail().to_owned();
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
     let message = NewMessage {
         id: item.id.clone(),
         conflict: match &item.conflict {
-            Some(conflict) => conflict.parse().map_err(|error: Error| error.detail().to_owned())?,
+            Some(conflict) => conflict.parse().map_err(said)?,
             None => Conflict::Keep,
         },
         key: item.key.clone(),
@@ -174,12 +180,17 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         priority: item.priority.unwrap_or(0),
         content_type: item.content_type.clone(),
         meta: item.meta.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        trace: match (&item.traceparent, &item.tracestate) {
+            (Some(parent), state) => Some(TraceContext::parse(parent, state.as_deref()).map_err(said)?),
+            (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
+            (None, None) => None,
+        },
         payload: payload.bytes()?,
     };
     if item.ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());
     }
-    message.accept(now).map_err(|error| error.detail().to_owned())?;
+    message.accept(now).map_err(said)?;
     (item.payload, item.payload_base64) = (payload.text, payload.base64);
     let id_is_ours = item.id.is_none();
     item.id.get_or_insert_with(MessageId::fresh);
@@ -233,6 +244,8 @@ mod tests {
             (r#"{"payload": "a", "max_attempts": 0}"#, "`max_attempts`"),
             (r#"{"payload": "a", "meta": {"a": "1", "a": "2"}}"#, "\"a\" is given twice"),
             (r#"{"payload": "a", "meta": {"A": "1"}}"#, "`meta`"),
+            (r#"{"payload": "a", "traceparent": ""}"#, "`traceparent`"),
+            (r#"{"payload": "a", "tracestate": "a=b"}"#, "`tracestate` is given without"),
             (r#"["a"]"#, "is not a JSON object"),
         ];
         for (line, expected) in cases {

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage, TopicName};
 use crate::time::{Timestamp, ms_up, parse_span, parse_timestamp};
+use crate::trace::TraceContext;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +29,7 @@ Examples:
   generate | dwell push orders --file -
 
 A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, conflict, delay,
-due_at, ttl, max_attempts, priority, content_type, meta. A line that is wrong is reported with its number and the others are pushed.
+due_at, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -70,9 +71,12 @@ pub(super) struct PushArgs {
     /// A name and value that travel with it; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
     meta: Vec<(String, String)>,
+    /// Where it stands in a trace, as in W3C Trace Context; consumers get it with the message
+    #[arg(long, value_parser = parse::traceparent)]
+    traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "priority", "content_type", "meta"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "priority", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -148,6 +152,7 @@ impl PushArgs {
             priority: self.priority.unwrap_or(0),
             content_type: self.content_type.clone(),
             meta: self.meta.clone(),
+            trace: self.traceparent.clone(),
             payload: match self.payload.as_deref() {
                 None | Some("-") => read_stdin()?,
                 Some(text) => Bytes::copy_from_slice(text.as_bytes()),

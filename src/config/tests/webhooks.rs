@@ -5,7 +5,7 @@ use std::io::Result as IoResult;
 use super::{load, sources};
 use crate::config::{secs, show};
 use crate::limits::WEBHOOKS_MAX;
-use crate::webhook::Secret;
+use crate::secret::Secret;
 
 const WEBHOOK: &str = "[[webhook]]\ntopic = 'orders'\nurl = 'http://localhost:8080/orders'\n";
 
@@ -26,7 +26,7 @@ fn webhooks_are_read_with_their_defaults() -> IoResult<()> {
     assert_eq!((first.concurrency, first.timeout, &first.secret), (8, secs(10), &None));
     assert_eq!(first.target.to_string(), "http://localhost:8080/orders");
     assert_eq!((second.group.as_str(), second.concurrency, second.enabled), ("audit", 256, false));
-    assert_eq!((second.timeout, &second.secret), (secs(3_600), &Secret::new("s3cret")));
+    assert_eq!((second.timeout, &second.secret), (secs(3_600), &Some(Secret::new("s3cret"))));
     assert!(second.target.allows_remote() && !format!("{webhooks:?}").contains("s3cret"));
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! Counting what becomes due. sled has no ranks, so every entry of the zset is gone through: a million take about a second,
 //! in which others go on.
 
+use std::time::Duration;
+
 use super::Inner;
 use super::pair::Stored;
 use crate::error::Result;
-use crate::store::{Forecast, Spans};
+use crate::store::{Forecast, PairDepth, Spans};
 use crate::topic::Pair;
 
 /// Entries after which others get a turn.
@@ -29,5 +31,24 @@ impl Inner {
             }
         }
         Ok(forecast)
+    }
+
+    /// What is due later than the longest span is not gone through.
+    pub(super) async fn depth(&self, pair: &Pair, within: &[Duration]) -> Result<PairDepth> {
+        let mut depth = PairDepth { stats: self.stats(pair)?, due: vec![0; within.len()] };
+        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(depth) };
+        let (now, farthest) = (self.now(), within.iter().max().copied().unwrap_or_default());
+        let scheduled = Stored::new(&self.tree, place).zset().from(now.plus(Duration::from_millis(1)));
+        for (number, entry) in scheduled.enumerate() {
+            let ahead = entry?.0.at.since(now);
+            if ahead > farthest {
+                break;
+            }
+            depth.due.iter_mut().zip(within).filter(|(_, span)| ahead <= **span).for_each(|(count, _)| *count += 1);
+            if number % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(depth)
     }
 }

@@ -56,11 +56,11 @@ use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
+    PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
-use crate::disk::Disk;
+use crate::disk::{Disk, free_bytes};
 use crate::error::{Error, Result};
 use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
@@ -334,6 +334,18 @@ impl Store for Embedded {
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
+    }
+
+    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+        let mut depths = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            depths.push(self.inner.depth(pair, within).await?);
+        }
+        Ok(depths)
+    }
+
+    fn vitals(&self) -> Vitals {
+        Vitals { free_bytes: free_bytes(&self.inner.dir), ..Vitals::default() }
     }
 
     async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {

@@ -1,5 +1,6 @@
 //! Where a Redis is, and how a connection to it is made.
 
+use std::fmt;
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, PubSub};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 const SILENT_TIMEOUTS: u32 = 3;
 
 /// One address with its login.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Address {
     /// Logs in by itself.
     client: Client,
@@ -39,7 +40,7 @@ impl Address {
         let info = info.set_tcp_settings(tcp_settings(options.timeout));
         let mut user = info.redis_settings().clone().set_skip_set_lib_name();
         if let Some(password) = &options.password {
-            user = user.set_password(password);
+            user = user.set_password(password.expose());
         }
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
         Ok(Address {
@@ -127,16 +128,24 @@ impl Address {
     }
 }
 
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.location())
+    }
+}
+
 /// # Errors
 /// `Invalid` for certificates that cannot be read.
 fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
     let opened = match info.addr() {
         ConnectionAddr::TcpTls { .. } => {
-            let pem = |text: &String| text.clone().into_bytes();
+            let pem = |text: &str| text.as_bytes().to_vec();
             let identity = options.identity.as_ref();
-            let client_tls = identity
-                .map(|(certificate, key)| ClientTlsConfig { client_cert: pem(certificate), client_key: pem(key) });
-            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(pem) })
+            let client_tls = identity.map(|(certificate, key)| ClientTlsConfig {
+                client_cert: pem(certificate),
+                client_key: pem(key.expose()),
+            });
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: options.ca.as_deref().map(pem) })
         }
         _ => Client::open(info),
     };

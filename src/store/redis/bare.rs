@@ -59,7 +59,7 @@ impl BareRedis {
     /// # Errors
     /// `Invalid` for a wrong URL, `Unavailable` when it cannot be reached.
     pub async fn open(options: &RedisOptions) -> Result<BareRedis> {
-        let address = Address::new(options, &options.url)?;
+        let address = Address::new(options, options.url.expose())?;
         let (connection, login) = address.connect().await?;
         let bare = BareRedis { connection };
         for command in login {

@@ -15,7 +15,7 @@ use super::failure;
 use super::history::History;
 use super::info::{self, Info};
 use super::place::Place;
-use super::scripts::{Call, Script};
+use super::scripts::{COMMAND, Call, Script};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::metrics::Metrics;
@@ -172,14 +172,14 @@ impl Connection {
 
     fn measure(&self, verb: &str, began: Instant, error: Option<&Error>) {
         let took = Clock::System.instant().since(began);
-        self.terms.metrics.store_call(verb, took, error.map(Error::kind));
+        self.terms.metrics.store.call(verb, took, error.map(Error::kind));
     }
 
     /// Calls one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
         let answer = self.send(command).await;
-        self.measure("command", began, answer.as_ref().err());
+        self.measure(COMMAND, began, answer.as_ref().err());
         answer
     }
 
@@ -241,7 +241,7 @@ impl Connection {
         let connection = made.connection.clone();
         current.connection = Some(made);
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store_up.set(1);
+        self.terms.metrics.store.up.set(1);
         self.number.send_modify(|number| *number += 1);
         Ok((*self.number.borrow(), connection))
     }
@@ -280,7 +280,7 @@ impl Connection {
     /// It answers, so neither timeouts nor refusals before this count any more.
     fn answered(&self) {
         self.timeouts.store(0, Ordering::Relaxed);
-        self.terms.metrics.store_up.set(1);
+        self.terms.metrics.store.up.set(1);
     }
 
     async fn failed(&self, number: u64, error: RedisError) -> Error {
@@ -297,7 +297,7 @@ impl Connection {
 
     fn note(&self, error: Error) -> Error {
         if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) {
-            self.terms.metrics.store_up.set(0);
+            self.terms.metrics.store.up.set(0);
         }
         error
     }

@@ -33,6 +33,11 @@ impl Keys {
         format!("{}:history", self.prefix)
     }
 
+    /// String with expiry: the member that counts the messages of all topics for everybody.
+    pub(super) fn census(&self) -> String {
+        format!("{}:census", self.prefix)
+    }
+
     /// String: the identity of the data, as long as there is any.
     pub(super) fn identity(&self) -> String {
         format!("{}:id", self.prefix)

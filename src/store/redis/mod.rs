@@ -6,6 +6,7 @@
 mod address;
 mod audit;
 mod bare;
+mod census;
 mod cluster;
 mod connection;
 mod copy;
@@ -60,10 +61,11 @@ use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, Topi
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, WaitingCursor, Wakes, Window, WindowPage,
+    Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId,
+    MovedPage, Page, PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window,
+    WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -93,6 +95,7 @@ impl Redis {
     /// `Invalid` for a wrong URL, and for a Redis that answers and is too old, or evicts keys.
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
         let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
+        metrics.store.expect(SCRIPTS.verbs());
         let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
         let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
         way.try_now().await?;
@@ -283,17 +286,24 @@ impl Store for Redis {
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
-        let calls: Vec<Call> = pairs
-            .iter()
-            .map(|pair| {
-                let keys = self.shared.keys.pair(pair);
-                Call::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
-                    .arg(self.shared.time_override())
-            })
-            .collect();
-        let sent = self.shared.clock.local().instant();
-        let answers = self.shared.connection.eval_all(&SCRIPTS.stats, calls).await;
-        answers.into_iter().map(|answer| self.shared.read_stats(sent, answer?)).collect()
+        self.shared.stats(pairs).await
+    }
+
+    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+        self.shared.depth(pairs, within).await
+    }
+
+    async fn claim_census(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
+        self.shared.claim_census(member, ttl).await
+    }
+
+    async fn give_census(&self, member: &MemberId) -> Result<()> {
+        self.shared.give_census(member).await
+    }
+
+    /// It writes to no disk of its own, and buffers nothing.
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
     }
 
     async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
@@ -401,22 +411,6 @@ impl Store for Redis {
 }
 
 impl Shared {
-    fn read_stats(&self, sent: Instant, value: Value) -> Result<PairStats> {
-        let (_, mut reply) = self.read(sent, value)?;
-        let (scored, ready, bodies, dead) = (reply.number()?, reply.number()?, reply.number()?, reply.number()?);
-        let head = reply.time()?;
-        let owner = reply.text()?;
-        Ok(PairStats {
-            scheduled: scored.saturating_sub(ready),
-            ready,
-            in_flight: bodies.saturating_sub(scored),
-            dead,
-            head,
-            oldest_ready_age: head.filter(|_| ready > 0).map(|head| self.clock.now().since(head)),
-            owner: (!owner.is_empty()).then(|| MemberId::from_store(&owner)),
-        })
-    }
-
     fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
         let (status, mut reply) = self.read(sent, value)?;
         if status == "OK" {

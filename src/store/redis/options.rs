@@ -1,20 +1,21 @@
 //! How to reach Redis.
 
-use std::fmt;
 use std::time::Duration;
 
+use crate::secret::Secret;
+
 /// How to reach Redis. Printing it for debugging shows no secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisOptions {
     /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, `redis+unix:///path`, or
     /// `redis+sentinel://[user:password@]host:port,…/name[/db][?sentinel_user=…&sentinel_password=…]`.
-    pub url: String,
+    pub url: Secret,
     /// The password, if the URL has none.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// Certificates, as PEM, that the server's has to follow from; without, the system's.
     pub ca: Option<String>,
     /// Certificate and key of this client, as PEM, for a server that asks for them.
-    pub identity: Option<(String, String)>,
+    pub identity: Option<(String, Secret)>,
     /// What every key begins with. Letters, digits, `.`, `_` and `-`.
     pub prefix: String,
     /// How long one call may take, 50 ms to 60 s.
@@ -25,7 +26,7 @@ pub struct RedisOptions {
 
 impl RedisOptions {
     /// The defaults for a URL.
-    pub fn new(url: impl Into<String>) -> RedisOptions {
+    pub fn new(url: impl Into<Secret>) -> RedisOptions {
         RedisOptions {
             url: url.into(),
             password: None,
@@ -35,11 +36,5 @@ impl RedisOptions {
             timeout: Duration::from_secs(1),
             allow_eviction: false,
         }
-    }
-}
-
-impl fmt::Debug for RedisOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

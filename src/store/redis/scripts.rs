@@ -7,6 +7,9 @@ use redis::{Cmd, ToRedisArgs};
 /// Every script, with its digest computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::new);
 
+/// The verb of all that is no script, for metrics.
+pub(super) const COMMAND: &str = "command";
+
 /// A script with the digest that EVALSHA calls it by.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -28,6 +31,11 @@ macro_rules! scripts {
         }
 
         impl Scripts {
+            /// What calls are counted under: scripts, and commands that are none.
+            pub(super) fn verbs(&self) -> impl Iterator<Item = &'static str> {
+                [$(stringify!($verb),)* COMMAND].into_iter()
+            }
+
             fn new() -> Scripts {
                 Scripts {
                     $($verb: Script::new(
@@ -70,6 +78,7 @@ scripts! {
     waiting: "#!lua flags=allow-oom,no-writes";
     in_flight: "#!lua flags=allow-oom,no-writes";
     stats: "#!lua flags=allow-oom,no-writes", "_time";
+    census: "#!lua flags=allow-oom";
     audit: "#!lua flags=allow-oom", "_time";
     window: "#!lua flags=allow-oom,no-writes";
     forecast: "#!lua flags=allow-oom,no-writes";

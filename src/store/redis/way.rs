@@ -32,7 +32,7 @@ impl Way {
     /// # Errors
     /// `Invalid` for a wrong URL, which is not quoted, and for certificates that cannot be read.
     pub(super) fn new(options: &RedisOptions, terms: Terms, keys: &Keys, clock: Clock, losses: Losses) -> Result<Way> {
-        match Parts::of(&options.url)? {
+        match Parts::of(options.url.expose())? {
             Some(parts) if parts.is_cluster => {
                 let cluster = Cluster::new(options, &parts, (terms, keys.clone(), clock, losses))?;
                 Ok(Way::Cluster(Box::new(cluster)))

@@ -121,6 +121,6 @@ impl Shop {
     }
 
     fn repairs(&self) -> u64 {
-        self.broker().metrics().repairs.get()
+        self.broker().metrics().ownership.repairs.get()
     }
 }

@@ -171,3 +171,25 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
     assert_eq!((counted.count, counted.messages), (4, vec![]));
     Ok(())
 }
+
+pub(super) async fn what_becomes_due_within_a_span_is_counted_to_the_millisecond(world: World) -> Result<()> {
+    let (orders, ordered) = (world.topic("orders").await?, world.ordered("ordered", &["default"]).await?);
+    let spans = [10, 100, 1_000].map(Duration::from_millis);
+    for topic in [&orders, &ordered] {
+        for (id, delay_ms) in [("a", 0), ("b", 1), ("c", 10), ("d", 11), ("e", 100), ("f", 1_000), ("g", 1_001)] {
+            topic.push(id, delay_ms).await?;
+        }
+        let pairs = [topic.pair(), Pair { group: GroupName::new("nobody")?, ..topic.pair() }];
+        let depth = async || topic.store.depth(&pairs, &spans).await;
+        let now = depth().await?;
+        assert_eq!((now[0].stats.ready, now[0].stats.scheduled, &now[0].due), (1, 6, &vec![2, 4, 5]));
+        assert_eq!(now[0].stats, topic.stats().await?);
+        // A group that is not there has nothing.
+        assert_eq!((&now[1].stats, &now[1].due), (&PairStats::default(), &vec![0, 0, 0]));
+        assert_eq!(topic.store.depth(&pairs[..1], &[]).await?[0].due, Vec::<u64>::new());
+    }
+    world.pass(1);
+    let later = orders.store.depth(&[orders.pair()], &spans).await?.remove(0);
+    assert_eq!((later.stats.ready, later.stats.scheduled, later.due), (2, 5, vec![2, 3, 5]));
+    Ok(())
+}

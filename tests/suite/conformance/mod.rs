@@ -69,7 +69,8 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short,
         a_history_tells_how_attempts_failed, a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
         what_is_past_the_bounds_is_dropped_oldest_first, dropping_comes_in_pages;
-    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock, a_forecast_counts_what_becomes_due, a_window_is_gone_through_in_pages,
+    look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock, a_forecast_counts_what_becomes_due,
+        what_becomes_due_within_a_span_is_counted_to_the_millisecond, a_window_is_gone_through_in_pages,
         what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{failed, patiently, scratch};
+use crate::support::{eventually, failed, scratch};
 
 /// What an element is called in WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -220,6 +220,16 @@ impl Browser {
     pub(super) async fn quit(self) -> Result<()> {
         said_by(&self.client, Method::DELETE, &self.session, &Value::Null).await.map(drop)
     }
+}
+
+/// Asks again and again until the answer is there: a browser on a machine that does much else has six times as long as others.
+pub(super) async fn patiently<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    for _ in 0..5 {
+        if let Ok(answer) = eventually(what, &mut ask).await {
+            return Ok(answer);
+        }
+    }
+    eventually(what, ask).await
 }
 
 /// The `value` of an answer of the driver.

@@ -4,7 +4,7 @@ use dwell::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::Console;
-use super::browser::{ENTER, ESCAPE, TAB};
+use super::browser::{ENTER, ESCAPE, TAB, patiently};
 
 /// The name of what has the focus.
 async fn focused(console: &Console) -> Result<String> {
@@ -94,7 +94,7 @@ async fn the_overview_is_read_again_until_it_is_stopped() -> Result<()> {
     let lateness = async || {
         Ok(browser.run(cells, json!([])).await?[5].as_str().filter(|text| text.ends_with('s')).map(str::to_owned))
     };
-    crate::support::patiently("a lateness", lateness).await?;
+    patiently("a lateness", lateness).await?;
 
     browser.click("Stop refreshing").await?;
     console

@@ -29,7 +29,7 @@ async fn redis_killed() -> Result<()> {
 #[tokio::test]
 async fn redis_emptied_with_a_journal() -> Result<()> {
     let story =
-        Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1m")]).await?;
+        Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")]).await?;
     told("Redis comes back empty, journal", story, Bounds { uncharged: true, again: true }, async |story| {
         story.redis.kill()?;
         story.outage().await?;
@@ -43,7 +43,7 @@ async fn redis_emptied_with_a_journal() -> Result<()> {
 #[tokio::test]
 async fn a_split_brain_with_a_journal() -> Result<()> {
     let story =
-        Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1m")]).await?;
+        Story::with(RedisServer::start().await?, &[("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")]).await?;
     told("split brain, journal", story, Bounds { uncharged: true, again: true }, async |story| {
         let replica = RedisServer::start().await?;
         story.redis.copy_to(&replica).await?;

@@ -4,6 +4,8 @@ mod clients;
 mod groups;
 mod control;
 mod refusals;
+mod requests;
 mod served;
 mod session;
 mod stream;
+mod traces;

@@ -3,6 +3,7 @@
 mod away;
 mod disk;
 mod beside;
+mod census;
 mod clock;
 mod control;
 mod identity;

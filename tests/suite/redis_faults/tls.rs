@@ -23,13 +23,13 @@ async fn a_redis_is_used_only_under_a_certificate_that_is_trusted() -> Result<()
         Ok::<_, dwell::error::Error>(refused.filter(|error| error.kind() == Kind::Unavailable).map(|e| e.to_string()))
     };
     // Its certificate is of another authority; this client has none, or one of another; it is not for this name.
-    let url = options.url.clone();
+    let url = options.url.expose().to_owned();
     for (options, says) in [
         (RedisOptions { ca: others.options(&url).ca, ..options.clone() }, "certificate"),
         (RedisOptions { identity: None, ..options.clone() }, ""),
         (RedisOptions { identity: others.options(&url).identity, ..options.clone() }, ""),
-        (RedisOptions { url: url.replace("localhost", "127.0.0.2"), ..options.clone() }, "certificate"),
-        (RedisOptions { url: url.replace("rediss", "redis"), ..options.clone() }, "TLS"),
+        (RedisOptions { url: url.replace("localhost", "127.0.0.2").into(), ..options.clone() }, "certificate"),
+        (RedisOptions { url: url.replace("rediss", "redis").into(), ..options.clone() }, "TLS"),
     ] {
         let refused = refusal(options).await?;
         assert!(refused.as_ref().is_some_and(|error| error.contains(says)), "{says}: {refused:?}");

@@ -9,12 +9,6 @@ use super::PATIENCE;
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long something may take in a browser, on a machine that does much else.
-const BROWSER_PATIENCE: Duration = Duration::from_secs(30);
-
-/// The pause between two questions to one.
-const BROWSER_PAUSE: Duration = Duration::from_millis(25);
-
 /// How often something is asked before it is given up.
 fn questions() -> u128 {
     PATIENCE.as_millis() / PAUSE.as_millis()
@@ -33,17 +27,6 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Resu
         tokio::time::sleep(PAUSE).await;
     }
     Err(too_long(what))
-}
-
-/// The same for a browser, which takes its time: it has so much longer.
-pub(crate) async fn patiently<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    for _ in 0..(BROWSER_PATIENCE.as_millis() / BROWSER_PAUSE.as_millis()) {
-        if let Some(answer) = ask().await? {
-            return Ok(answer);
-        }
-        tokio::time::sleep(BROWSER_PAUSE).await;
-    }
-    Err(Error::unavailable(format!("{BROWSER_PATIENCE:?} went by without this: {what}")))
 }
 
 /// The same for a task of its own: what it asks has to own what it needs.

@@ -46,6 +46,18 @@ impl Process {
         Ok(process)
     }
 
+    /// Its process id, for signals.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end of a process that was told to end.
+    pub(crate) async fn ended(&mut self) -> Result<()> {
+        eventually("the process ends", async || self.child.try_wait().map_err(failed("the end of dwell serve")))
+            .await?;
+        Ok(())
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(failed("the end of dwell serve"))
@@ -63,6 +75,16 @@ impl HttpClient {
     /// The status and the JSON of an answer; `None` when none came.
     pub(crate) async fn get(&self, target: &str) -> Option<(u16, Value)> {
         self.send(self.0.get(format!("http://dwell{target}"))).await
+    }
+
+    /// The text of an answer; `None` when none came.
+    pub(crate) async fn text(&self, target: &str) -> Option<String> {
+        self.0.get(format!("http://dwell{target}")).send().await.ok()?.text().await.ok()
+    }
+
+    /// The same for a `PUT` with a JSON body.
+    pub(crate) async fn put(&self, target: &str, body: &Value) -> Option<(u16, Value)> {
+        self.send(self.0.put(format!("http://dwell{target}")).json(body)).await
     }
 
     /// The same for a request with a JSON body.

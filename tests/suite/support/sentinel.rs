@@ -116,7 +116,12 @@ impl Drop for Sentinel {
 
 /// Stops a process without ending it, or lets it go on.
 pub(crate) fn signal(server: &RedisServer, signal: rustix::process::Signal) -> Result<()> {
-    let pid = i32::try_from(server.pid()).ok().and_then(rustix::process::Pid::from_raw);
+    signal_to(server.pid(), signal)
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal_to(process: u32, signal: rustix::process::Signal) -> Result<()> {
+    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::bug("a process without a number"))?;
     rustix::process::kill_process(pid, signal).map_err(|error| Error::unavailable(format!("a signal: {error}")))
 }

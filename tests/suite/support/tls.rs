@@ -51,7 +51,7 @@ impl Certificates {
 
     /// Options with these certificates.
     pub(crate) fn options(&self, url: &str) -> RedisOptions {
-        let identity = Some((self.certificate.clone(), self.key.clone()));
+        let identity = Some((self.certificate.clone(), self.key.as_str().into()));
         RedisOptions { ca: Some(self.authority.clone()), identity, ..RedisOptions::new(url) }
     }
 }

@@ -79,7 +79,7 @@ impl World {
         let acl = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/redis.acl");
         let server = RedisServer::start_with(&["--save", "", "--aclfile", acl]).await?;
         let options = RedisOptions::new(format!("{}?user=dwell", server.url()));
-        World::redis_on(RedisOptions { password: Some("password".to_owned()), ..options }, server).await
+        World::redis_on(RedisOptions { password: Some("password".into()), ..options }, server).await
     }
 
     /// The same over TLS, with certificates both ways.

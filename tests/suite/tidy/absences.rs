@@ -17,7 +17,7 @@ const ONLY: [Only; 20] = [
     Only { what: &["sled::"], only: &["src/disk/", "src/store/embedded/", "src/wal/"] },
     Only { what: &["redis::"], only: &["src/store/redis/"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
-    Only { what: &["prometheus::"], only: &["src/metrics.rs"] },
+    Only { what: &["prometheus::"], only: &["src/metrics/"] },
     Only { what: &["murmur3::"], only: &["src/partition.rs"] },
     // Which store it is, is decided once.
     Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/engine.rs"] },
@@ -43,7 +43,15 @@ const ONLY: [Only; 20] = [
     Only { what: &["std::net::", "tokio::net"], only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
-        only: &["src/disk/", "src/wal/", "src/failover/known.rs", "src/http/listener.rs", "src/config/", "src/cli/"],
+        only: &[
+            "src/disk/",
+            "src/wal/",
+            "src/failover/known.rs",
+            "src/http/listener.rs",
+            "src/config/",
+            "src/cli/",
+            "src/metrics/process.rs",
+        ],
     },
 ];
 

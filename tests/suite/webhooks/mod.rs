@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use dwell::error::Result;
 use dwell::message::{Key, MessageId, NewMessage};
 use dwell::store::State;
-use dwell::webhook::Secret;
+use dwell::trace::TraceContext;
 use futures_util::future::join;
 use futures_util::stream::{StreamExt as _, iter, pending, repeat};
 
@@ -26,7 +26,7 @@ stories! {
 
 async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
-    let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.secret = Secret::new("a secret")).await?;
+    let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.secret = Some("a secret".into())).await?;
     // The time and the payload of the example in docs/protocol.md, whose signature a test compares with the code.
     let at = world.now();
     let message = NewMessage {
@@ -34,6 +34,7 @@ async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
         key: Some(Key::new("café 7")?),
         content_type: Some("text/plain".to_owned()),
         meta: vec![("trace".to_owned(), "100%".to_owned())],
+        trace: Some(TraceContext::new([1; 16], [2; 8], 1, Some("a=b"))?),
         ..NewMessage::new("close order 4711")
     };
     let partition = shop.broker.push(&shop.topic, message).await?.partition.to_string();
@@ -50,6 +51,8 @@ async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
         ("dwell-pushed-at", &at),
         ("dwell-partition", &partition),
         ("dwell-meta-trace", "100%25"),
+        ("traceparent", "00-01010101010101010101010101010101-0202020202020202-01"),
+        ("tracestate", "a=b"),
     ] {
         assert_eq!(posted.header(name), value, "{name}");
     }

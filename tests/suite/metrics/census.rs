@@ -1,0 +1,198 @@
+//! The census: one process of a fleet shows what the whole store holds, and no other does.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dwell::error::{Error, Result};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::page::Page;
+use crate::support::{Process, RedisServer, eventually, scratch, signal_to};
+
+/// A lease, and so a claim to the census, lapses soon enough for a story.
+const SETTINGS: [(&str, &str); 2] = [("LEASE_TTL", "1s"), ("REDIS_TIMEOUT", "500ms")];
+
+/// Two sidecars on one Redis, each with a directory of its own.
+struct Fleet {
+    redis: RedisServer,
+    dirs: [TempDir; 2],
+}
+
+impl Fleet {
+    async fn new() -> Result<Fleet> {
+        Ok(Fleet { redis: RedisServer::start().await?, dirs: [scratch()?, scratch()?] })
+    }
+
+    async fn serve(&self, dir: &Path) -> Result<Process> {
+        let url = self.redis.url();
+        let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain([("REDIS_URL", url.as_str())]).collect();
+        Process::serve(dir, &settings).await
+    }
+
+    async fn both(&self) -> Result<[Process; 2]> {
+        Ok([self.serve(self.dirs[0].path()).await?, self.serve(self.dirs[1].path()).await?])
+    }
+
+    async fn has_key(&self) -> Result<bool> {
+        Ok(self.redis.ask::<i64>("EXISTS dwell:census").await? == 1)
+    }
+}
+
+async fn look(sidecar: &Process) -> Result<Page> {
+    let text = sidecar.client.text("/metrics").await.ok_or_else(|| Error::unavailable("no page of metrics"))?;
+    Ok(Page::of(&text))
+}
+
+fn is_taker(page: &Page) -> bool {
+    let says = page.value("dwell_census_taker") == Some(1.0);
+    for name in ["dwell_messages", "dwell_messages_due", "dwell_oldest_ready_age_seconds", "dwell_census_seconds"] {
+        assert_eq!(page.all(name).next().is_some(), says, "{name}");
+    }
+    says
+}
+
+/// The sum over some sidecars of what they show of the topic `orders`, by group, and by state or span.
+fn sums(pages: &[Page]) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for page in pages {
+        for (series, value) in page.all("dwell_messages").chain(page.all("dwell_messages_due")) {
+            assert!(series.contains("topic=\"orders\""), "{series}");
+            let values: Vec<&str> = series.split('"').skip(1).step_by(2).collect();
+            // Labels stand by name: group, state, topic; group, topic, within.
+            let what = values.iter().skip(1).find(|value| **value != "orders").copied().unwrap_or_default();
+            *sums.entry(format!("{} {what}", values[0])).or_default() += value;
+        }
+    }
+    sums
+}
+
+async fn told(answer: Option<(u16, Value)>) -> Result<Value> {
+    match answer {
+        Some((200..=299, body)) => Ok(body),
+        other => Err(Error::unavailable(format!("{other:?}"))),
+    }
+}
+
+/// A topic of four partitions and two groups, with messages that are due now and later; nobody consumes.
+async fn stock(sidecar: &Process) -> Result<BTreeMap<String, f64>> {
+    let client = &sidecar.client;
+    told(client.put("/v1/topics/orders", &json!({"partitions": 4})).await).await?;
+    told(client.put("/v1/topics/orders/groups/audit", &json!({})).await).await?;
+    let delays = ["0s", "0s", "0s", "50s", "9m", "9m", "50m", "23h", "2d"];
+    let messages: Vec<Value> = delays.iter().map(|delay| json!({"payload": "x", "delay": delay})).collect();
+    told(client.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await).await?;
+    let each = [
+        ("ready", 3.0),
+        ("scheduled", 6.0),
+        ("in_flight", 0.0),
+        ("dead", 0.0),
+        ("1m", 1.0),
+        ("10m", 3.0),
+        ("1h", 4.0),
+        ("1d", 5.0),
+    ];
+    let groups = ["default", "audit"];
+    Ok(groups.iter().flat_map(|group| each.map(|(what, count)| (format!("{group} {what}"), count))).collect())
+}
+
+/// Looks at all of them until one shows the census; which one.
+async fn shown(sidecars: &[&Process], expected: &BTreeMap<String, f64>) -> Result<usize> {
+    eventually("the census is shown", async || {
+        let mut pages = Vec::new();
+        for sidecar in sidecars {
+            pages.push(look(sidecar).await?);
+        }
+        let found = sums(&pages);
+        let takers: Vec<usize> = (0..pages.len()).filter(|n| is_taker(&pages[*n])).collect();
+        assert!(takers.len() <= 1, "{takers:?}");
+        Ok(takers.first().copied().filter(|_| found == *expected))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_of_a_fleet_shows_it_and_the_sum_is_right() -> Result<()> {
+    let fleet = Fleet::new().await?;
+    let [one, other] = fleet.both().await?;
+    let expected = stock(&one).await?;
+    assert!(!fleet.has_key().await?, "nobody has looked");
+    let first = shown(&[&one, &other], &expected).await?;
+    assert!(fleet.has_key().await?);
+    // Never both, never half of it, and it stays where it is.
+    for _ in 0..100 {
+        let pages = [look(&one).await?, look(&other).await?];
+        assert_eq!(pages.iter().map(is_taker).collect::<Vec<_>>(), [first == 0, first == 1]);
+        assert_eq!(sums(&pages), expected);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_one_takes_over_from_one_that_was_killed() -> Result<()> {
+    let fleet = Fleet::new().await?;
+    let mut sidecars = fleet.both().await?;
+    let expected = stock(&sidecars[0]).await?;
+    let taker = shown(&[&sidecars[0], &sidecars[1]], &expected).await?;
+    sidecars[taker].kill()?;
+    let began = Instant::now();
+    assert_eq!(shown(&[&sidecars[1 - taker]], &expected).await?, 0);
+    println!("taken over {:?} after SIGKILL", began.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_stops_in_order_gives_it_back() -> Result<()> {
+    let fleet = Fleet::new().await?;
+    let mut sidecar = fleet.serve(fleet.dirs[0].path()).await?;
+    let expected = stock(&sidecar).await?;
+    shown(&[&sidecar], &expected).await?;
+    assert!(fleet.has_key().await?);
+    // So long that it cannot lapse by itself meanwhile.
+    assert_eq!(fleet.redis.ask::<i64>("PEXPIRE dwell:census 600000").await?, 1);
+    signal_to(sidecar.id(), Signal::TERM)?;
+    sidecar.ended().await?;
+    assert!(!fleet.has_key().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_stood_still_shows_nothing_of_what_it_counted_before() -> Result<()> {
+    let fleet = Fleet::new().await?;
+    let sidecars = fleet.both().await?;
+    let expected = stock(&sidecars[0]).await?;
+    let taker = shown(&[&sidecars[0], &sidecars[1]], &expected).await?;
+    let (frozen, heir) = (&sidecars[taker], &sidecars[1 - taker]);
+    signal_to(frozen.id(), Signal::STOP)?;
+    assert_eq!(shown(&[heir], &expected).await?, 0);
+    signal_to(frozen.id(), Signal::CONT)?;
+    for _ in 0..100 {
+        let pages = [look(frozen).await?, look(heir).await?];
+        assert!(!is_taker(&pages[0]));
+        assert_eq!(sums(&pages), expected);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_gives_back_is_waited_for_and_one_without_end_is_not() -> Result<()> {
+    let fleet = Fleet::new().await?;
+    fleet.redis.ask::<String>("SET dwell:census somebody PX 700").await?;
+    let sidecar = fleet.serve(fleet.dirs[0].path()).await?;
+    let expected = stock(&sidecar).await?;
+    assert_eq!(shown(&[&sidecar], &expected).await?, 0);
+    // Whoever wrote this is not dwell.
+    fleet.redis.ask::<String>("SET dwell:census somebody").await?;
+    eventually("it is taken", async || {
+        let holder: String = fleet.redis.ask("GET dwell:census").await?;
+        Ok((holder != "somebody").then_some(()))
+    })
+    .await?;
+    assert!(
+        fleet.redis.ask::<i64>("PTTL dwell:census").await?
+            <= i64::try_from(Duration::from_secs(1).as_millis()).unwrap_or(0)
+    );
+    Ok(())
+}

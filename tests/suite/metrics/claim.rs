@@ -1,0 +1,66 @@
+//! Who counts for everybody: at most one member at a time.
+
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::store::{CensusClaim, Store};
+
+use crate::support::{World, eventually, member};
+
+const LONG: Duration = Duration::from_secs(600);
+
+async fn is_held(store: &dyn Store, by: &str) -> Result<bool> {
+    Ok(matches!(store.claim_census(&member(by), LONG).await?, CensusClaim::Held { .. }))
+}
+
+#[tokio::test]
+async fn a_claim_is_kept_by_saying_it_again_and_ends_by_giving_it_back() -> Result<()> {
+    let world = World::redis().await?;
+    let store = world.store.as_ref();
+    assert_eq!(store.claim_census(&member("a"), LONG).await?, CensusClaim::Taken);
+    assert_eq!(store.claim_census(&member("a"), LONG).await?, CensusClaim::Kept);
+    match store.claim_census(&member("b"), LONG).await? {
+        CensusClaim::Held { expires_in } => assert!(expires_in > LONG / 2 && expires_in <= LONG, "{expires_in:?}"),
+        claim => assert_eq!(claim, CensusClaim::Held { expires_in: LONG }),
+    }
+    // What one does not have, one cannot give back.
+    store.give_census(&member("b")).await?;
+    assert!(is_held(store, "b").await?);
+    store.give_census(&member("a")).await?;
+    store.give_census(&member("a")).await?;
+    assert_eq!(store.claim_census(&member("b"), LONG).await?, CensusClaim::Taken);
+    assert!(is_held(store, "a").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_lapsed_is_anybodys_and_is_not_said_to_be_kept() -> Result<()> {
+    let world = World::redis().await?;
+    let store = world.store.as_ref();
+    assert_eq!(store.claim_census(&member("a"), Duration::from_millis(1)).await?, CensusClaim::Taken);
+    world
+        .until("it lapses", async || Ok(world.meddle(&["EXISTS".to_owned(), "dwell:census".to_owned()]).await? == "0"))
+        .await?;
+    assert_eq!(store.claim_census(&member("a"), Duration::from_millis(1)).await?, CensusClaim::Taken);
+    let taken = eventually("another one takes it", async || {
+        let claim = store.claim_census(&member("b"), LONG).await?;
+        Ok((!matches!(claim, CensusClaim::Held { .. })).then_some(claim))
+    });
+    assert_eq!(taken.await?, CensusClaim::Taken);
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_a_cluster_there_is_one_as_well() -> Result<()> {
+    let world = World::redis_cluster().await?;
+    assert_eq!(world.store.claim_census(&member("a"), LONG).await?, CensusClaim::Taken);
+    assert!(is_held(world.store.as_ref(), "b").await?);
+    world.store.give_census(&member("a")).await
+}
+
+#[tokio::test]
+async fn a_store_of_one_process_has_no_other() -> Result<()> {
+    let world = World::embedded().await?;
+    assert_eq!(world.store.claim_census(&member("a"), LONG).await?, CensusClaim::Kept);
+    world.store.give_census(&member("a")).await
+}

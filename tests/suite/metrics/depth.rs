@@ -1,0 +1,164 @@
+//! The depth of topics on both stores, told on a clock that only the story moves.
+
+use std::time::Duration;
+
+use dwell::broker::{Options, ReserveRequest};
+use dwell::dispatch::Decision;
+use dwell::error::Result;
+use dwell::message::{GroupName, NewMessage, TopicName};
+use dwell::topic::Settings;
+
+use super::page::Page;
+use crate::support::{Running, World, stories};
+
+/// A broker, and what somebody sees who looks at its metrics.
+struct Seen {
+    world: World,
+    running: Running,
+}
+
+impl Seen {
+    async fn on(world: World) -> Result<Seen> {
+        let running = Running::start(&world, Options::default())?;
+        Ok(Seen { world, running })
+    }
+
+    fn look(&self) -> Result<Page> {
+        Ok(Page::of(&self.running.broker.scrape()?))
+    }
+
+    /// Looks again and again, while time passes, until it is so.
+    async fn until(&self, what: &str, is_so: impl Fn(&Page) -> bool) -> Result<Page> {
+        self.world.as_time_passes(self.world.until(what, async || Ok(is_so(&self.look()?)))).await?;
+        self.look()
+    }
+
+    async fn push(&self, topic: &str, delays_s: &[u64]) -> Result<()> {
+        let topic = TopicName::new(topic)?;
+        for delay in delays_s {
+            let message = NewMessage::new("x").after(Duration::from_secs(*delay));
+            self.running.broker.push(&topic, message).await?;
+        }
+        Ok(())
+    }
+}
+
+fn messages(page: &Page, topic: &str, group: &str) -> Option<[f64; 4]> {
+    let of =
+        |state: &str| page.value(&format!("dwell_messages{{group=\"{group}\",state=\"{state}\",topic=\"{topic}\"}}"));
+    Some([of("scheduled")?, of("ready")?, of("in_flight")?, of("dead")?])
+}
+
+async fn every_state_is_counted(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    seen.push("orders", &[3_600, 3_600, 0, 0, 0, 0, 0]).await?;
+    seen.until("nobody consumes", |page| messages(page, "orders", "default") == Some([2.0, 5.0, 0.0, 0.0])).await?;
+    let request =
+        ReserveRequest { max: 3, wait: Duration::from_secs(5), visibility_timeout: Some(Duration::from_secs(3_600)) };
+    let mut taken = Vec::new();
+    while taken.len() < 3 {
+        let ask = ReserveRequest { max: 3 - taken.len(), ..request };
+        taken.extend(seen.world.as_time_passes(seen.running.broker.reserve(&topic, &group, ask)).await?);
+    }
+    let bury = vec![(taken[0].receipt.to_string(), Decision::Bury { reason: None })];
+    seen.world.as_time_passes(seen.running.broker.settle(&topic, &group, bury)).await?;
+    // What is prefetched here and with nobody is ready.
+    let page =
+        seen.until("some are out", |page| messages(page, "orders", "default") == Some([2.0, 2.0, 2.0, 1.0])).await?;
+    let described = seen.running.broker.stats(&topic).await?;
+    let sum = |count: fn(&dwell::store::PairStats) -> u64| described.iter().map(|(_, stats)| count(stats)).sum::<u64>();
+    assert_eq!([sum(|s| s.scheduled), sum(|s| s.ready), sum(|s| s.in_flight), sum(|s| s.dead)], [2, 2, 2, 1]);
+    assert_eq!(page.value("dwell_census_taker"), Some(1.0));
+    Ok(())
+}
+
+async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    let audit = GroupName::new("audit")?;
+    for topic in ["orders", "returns"] {
+        seen.running.broker.declare(TopicName::new(topic)?, Settings::default()).await?;
+    }
+    let orders = TopicName::new("orders")?;
+    seen.running.broker.make_group(&orders, &audit, Default::default()).await?;
+    seen.push("orders", &[60]).await?;
+    seen.push("returns", &[60, 60]).await?;
+    seen.until("all are counted", |page| {
+        messages(page, "orders", "audit") == Some([1.0, 0.0, 0.0, 0.0])
+            && messages(page, "returns", "default") == Some([2.0, 0.0, 0.0, 0.0])
+    })
+    .await?;
+    seen.running.broker.delete_topic(&TopicName::new("returns")?).await?;
+    seen.running.broker.delete_group(&orders, &audit).await?;
+    let page = seen
+        .until("the deleted ones are gone", |page| {
+            page.value("dwell_census_taker") == Some(1.0) && page.all("dwell_messages").count() == 4
+        })
+        .await?;
+    assert_eq!(messages(&page, "orders", "default"), Some([1.0, 0.0, 0.0, 0.0]));
+    assert!(page.all("dwell_messages_due").all(|(series, _)| !series.contains("returns") && !series.contains("audit")));
+    Ok(())
+}
+
+async fn an_age_and_what_is_due_move_with_time(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    seen.push("orders", &[30, 30, 300]).await?;
+    let due = |page: &Page, within: &str| {
+        page.value(&format!("dwell_messages_due{{group=\"default\",topic=\"orders\",within=\"{within}\"}}"))
+    };
+    let page = seen.until("it is counted", |page| due(page, "1m") == Some(2.0)).await?;
+    assert_eq!((due(&page, "10m"), due(&page, "1h"), due(&page, "1d")), (Some(3.0), Some(3.0), Some(3.0)));
+    let age = "dwell_oldest_ready_age_seconds{group=\"default\",topic=\"orders\"}";
+    assert_eq!(page.value(age), Some(0.0));
+    seen.world.pass(90_000);
+    let page = seen.until("two are ready", |page| due(page, "1m") == Some(0.0)).await?;
+    assert_eq!((due(&page, "10m"), messages(&page, "orders", "default")), (Some(1.0), Some([1.0, 2.0, 0.0, 0.0])));
+    assert!(page.value(age).is_some_and(|age| (59.0..90.0).contains(&age)), "{:?}", page.value(age));
+    Ok(())
+}
+
+async fn without_a_look_nothing_is_counted(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    seen.push("orders", &[60]).await?;
+    seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    // Two minutes later nobody is taken to look any more: what was counted is not shown to who comes then.
+    seen.world.pass(121_000);
+    seen.world.settled().await;
+    let page = seen.look()?;
+    assert_eq!((page.value("dwell_census_taker"), page.all("dwell_messages").count()), (Some(0.0), 0));
+    seen.until("and then it is counted again", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    Ok(())
+}
+
+stories!(
+    every_state_is_counted,
+    what_is_deleted_is_gone_from_the_next_census,
+    an_age_and_what_is_due_move_with_time,
+    without_a_look_nothing_is_counted,
+);
+
+#[tokio::test]
+async fn the_key_is_given_back_when_nobody_looks_any_more() -> Result<()> {
+    let seen = Seen::on(World::redis().await?).await?;
+    let has_key = async || Ok(seen.world.meddle(&["EXISTS".to_owned(), "dwell:census".to_owned()]).await? == "1");
+    seen.push("orders", &[60]).await?;
+    assert!(!has_key().await?);
+    seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    assert!(has_key().await?);
+    seen.world.pass(121_000);
+    seen.world.until("the key is gone", async || Ok(!has_key().await?)).await
+}
+
+/// A topic whose keys somebody damaged hides no other.
+#[tokio::test]
+async fn a_damaged_topic_is_left_out() -> Result<()> {
+    let seen = Seen::on(World::redis().await?).await?;
+    seen.push("orders", &[60]).await?;
+    seen.push("returns", &[60]).await?;
+    let broken = ["SET", "{dwell:orders:0}:default:dz", "not a zset"].map(str::to_owned);
+    seen.world.meddle(&broken).await?;
+    let page = seen.until("it is counted", |page| page.value("dwell_census_taker") == Some(1.0)).await?;
+    assert_eq!(messages(&page, "returns", "default"), Some([1.0, 0.0, 0.0, 0.0]));
+    assert!(page.all("dwell_messages").all(|(series, _)| !series.contains("orders")));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Which series there are from the start, and how many there can be.
+
+use std::collections::BTreeSet;
+
+use dwell::error::{Error, Result};
+use dwell::message::{GroupName, TopicName};
+use dwell::metrics::{GROUP_LABELS_MAX, Metrics, TOPIC_LABELS_MAX};
+use serde_json::json;
+
+use super::page::Page;
+use crate::support::{Process, RedisServer, eventually, scratch};
+
+/// What has no series on any store without more being done; docs/operations.md says so.
+const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
+
+/// What only Redis has.
+fn is_of_redis(name: &str) -> bool {
+    name.starts_with("dwell_wal_") || ["dwell_redis_call_seconds", "dwell_redis_errors_total"].contains(&name)
+}
+
+async fn look(dwell: &Process) -> Result<Page> {
+    let text = dwell.client.text("/metrics").await.ok_or_else(|| Error::unavailable("no page of metrics"))?;
+    Ok(Page::of(&text))
+}
+
+/// The families that have no series once a topic is declared and the census is there.
+async fn missing(settings: &[(&str, &str)]) -> Result<BTreeSet<&'static str>> {
+    let dir = scratch()?;
+    let dwell = Process::serve(dir.path(), settings).await?;
+    let declared = dwell.client.put("/v1/topics/orders", &json!({})).await;
+    assert_eq!(declared.map(|(status, _)| status), Some(201));
+    let page = eventually("the census is there", async || {
+        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+    })
+    .await?;
+    let there = page.families();
+    let metrics = Metrics::new()?;
+    let families: BTreeSet<&'static str> = metrics.families().iter().map(|family| family.name).collect();
+    for (series, _) in page.all("dwell_settled_total").chain(page.all("dwell_pushes_total")) {
+        assert_eq!(page.value(series), Some(0.0), "{series}");
+    }
+    assert_eq!(page.all("dwell_pushes_total").count(), 7);
+    assert_eq!(page.all("dwell_settled_total").count(), 6);
+    let unlisted: Vec<_> = there.iter().filter(|name| !families.contains(base(name))).collect();
+    assert!(unlisted.is_empty(), "{unlisted:?}");
+    Ok(families.into_iter().filter(|name| !there.contains(name)).collect())
+}
+
+fn base(name: &str) -> &str {
+    ["_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
+#[tokio::test]
+async fn every_family_has_series_from_the_start_on_the_embedded_store() -> Result<()> {
+    let missing = missing(&[]).await?;
+    let metrics = Metrics::new()?;
+    let of_redis = metrics.families().iter().map(|family| family.name).filter(|name| is_of_redis(name));
+    assert_eq!(missing, of_redis.chain(OF_WEBHOOKS).collect());
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_family_has_series_from_the_start_on_redis() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    assert_eq!(missing(&[("REDIS_URL", &redis.url())]).await?, OF_WEBHOOKS.into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let dwell = Process::serve(dir.path(), &[("REDIS_URL", &redis.url())]).await?;
+    let page = look(&dwell).await?;
+    for verb in ["push", "settle", "census", "stats", "command"] {
+        assert!(page.value(&format!("dwell_redis_call_seconds_count{{verb=\"{verb}\"}}")).is_some(), "{verb}");
+    }
+    for kind in dwell::error::Kind::ALL {
+        let series = format!("dwell_redis_errors_total{{kind=\"{}\"}}", kind.name());
+        assert_eq!(page.value(&series), Some(0.0), "{series}");
+    }
+    for log in ["wal", "journal"] {
+        assert_eq!(page.value(&format!("dwell_wal_replayed_total{{log=\"{log}\"}}")), Some(0.0));
+    }
+    assert_eq!(page.value("dwell_wal_limit_bytes{log=\"wal\"}"), Some(1_073_741_824.0));
+    assert_eq!(page.value("dwell_wal_limit_bytes{log=\"journal\"}"), Some(0.0));
+    let document = dwell::http::openapi();
+    let paths = document["paths"].as_object().ok_or_else(|| Error::bug("no paths"))?;
+    assert!(paths.len() > 20);
+    for route in paths.keys() {
+        for code in ["500", "503", "504"] {
+            let series = format!("dwell_http_requests_total{{code=\"{code}\",route=\"{route}\"}}");
+            assert_eq!(page.value(&series), Some(0.0), "{series}");
+        }
+        assert!(page.value(&format!("dwell_http_request_seconds_count{{route=\"{route}\"}}")).is_some(), "{route}");
+    }
+    let push = "dwell_http_requests_total{code=\"201\",route=\"/v1/topics/{topic}/messages\"}";
+    assert_eq!(page.value(push), Some(0.0));
+    let process = ["process_cpu_seconds_total", "process_open_fds", "process_threads", "process_start_time_seconds"];
+    for name in process.into_iter().chain(["process_resident_memory_bytes", "dwell_data_dir_free_bytes"]) {
+        assert!(page.value(name).is_some_and(|value| value > 0.0), "{name}: {:?}", page.value(name));
+    }
+    Ok(())
+}
+
+/// A million names make no more series than some hundred do.
+#[test]
+fn a_million_topics_do_not_grow_the_series() -> Result<()> {
+    let (metrics, group) = (Metrics::new()?, GroupName::standard());
+    let feed = |names: std::ops::Range<usize>| -> Result<Page> {
+        for n in names {
+            let topic = TopicName::new(format!("t{n}"))?;
+            metrics.topic(&topic).stored.inc();
+            metrics.group(&topic, &group).first.inc();
+        }
+        Ok(Page::of(&metrics.text()?))
+    };
+    let some = feed(0..TOPIC_LABELS_MAX + 1)?.len();
+    let page = feed(TOPIC_LABELS_MAX + 1..1_000_000)?;
+    assert_eq!(page.len(), some);
+    let stored: f64 = page.all("dwell_pushes_total").map(|(_, value)| value).sum();
+    let others = page.value("dwell_pushes_total{outcome=\"stored\",topic=\"other\"}");
+    assert_eq!((stored, others), (1_000_000.0, Some((1_000_000 - TOPIC_LABELS_MAX) as f64)));
+    assert_eq!(page.all("dwell_deliveries_total").map(|(_, value)| value).sum::<f64>(), 1_000_000.0);
+    Ok(())
+}
+
+/// Topics times groups is a product, and has a limit of its own.
+#[test]
+fn many_groups_of_many_topics_do_not_grow_the_series_either() -> Result<()> {
+    let metrics = Metrics::new()?;
+    for topic in 0..TOPIC_LABELS_MAX {
+        for group in 0..TOPIC_LABELS_MAX {
+            metrics.group(&TopicName::new(format!("t{topic}"))?, &GroupName::new(format!("g{group}"))?).first.inc();
+        }
+    }
+    let page = Page::of(&metrics.text()?);
+    let firsts: Vec<f64> = page
+        .all("dwell_deliveries_total")
+        .filter(|(series, _)| series.contains("first"))
+        .map(|(_, value)| value)
+        .collect();
+    // The first two topics have all of their groups, the others share one each.
+    assert_eq!(firsts.len(), GROUP_LABELS_MAX + TOPIC_LABELS_MAX - GROUP_LABELS_MAX / TOPIC_LABELS_MAX);
+    assert_eq!(firsts.iter().sum::<f64>(), (TOPIC_LABELS_MAX * TOPIC_LABELS_MAX) as f64);
+    Ok(())
+}
+
+/// The same over HTTP: what a client can name makes no series past the limits, with topics that are made by a push and
+/// with those that cannot be.
+#[tokio::test]
+async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
+    let dir = scratch()?;
+    let dwell = Process::serve(dir.path(), &[]).await?;
+    let push = async |from: usize, to: usize| -> Result<Page> {
+        for n in from..to {
+            let one = dwell.client.post(&format!("/v1/topics/t{n}/messages"), &json!("x")).await;
+            assert_eq!(one.map(|(status, _)| status), Some(201));
+            let _ = dwell.client.get(&format!("/v1/topics/unknown{n}")).await;
+            let _ = dwell.client.get(&format!("/nothing/{n}")).await;
+            let _ = dwell.client.get(&format!("/v1/topics/t{n}/groups/g{n}")).await;
+        }
+        look(&dwell).await
+    };
+    let of_requests = |page: &Page| {
+        page.len()
+            - [
+                "dwell_messages",
+                "dwell_messages_due",
+                "dwell_oldest_ready_age_seconds",
+                "dwell_census_seconds",
+                "dwell_census_age_seconds",
+            ]
+            .iter()
+            .map(|name| page.all(name).count())
+            .sum::<usize>()
+    };
+    let some = push(0, TOPIC_LABELS_MAX + 5).await?;
+    let more = push(TOPIC_LABELS_MAX + 5, TOPIC_LABELS_MAX + 305).await?;
+    assert_eq!(of_requests(&more), of_requests(&some));
+    let census = eventually("the census is there", async || {
+        Ok(Some(look(&dwell).await?).filter(|page| page.value("dwell_census_taker") == Some(1.0)))
+    })
+    .await?;
+    assert_eq!(census.all("dwell_messages").count(), 4 * (TOPIC_LABELS_MAX + 1));
+    Ok(())
+}

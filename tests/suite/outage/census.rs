@@ -1,0 +1,65 @@
+//! What the metrics show of an outage, to somebody who only looks at them.
+
+use dwell::error::Result;
+
+use super::{Dwell, Outage};
+use crate::support::{Mode, eventually};
+
+/// A look at the metrics, and what it shows of one series.
+fn look(dwell: &Dwell, series: &str) -> Result<Option<f64>> {
+    let text = dwell.broker().scrape()?;
+    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    Ok(text.lines().find_map(value))
+}
+
+async fn until(dwell: &Dwell, series: &str, is: Option<f64>) -> Result<()> {
+    eventually(&format!("{series} is {is:?}"), async || Ok((look(dwell, series)? == is).then_some(()))).await
+}
+
+const READY: &str = "dwell_messages{group=\"default\",state=\"ready\",topic=\"orders\"}";
+
+#[tokio::test]
+async fn a_census_is_not_shown_while_redis_is_away_and_right_when_it_is_back() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "a").await?;
+    for mode in [Mode::Refuse, Mode::BlackHole] {
+        until(&dwell, READY, Some(1.0)).await?;
+        assert_eq!(look(&dwell, "dwell_census_taker")?, Some(1.0));
+        outage.proxy.set(mode);
+        until(&dwell, READY, None).await?;
+        assert_eq!(look(&dwell, "dwell_census_taker")?, Some(0.0));
+        outage.proxy.set(Mode::Pass);
+    }
+    until(&dwell, READY, Some(1.0)).await?;
+    dwell.close().await
+}
+
+/// Nobody pushes, nobody consumes and nobody asks whether dwell is ready.
+#[tokio::test]
+async fn who_only_looks_sees_that_redis_is_away_and_that_it_is_back() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    for mode in [Mode::Refuse, Mode::BlackHole] {
+        until(&dwell, "dwell_redis_up", Some(1.0)).await?;
+        outage.proxy.set(mode);
+        until(&dwell, "dwell_redis_up", Some(0.0)).await?;
+        outage.proxy.set(Mode::Pass);
+    }
+    until(&dwell, "dwell_redis_up", Some(1.0)).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn the_breaker_is_open_from_the_first_push_that_is_buffered_until_redis_has_it() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(look(&dwell, "dwell_breaker_open")?, Some(0.0));
+    outage.proxy.set(Mode::Refuse);
+    dwell.push_one("orders", "a").await?;
+    assert_eq!(look(&dwell, "dwell_breaker_open")?, Some(1.0));
+    outage.proxy.set(Mode::Pass);
+    until(&dwell, "dwell_breaker_open", Some(0.0)).await?;
+    assert_eq!(look(&dwell, "dwell_wal_records{log=\"wal\"}")?, Some(0.0));
+    dwell.close().await
+}
