@@ -1,13 +1,15 @@
-# make test     everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer, curl, chromium
-# make demo     a shop's orders, end to end, with a verdict on every promise
-# make screenshots   the pictures of docs/console.md, of a broker at work, taken anew
-# make lint     format, clippy and documentation, warnings are errors
-# make ci       what continuous integration runs
-# make races    100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
-# make faults   the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
-# make order    the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
+# make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
+#                 prometheus 2.42 or newer, curl, chromium
+# make demo       a shop's orders, end to end, with a verdict on every promise
+# make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
+# make screenshots  the pictures of docs/console.md, of a broker at work, taken anew
+# make lint       format, clippy and documentation, warnings are errors
+# make ci         what continuous integration runs
+# make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
+# make faults     the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
+# make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 
-.PHONY: test tools demo screenshots races faults order lint bench-build ci
+.PHONY: test tools demo dashboards screenshots races faults order lint bench-build ci
 
 test: tools
 	cargo test --locked
@@ -16,6 +18,8 @@ test: tools
 TOOLS += chromedriver:chromium-driver
 TOOLS += chromium:chromium
 TOOLS += curl:curl
+TOOLS += prometheus:prometheus
+TOOLS += promtool:prometheus
 TOOLS += redis-cli:redis-tools
 TOOLS += redis-server:redis-server
 
@@ -32,6 +36,10 @@ tools:
 
 demo:
 	cargo run --locked --release -- demo
+
+# Debian's package starts a Prometheus of its own on port 9090; this one has another port.
+dashboards: tools
+	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::loaded --nocapture | grep "^|"'
 
 RACES ?= 100000
 

@@ -13,6 +13,7 @@ use crate::store::embedded::Embedded;
 use crate::store::redis::Redis;
 // Which store it is, is decided here: so what measures one is found here as well.
 pub use crate::store::redis::{BareRedis, BareStyle, RedisOptions, RedisUsage};
+pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 

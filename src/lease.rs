@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Instant;
 use crate::store::{Claim, Glance, MemberId, Renewal, Store};
+use crate::topic::Pair;
 
 /// Leases renewed in one write.
 const RENEWALS_MAX: usize = 500;
@@ -53,6 +54,12 @@ impl Lease {
     /// Fires when a renewal finds that the pair belongs to another epoch.
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+
+    /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
+    fn tell(&self, why: &str) {
+        let Claim { pair: Pair { topic, group, partition }, epoch } = &self.claim;
+        tracing::debug!(%topic, %group, partition = partition.0, %epoch, error = why, "lease not renewed");
     }
 
     /// Whether the store may have lost something since, so that another member may have been told that it owns the pair.
@@ -123,8 +130,7 @@ impl Keeper {
                 match renewal {
                     // Its loop may be in the middle of a call, and must not find it valid again after that.
                     Ok(Renewal::Kept(_)) if lease.is_doubtful(now, losses) => {
-                        let (pair, epoch) = (&lease.claim.pair, &lease.claim.epoch);
-                        tracing::warn!(%pair, %epoch, "lease not resumed: the store changed while it was not valid");
+                        lease.tell("the store changed while it was not valid");
                         lease.lost.cancel();
                         self.forget(lease);
                     }
@@ -133,13 +139,12 @@ impl Keeper {
                         lease.glances.send_replace(Some(glance));
                     }
                     Ok(Renewal::Lost { by }) => {
-                        let by = by.map_or("nobody".to_owned(), |by| by.to_string());
-                        tracing::warn!(pair = %lease.claim.pair, epoch = %lease.claim.epoch, %by, "lease lost");
+                        lease.tell(&by.map_or("nobody has it".to_owned(), |by| format!("{by} has it")));
                         lease.lost.cancel();
                         self.forget(lease);
                     }
                     Err(error) => {
-                        tracing::debug!(pair = %lease.claim.pair, %error, "lease not renewed");
+                        lease.tell(error.detail());
                         answered = false;
                     }
                 }

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod tasks;
 pub mod disk;
 pub mod address;
+pub mod access;
 pub mod store;
 pub mod wal;
 pub mod failover;

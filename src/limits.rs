@@ -53,6 +53,15 @@ pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Lines of the header of an HTTP request. Holds [`META_COUNT_MAX`] and what clients and proxies add.
 pub const HEADER_LINES_MAX: usize = 100;
 
+/// Characters of an access token at least. Sixteen that are random are not guessed.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// Characters of an access token at most. Those that name things inside themselves fit.
+pub const TOKEN_BYTES_MAX: usize = 1_024;
+
+/// Access tokens of one broker: each request is compared with all of them.
+pub const TOKENS_MAX: usize = 100;
+
 /// Time for the header of an HTTP request to arrive; also of a connection without a request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{Access, Token};
 use crate::broker;
 use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
-use crate::http::{self, App, Connections, Console, Listen, Listener};
+use crate::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode};
 use crate::limits::BODY_TIMEOUT;
 use crate::store::Description;
 use crate::tasks::Tasks;
@@ -19,6 +20,10 @@ use crate::webhook::{Subscription, Webhook};
 pub struct ServerOptions {
     /// Where to listen.
     pub listen: Listen,
+    /// Who may connect, if that is a Unix socket.
+    pub socket_mode: SocketMode,
+    /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
+    pub tokens: Vec<Token>,
     /// The store.
     pub store: StoreOptions,
     /// How the broker behaves.
@@ -39,8 +44,20 @@ impl ServerOptions {
     /// Options with the limits that docs/protocol.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
-        let (body_timeout, console, webhooks) = (BODY_TIMEOUT, Console::Full, Vec::new());
-        ServerOptions { listen, store, broker, connections, body_timeout, console, webhooks, clock }
+        let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
+        let (body_timeout, console) = (BODY_TIMEOUT, Console::Full);
+        ServerOptions {
+            listen,
+            socket_mode,
+            tokens,
+            store,
+            broker,
+            connections,
+            body_timeout,
+            console,
+            webhooks,
+            clock,
+        }
     }
 }
 
@@ -60,7 +77,9 @@ impl Server {
     /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
     pub async fn start(options: ServerOptions) -> Result<Server> {
         // Binding first: an address in use must not cost a take-over of the store.
-        let listener = Listener::bind(options.listen).await?;
+        let access = Access::new(options.tokens, options.clock.clone());
+        let door = Door { asks: access.asks(), socket_mode: options.socket_mode };
+        let listener = Listener::bind(options.listen, &door).await?;
         let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
         let (broker, connections) = (engine.broker().clone(), Tasks::new());
         let metrics = broker.metrics();
@@ -69,16 +88,22 @@ impl Server {
             engine.groups().start(subscription.run(engine.groups().stopping()));
         }
         let address = listener.address().clone();
-        let app = App::new(broker, options.clock, address.guard(), connections.clone());
-        let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
+        if address.is_beyond() {
+            tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
+        }
+        let app = App::new(broker, options.clock, address.guard(false), connections.clone());
+        let app = app.with_body_timeout(options.body_timeout).with_access(access).with_console(options.console);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
+        let Description { kind, location, durability } = engine.describe();
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!(version, address = %address.url(false), store = kind, location, durability, "started");
         Ok(Server { address, engine, stopping, connections })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
     pub fn url(&self) -> String {
-        self.address.url()
+        self.address.url(false)
     }
 
     /// The store, and what it survives.
@@ -93,11 +118,18 @@ impl Server {
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();
+        tracing::info!("stopping: nothing more is handed out");
         // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
         self.engine.drain().await;
+        tracing::info!("stopping: leases are given up");
         // Requests that are being answered are answered.
         self.connections.stop().await;
-        self.engine.close().await
+        let closed = self.engine.close().await;
+        match &closed {
+            Ok(()) => tracing::info!("stopped"),
+            Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
+        }
+        closed
     }
 }
 

@@ -65,11 +65,11 @@ impl Broker {
             let error = match self.fill_once(topic, group, born).await {
                 Ok(()) => return,
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::Bug) => {
-                    return tracing::warn!(%topic, %group, %error, "the copy was given up");
+                    return tracing::warn!(%topic, %group, %error, "group copy given up");
                 }
                 Err(error) => error,
             };
-            tracing::debug!(%topic, %group, %error, "the copy is tried again");
+            tracing::debug!(%topic, %group, %error, "group copy tried again");
             if self.tasks.stopping().run_until_cancelled(clock.sleep(TRY_AFTER)).await.is_none() {
                 return;
             }
@@ -100,7 +100,7 @@ impl Broker {
             Ok((wanted != *there).then_some(wanted))
         })
         .await?;
-        tracing::info!(%topic, %group, messages, "copied");
+        tracing::info!(%topic, %group, messages, "group copied");
         Ok(())
     }
 

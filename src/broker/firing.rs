@@ -90,7 +90,7 @@ impl Schedules {
             self.look_at = match self.read().await {
                 Ok(()) => now.plus(LOOK_AGAIN),
                 Err(error) => {
-                    tracing::debug!(%error, "the schedules were not read");
+                    tracing::debug!(%error, "schedules not read");
                     now.plus(PAUSE)
                 }
             };
@@ -154,9 +154,9 @@ async fn fire(broker: &Broker, known: &Known) -> Outcome {
             match error.kind() {
                 // The store says so itself.
                 Kind::Unavailable | Kind::OutcomeUnknown | Kind::Stale => {
-                    tracing::debug!(%topic, %schedule, %error, "a schedule was not fired; it is tried again");
+                    tracing::debug!(%topic, %schedule, %error, "schedule not fired: tried again");
                 }
-                _ => tracing::warn!(%topic, %schedule, %error, "a schedule was not fired; it is tried again"),
+                _ => tracing::warn!(%topic, %schedule, %error, "schedule not fired: tried again"),
             }
             if error.kind() == Kind::Stale {
                 broker.topics.forget(topic);

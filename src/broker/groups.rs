@@ -75,7 +75,7 @@ impl Groups {
         }
         let membership = Membership::new(dispatch.clone(), self.timing, self.tasks.clone());
         self.tasks.start(membership.run(self.tasks.stopping()));
-        tracing::info!(topic = %descriptor.topic, %group, member = %self.keeper.member(), "joined");
+        tracing::info!(topic = %descriptor.topic, %group, member = %self.keeper.member(), "group joined");
         Ok(dispatch)
     }
 

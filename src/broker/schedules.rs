@@ -73,7 +73,10 @@ impl Broker {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
         match self.store.remove_schedule(topic, partition, name).await? {
-            true => Ok(()),
+            true => {
+                tracing::info!(%topic, schedule = %name, "schedule removed");
+                Ok(())
+            }
             false => Err(missing(topic, name)),
         }
     }
@@ -131,6 +134,7 @@ impl Broker {
             let change = ScheduleChange { schedule, seen, revision, last };
             match self.store.put_schedule(&descriptor, partition, &change).await {
                 Ok(true) => {
+                    tell(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
                     let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();
                     return Ok(ScheduleRecord { schedule: change.schedule, revision: change.revision, last });
                 }
@@ -140,6 +144,16 @@ impl Broker {
             }
         }
         Err(Error::new(Kind::Conflict, format!("schedule {name} is being changed by others; try again")))
+    }
+}
+
+fn tell(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
+    let schedule = &after.name;
+    match before.map(|before| before.paused) {
+        None => tracing::info!(%topic, %schedule, "schedule made"),
+        Some(false) if after.paused => tracing::info!(%topic, %schedule, "schedule paused"),
+        Some(true) if !after.paused => tracing::info!(%topic, %schedule, "schedule resumed"),
+        Some(_) => tracing::info!(%topic, %schedule, "schedule changed"),
     }
 }
 

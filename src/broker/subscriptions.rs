@@ -68,7 +68,7 @@ impl Broker {
     /// `Invalid` limits; `NotFound` without the topic; `Full` past the limit of groups; `Conflict` for a copy of a group that does not
     /// exist, or is one of a copy itself.
     pub async fn make_group(&self, topic: &TopicName, group: &GroupName, wish: GroupWish) -> Result<Subscribed> {
-        let mut created = false;
+        let (mut created, mut changed) = (false, false);
         let descriptor = self
             .change(topic, |there| {
                 created = !there.groups.contains(group);
@@ -84,9 +84,15 @@ impl Broker {
                     *wanted.subscription_mut(group) = subscription;
                 }
                 wanted.check()?;
-                Ok((wanted != *there).then_some(wanted))
+                changed = wanted != *there;
+                Ok(changed.then_some(wanted))
             })
             .await?;
+        match (created, changed) {
+            (true, _) => tracing::info!(%topic, %group, "group made"),
+            (false, true) => tracing::info!(%topic, %group, "group changed"),
+            (false, false) => {}
+        }
         let copied = self.copy_group(&descriptor, group);
         let clock = self.store.clock().local();
         tokio::select! {
@@ -117,8 +123,9 @@ impl Broker {
             wanted.groups.retain(|other| other != group);
             Ok(Some(wanted))
         })
-        .await
-        .map(drop)
+        .await?;
+        tracing::info!(%topic, %group, "group deleted");
+        Ok(())
     }
 
     /// Pauses a group: nothing is handed out until it is resumed, or the pause ends. What is out may still be settled.
@@ -147,15 +154,24 @@ impl Broker {
     }
 
     async fn set_pause(&self, topic: &TopicName, group: &GroupName, pause: Option<Pause>) -> Result<Arc<Descriptor>> {
-        self.change(topic, |there| {
+        let mut changed = false;
+        let change = self.change(topic, |there| {
             if !there.groups.contains(group) {
                 return Err(no_group(topic, group));
             }
             let mut wanted = there.clone();
             wanted.subscription_mut(group).paused = pause;
-            Ok((wanted != *there).then_some(wanted))
-        })
-        .await
+            changed = wanted != *there;
+            Ok(changed.then_some(wanted))
+        });
+        let descriptor = change.await?;
+        match pause {
+            _ if !changed => {}
+            Some(Pause { until: Some(until) }) => tracing::info!(%topic, %group, %until, "group paused"),
+            Some(Pause { until: None }) => tracing::info!(%topic, %group, "group paused"),
+            None => tracing::info!(%topic, %group, "group resumed"),
+        }
+        Ok(descriptor)
     }
 
     /// Changes a topic as the store has it now; `None` changes nothing. Either way every partition knows, once it has

@@ -176,6 +176,7 @@ impl Broker {
             return Err(Error::new(Kind::Conflict, detail));
         }
         let updated = self.store.update(&Descriptor { settings: wanted.settings, ..there }).await?;
+        tracing::info!(topic = %updated.topic, "topic changed");
         Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
     }
 
@@ -242,6 +243,7 @@ impl Broker {
         self.store.delete(&descriptor).await?;
         self.topics.forget(topic);
         self.groups.close(&descriptor);
+        tracing::info!(%topic, "topic deleted");
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The HTTP client of the command line. It never repeats a request: what calls it knows whether that is safe.
 
+mod looking;
+
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};

@@ -1,4 +1,5 @@
-//! The command line. Every subcommand but `serve`, `demo`, `bench` and `config` is a client of a running broker over HTTP.
+//! The command line. Every subcommand but `serve`, `demo`, `bench`, `doctor` and `config` is a client of a running broker over
+//! HTTP.
 
 mod address;
 mod api;
@@ -10,7 +11,9 @@ mod consume;
 mod control;
 mod dead;
 mod demo;
+mod doctor;
 mod explain;
+mod exposition;
 mod failure;
 mod forecast;
 mod group;
@@ -71,6 +74,7 @@ enum Command {
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
     Audit(audit::AuditArgs),
+    Doctor(doctor::DoctorArgs),
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
@@ -128,6 +132,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,
         Command::Audit(args) => audit::run(&args).await,
+        Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

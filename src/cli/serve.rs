@@ -43,10 +43,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         signal = signals.next() => return Err(Failure::interrupted(format!("{signal} during the start"))),
     };
     if output::line(banner(&server, &config)).is_err() {
-        tracing::warn!("stdout is closed; the banner could not be printed");
+        tracing::warn!("stdout is closed: the banner was not printed");
     }
     let signal = signals.next().await;
-    tracing::info!(signal, "stopping");
+    tracing::info!(signal, "told to stop");
     tokio::select! {
         stopped = server.stop() => Ok(stopped?),
         signal = signals.next() => Err(Failure::interrupted(format!("{signal} while stopping: ended at once"))),
@@ -68,7 +68,8 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
         },
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
-    Ok(ServerOptions { console: config.console, webhooks: config.webhooks.clone(), ..options })
+    let (tokens, webhooks) = (config.tokens.clone(), config.webhooks.clone());
+    Ok(ServerOptions { socket_mode: config.socket_mode, tokens, webhooks, console: config.console, ..options })
 }
 
 /// What is printed once the broker serves.

@@ -1,9 +1,10 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 39] = [
     "listen",
     "console",
+    "socket_mode",
     "data_dir",
     "durability",
     "redis.url",

@@ -1,8 +1,9 @@
 //! The whole configuration: one TOML file, the environment and flags, checked at once.
 //!
 //! A flag wins over the environment, the environment over the file, the file over the defaults. `redis.url` in the file
-//! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. Webhooks are in the file only: who
-//! may set a variable of the process shall not be able to send its messages elsewhere. This module starts nothing.
+//! is `DWELL_REDIS_URL` in the environment; every key of [`KEYS`] follows that rule. Webhooks and tokens are in the file only: who
+//! may set a variable of the process shall not be able to send its messages elsewhere, nor to let others in. This module
+//! starts nothing.
 
 mod durability;
 mod errors;
@@ -13,6 +14,7 @@ mod redis_store;
 mod redis_url;
 mod show;
 mod sources;
+mod tokens;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -26,11 +28,13 @@ pub use redis_store::{Held, RedisConfig};
 pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
+pub use tokens::TOKEN_KEYS;
 pub use webhooks::WEBHOOK_KEYS;
 
+use crate::access::Token;
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
-use crate::http::{Console, LISTEN_ACCEPTED, Listen};
+use crate::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode};
 use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
 use crate::topic::Settings;
 use crate::wal::LIMIT_BYTES;
@@ -41,10 +45,14 @@ use sources::Layers;
 /// The configuration of one broker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where to listen. Loopback or a Unix socket.
+    /// Where to listen. Beyond loopback only with tokens.
     pub listen: Listen,
     /// What the console at `/ui` offers.
     pub console: Console,
+    /// Who may connect, if that is a Unix socket.
+    pub socket_mode: SocketMode,
+    /// Who may do what. Only the file says it.
+    pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
     /// away. Absent only in a configuration that was refused.
     pub data_dir: Option<PathBuf>,
@@ -108,6 +116,8 @@ impl Config {
         let config = Config {
             listen,
             console: read.word("console", Console::ALL, Console::Full, Console::name),
+            socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
+            tokens: read.tokens(),
             redis: read.redis(lease_ttl),
             data_dir,
             durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),
@@ -126,6 +136,10 @@ impl Config {
             },
             webhooks: read.webhooks(),
         };
+        // Tokens that are wrong are errors of their own.
+        if let Err(why) = config.listen.check(read.asks()) {
+            read.refuse("listen", LISTEN_ACCEPTED, why);
+        }
         if config.data_dir.is_none() {
             let why = "has no default here, because neither XDG_STATE_HOME nor HOME is set to an absolute path";
             read.refuse("data_dir", "a directory for what has to survive a restart", why);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::errors::{ConfigError, ConfigErrors};
 use super::sources::{Layers, Raw};
+use super::tokens::TOKENS;
 use super::{Origin, redis_url};
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
@@ -38,6 +39,10 @@ impl<'a> Reader<'a> {
             // A URL may hold a password, also one that should not.
             Raw::Text(text) if key == "redis.url" || key.ends_with(".url") && text.contains('@') => {
                 format!("{:?}", redis_url::mask(text))
+            }
+            // Perhaps the token itself was written where its file has to be named.
+            Raw::Text(text) if key.starts_with(TOKENS) && key.ends_with(".file") && !text.starts_with(['/', '.']) => {
+                "\"***\"".to_owned()
             }
             Raw::Text(text) => cut(format!("{text:?}")),
             Raw::List(_) if key == "redis.url" || key.ends_with(".url") => "a list".to_owned(),
@@ -73,6 +78,21 @@ impl<'a> Reader<'a> {
             self.refuse(key, accepted, problem);
             default
         })
+    }
+
+    /// A key that has to be given.
+    pub(super) fn required<T>(
+        &mut self,
+        key: String,
+        origin: &Origin,
+        accepted: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        if self.layers.get(&key).is_none() {
+            self.miss(key, origin.clone(), accepted);
+            return None;
+        }
+        self.parsed(&key, accepted, None, |text| parse(text).map(Some))
     }
 
     /// A duration in a range.

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::sources::Layers;
-use super::webhooks::{WEBHOOK_KEYS, webhook_key, webhook_value};
+use super::sources::{Layers, item_key};
+use super::tokens::{TOKEN_KEYS, TOKENS, token_value};
+use super::webhooks::{WEBHOOK_KEYS, WEBHOOKS, webhook_value};
 use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
 use crate::retry::Backoff;
 use crate::time::show_span;
@@ -32,17 +33,32 @@ pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
         };
         let _ = writeln!(text, "{line:<44} # {}", described(key, &origin));
     }
+    for (n, token) in config.tokens.iter().enumerate() {
+        table(&mut text, &layers, (TOKENS, n), &TOKEN_KEYS, |name| token_value(token, n, name, &layers));
+    }
     for (n, webhook) in config.webhooks.iter().enumerate() {
-        let _ = write!(text, "\n[[webhook]]\n");
-        for name in WEBHOOK_KEYS {
-            let line = match webhook_value(webhook, n, name, &layers) {
-                Some(value) => format!("{name} = {value}"),
-                None => format!("# {name} ="),
-            };
-            let _ = writeln!(text, "{line:<44} # {}", layers.origin(&webhook_key(n, name)));
-        }
+        table(&mut text, &layers, (WEBHOOKS, n), &WEBHOOK_KEYS, |name| webhook_value(webhook, n, name, &layers));
     }
     Ok(text)
+}
+
+/// One of several tables.
+fn table(
+    text: &mut String,
+    layers: &Layers,
+    (tables, n): (&str, usize),
+    keys: &[&str],
+    value: impl Fn(&str) -> Option<String>,
+) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "\n[[{tables}]]\n");
+    for name in keys {
+        let line = match value(name) {
+            Some(value) => format!("{name} = {value}"),
+            None => format!("# {name} ="),
+        };
+        let _ = writeln!(text, "{line:<44} # {}", layers.origin(&item_key(tables, n, name)));
+    }
 }
 
 fn described(key: &str, origin: &Origin) -> String {
@@ -59,6 +75,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
     Some(match key {
         "listen" => quoted(&config.listen.to_string()),
         "console" => quoted(config.console.name()),
+        "socket_mode" => quoted(&config.socket_mode.to_string()),
         "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),
         "durability" => quoted(config.durability.name()),
         "wal.limit_bytes" => config.wal_limit_bytes.to_string(),

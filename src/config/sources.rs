@@ -10,10 +10,22 @@ use config::{FileFormat, Map, Source, Value, ValueKind};
 
 use super::errors::ConfigError;
 use super::keys::{KEYS, env_name, is_foreign, nearest};
-use super::webhooks::{WEBHOOK_KEYS, webhook_key};
+use super::tokens::{TOKEN_KEYS, TOKENS};
+use super::webhooks::{WEBHOOK_KEYS, WEBHOOKS};
 
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What there may be any number of, each a table: their name, and the keys of one.
+const TABLES: [(&str, &[&str]); 2] = [(WEBHOOKS, &WEBHOOK_KEYS), (TOKENS, &TOKEN_KEYS)];
+
+/// What errors call a key of one of several tables, counted from 0.
+pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
+    match name {
+        "" => format!("{tables}[{n}]"),
+        name => format!("{tables}[{n}].{name}"),
+    }
+}
 
 /// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show`] masks.
 #[derive(Clone, Default)]
@@ -96,11 +108,11 @@ pub(super) enum Raw {
     Other(&'static str),
 }
 
-/// The winning value of every key that was given, and where each webhook came from.
+/// The winning value of every key that was given, and where each of several tables came from.
 #[derive(Default)]
 pub(super) struct Layers {
     values: BTreeMap<String, (Raw, Origin)>,
-    webhooks: Vec<Origin>,
+    tables: BTreeMap<&'static str, Vec<Origin>>,
 }
 
 impl Layers {
@@ -127,9 +139,9 @@ impl Layers {
         self.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
-    /// Where each webhook came from.
-    pub(super) fn webhooks(&self) -> &[Origin] {
-        &self.webhooks
+    /// Where each of several tables came from.
+    pub(super) fn tables(&self, name: &str) -> &[Origin] {
+        self.tables.get(name).map_or(&[], Vec::as_slice)
     }
 
     fn set(&mut self, key: &str, value: (Raw, Origin)) {
@@ -153,36 +165,48 @@ impl Layers {
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (name, value) in entries {
             let path = if above.is_empty() { name } else { format!("{above}.{name}") };
-            let section = KEYS.iter().any(|key| key.starts_with(&format!("{path}.")));
+            let inside = format!("{path}.");
+            let section = KEYS.into_iter().chain(TABLES.map(|(tables, _)| tables)).any(|key| key.starts_with(&inside));
+            if let Some((name, keys)) = TABLES.into_iter().find(|(tables, _)| *tables == path) {
+                self.read_tables(name, keys, value.kind, origin, errors);
+                continue;
+            }
             match (KEYS.iter().find(|key| **key == path), value.kind) {
                 (Some(key), kind) => {
                     self.set(key, (raw(kind), origin.clone()));
                 }
                 (None, ValueKind::Table(inner)) if section => self.read_table(&path, inner, origin, errors),
-                (None, ValueKind::Array(tables)) if path == "webhook" => self.read_webhooks(tables, origin, errors),
-                (None, _) if path == "webhook" => {
-                    errors.push(whole(&path, origin.clone(), "is one of many: write [[webhook]]".to_owned()));
-                }
                 (None, _) if section => errors.push(whole(&path, origin.clone(), "is a section, not a key".into())),
                 (None, _) => errors.push(unknown(&path, origin.clone(), nearest(&path, KEYS.into_iter()))),
             }
         }
     }
 
-    fn read_webhooks(&mut self, tables: Vec<Value>, origin: &Origin, errors: &mut Vec<ConfigError>) {
+    fn read_tables(
+        &mut self,
+        name: &'static str,
+        keys: &[&'static str],
+        kind: ValueKind,
+        origin: &Origin,
+        errors: &mut Vec<ConfigError>,
+    ) {
+        let ValueKind::Array(tables) = kind else {
+            return errors.push(whole(name, origin.clone(), format!("is one of many: write [[{name}]]")));
+        };
         for (n, table) in tables.into_iter().enumerate() {
-            self.webhooks.push(origin.clone());
+            self.tables.entry(name).or_default().push(origin.clone());
             let ValueKind::Table(table) = table.kind else {
-                errors.push(whole(&webhook_key(n, ""), origin.clone(), "is no table: write [[webhook]]".to_owned()));
+                let problem = format!("is no table: write [[{name}]]");
+                errors.push(whole(&item_key(name, n, ""), origin.clone(), problem));
                 continue;
             };
             let mut entries: Vec<_> = table.into_iter().collect();
             entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-            for (name, value) in entries {
-                let key = webhook_key(n, &name);
-                match WEBHOOK_KEYS.contains(&name.as_str()) {
+            for (given, value) in entries {
+                let key = item_key(name, n, &given);
+                match keys.contains(&given.as_str()) {
                     true => self.set(&key, (raw(value.kind), origin.clone())),
-                    false => errors.push(unknown(&key, origin.clone(), nearest(&name, WEBHOOK_KEYS.into_iter()))),
+                    false => errors.push(unknown(&key, origin.clone(), nearest(&given, keys.iter().copied()))),
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What a whole configuration does with its sources.
 
+mod tokens;
 mod webhooks;
 
 use std::io::Result as IoResult;
@@ -41,9 +42,11 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 43] = [
+const WRONG: [(&str, &str); 45] = [
+    ("socket_mode = '0666'", "socket_mode = \"0666\" (file /dwell.toml): lets everybody on this machine in; accepted"),
+    ("socket_mode = 0o660", "socket_mode = \"432\" (file /dwell.toml): is not four octal digits in quotes"),
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
-    ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: 127.0.0.1:PORT"),
+    ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: ADDRESS:PORT"),
     ("console = 'on'", "console = \"on\" (file /dwell.toml): is none of the words; accepted: full, read_only, off"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
     ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file /dwell.toml): is not a redis:// URL"),
@@ -121,8 +124,8 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
     let expected = "5 errors in the configuration:
   typo (file /dwell.toml): is not known; `dwell config show` lists every key
   DWELL_TOPIC_PARTITONS (environment variable DWELL_TOPIC_PARTITONS): is not known; did you mean DWELL_TOPIC_PARTITIONS?
-  listen = \"nowhere\" (flag --flag): is not an address with a port; accepted: 127.0.0.1:PORT, [::1]:PORT, \
-        localhost:PORT or unix:/absolute/path
+  listen = \"nowhere\" (flag --flag): is not an address with a port; accepted: ADDRESS:PORT, localhost:PORT \
+        or unix:/absolute/path
   lease.ttl = \"1ms\" (environment variable DWELL_LEASE_TTL): is out of range; accepted: 1s to 10m
   log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn, info, debug, trace";
     assert_eq!(errors, expected);
@@ -130,9 +133,10 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 27] = [
+const COMMON: [(&str, &str); 28] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
+    ("DWELL_SOCKET_MODE", "0660"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
     ("DWELL_WAL_LIMIT_BYTES", "16777216"),
@@ -178,6 +182,8 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
         console: Console::ReadOnly,
+        socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
+        tokens: Vec::new(),
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,
         wal_limit_bytes: 16 * 1024 * 1024,
@@ -344,9 +350,15 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     // The same with every comment that is a key switched on, but for the secret that is given twice then.
     let is_key = |line: &str| {
         let key = line.starts_with("# ") && line.contains(" = ") && !line.contains("kind =");
-        key || line == "# [[webhook]]"
+        key || ["# [[webhook]]", "# [[auth.token]]"].contains(&line)
     };
-    let on = |line: &str| if is_key(line) { line[2..].to_owned() } else { line.to_owned() };
+    let token = tempfile::NamedTempFile::new()?;
+    std::fs::write(token.path(), "0123456789abcdef")?;
+    let path = token.path().to_string_lossy();
+    let on = |line: &str| {
+        let on = if is_key(line) { &line[2..] } else { line };
+        on.replace("/run/secrets/dwell-shop", &path)
+    };
     let all: Vec<String> = example.lines().map(on).filter(|line| !line.contains("_file = ")).collect();
     let errors = load(&all.join("\n"), &[], &[])?.err().unwrap_or_default();
     assert!(errors.starts_with("1 error") && errors.contains("topic.backoff.steps"), "{errors}");
@@ -363,7 +375,8 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     }
     named.sort();
     let webhook = WEBHOOK_KEYS.map(|name| format!("webhook.{name}"));
-    let mut keys: Vec<_> = KEYS.map(str::to_owned).into_iter().chain(webhook).collect();
+    let token = TOKEN_KEYS.map(|name| format!("auth.token.{name}"));
+    let mut keys: Vec<_> = KEYS.map(str::to_owned).into_iter().chain(webhook).chain(token).collect();
     keys.sort();
     assert_eq!(named, keys);
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Origin;
 use super::reader::Reader;
 use super::show::quoted;
-use super::sources::{Layers, Raw, read_text};
+use super::sources::{Layers, Raw, item_key, read_text};
 use crate::error::Error;
 use crate::limits::{NAME_BYTES_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN, WEBHOOKS_MAX};
 use crate::message::{GroupName, TopicName};
@@ -24,27 +24,22 @@ const CONCURRENCY: usize = 8;
 /// The time for a POST, unless the webhook says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What errors call a key of webhook `n`, counted from 0.
-pub(super) fn webhook_key(n: usize, name: &str) -> String {
-    match name {
-        "" => format!("webhook[{n}]"),
-        name => format!("webhook[{n}].{name}"),
-    }
-}
+/// Where the tables are.
+pub(super) const WEBHOOKS: &str = "webhook";
 
 impl Reader<'_> {
     /// Every webhook that could be read; what is wrong with the others is noted.
     pub(super) fn webhooks(&mut self) -> Vec<Webhook> {
-        let origins = self.layers.webhooks().to_vec();
+        let origins = self.layers.tables(WEBHOOKS).to_vec();
         if origins.len() > WEBHOOKS_MAX {
             let why = format!("is one of {} webhooks", origins.len());
-            self.refuse(&webhook_key(WEBHOOKS_MAX, ""), &format!("at most {WEBHOOKS_MAX}"), why);
+            self.refuse(&item_key(WEBHOOKS, WEBHOOKS_MAX, ""), &format!("at most {WEBHOOKS_MAX}"), why);
         }
         origins.into_iter().enumerate().filter_map(|(n, origin)| self.webhook(n, &origin)).collect()
     }
 
     fn webhook(&mut self, n: usize, origin: &Origin) -> Option<Webhook> {
-        let key = |name| webhook_key(n, name);
+        let key = |name| item_key(WEBHOOKS, n, name);
         let name = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
         let topic = self.required(key("topic"), origin, &name, |text| TopicName::new(text).map_err(why));
         let standard = GroupName::standard();
@@ -64,21 +59,6 @@ impl Reader<'_> {
         let (topic, target) = (topic?, target?);
         Some(Webhook { topic, group, target, concurrency, timeout, secret, enabled })
     }
-
-    /// A key that has to be given.
-    fn required<T>(
-        &mut self,
-        key: String,
-        origin: &Origin,
-        accepted: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        if self.layers.get(&key).is_none() {
-            self.miss(key, origin.clone(), accepted);
-            return None;
-        }
-        self.parsed(&key, accepted, None, |text| parse(text).map(Some))
-    }
 }
 
 /// What is wrong with a name; the error names its field, which is the key here.
@@ -96,7 +76,7 @@ pub(super) fn webhook_value(webhook: &Webhook, n: usize, name: &str, layers: &La
         "timeout" => quoted(&show_span(webhook.timeout)),
         "allow_remote" => webhook.target.allows_remote().to_string(),
         "enabled" => webhook.enabled.to_string(),
-        _ => match layers.get(&webhook_key(n, name))? {
+        _ => match layers.get(&item_key(WEBHOOKS, n, name))? {
             (Raw::Text(text), _) => quoted(text),
             (Raw::List(_) | Raw::Other(_), _) => return None,
         },

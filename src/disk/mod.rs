@@ -4,6 +4,7 @@
 //! own, a flush that is a barrier, help out of a standstill, numbers beside the tree that tell of a lost end, and room on
 //! the disk. What is stored is the user's affair.
 
+mod holder;
 mod mark;
 mod nudge;
 mod open;
@@ -16,6 +17,7 @@ use std::path::Path;
 
 use sled::{Batch, Db, Tree};
 
+pub(crate) use self::holder::lock_holder;
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
 pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};

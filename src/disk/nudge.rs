@@ -85,7 +85,7 @@ fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
         let ended = calls.ended.load(Ordering::SeqCst);
         if calls.stand_still(before, ended) {
             if standstill.is_due(Clock::System.instant()) {
-                tracing::warn!("sled stands still; nudging it");
+                tracing::warn!("sled stands still: nudging it");
             }
             let _ = db.flush_async().now_or_never();
         }

@@ -46,7 +46,7 @@ impl DeadKeeper {
             return;
         }
         self.next = drop_past(dispatch, pair, now).await.unwrap_or_else(|error| {
-            tracing::debug!(%pair, %error, "dead messages past their bounds were not dropped");
+            tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
             now.plus(PAUSE)
         });
     }

@@ -118,6 +118,7 @@ impl Membership {
             }
         }
         self.dispatch.counts.waiting.set(0);
+        tracing::info!(topic = %self.dispatch.descriptor().topic, group = %self.dispatch.group, "group left");
     }
 
     /// Feeds the state machine and does what it says. False once the member is gone.
@@ -150,7 +151,7 @@ impl Membership {
             self.dispatch.metrics.ownership.rebalances.inc();
             let (members, quota) = (standing.members, standing.quota);
             let topic = &self.dispatch.descriptor().topic;
-            tracing::info!(%topic, group = %self.dispatch.group, members, quota, "members changed");
+            tracing::info!(%topic, group = %self.dispatch.group, members, quota, "group members changed");
         }
     }
 
@@ -225,17 +226,19 @@ async fn tenure(
         }
         Err(error) if error.kind() == Kind::Conflict => {
             // Two members that want the same pair: one of them gets it.
-            tracing::debug!(%partition, group = %dispatch.group, %error, "an acquisition came too late");
+            tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "an acquisition came too late");
             Event::AcquireFailed(partition)
         }
         Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
             // Said once elsewhere, and not for each partition and each attempt.
-            tracing::debug!(%partition, group = %dispatch.group, %error, "the store was not asked for a lease");
+            tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "the store was not asked for a lease");
             Event::AcquireFailed(partition)
         }
         Err(error) => {
             let topic = &dispatch.descriptor().topic;
-            tracing::warn!(%topic, %partition, group = %dispatch.group, %error, "acquisition failed");
+            if dispatch.unacquired.is_due(dispatch.store.clock().local().instant()) {
+                tracing::warn!(%topic, group = %dispatch.group, partition = partition.0, %error, "lease not acquired");
+            }
             Event::AcquireFailed(partition)
         }
     }

@@ -41,6 +41,7 @@ use crate::limits::WAITERS_MAX;
 use crate::message::{GroupName, MessageId};
 use crate::metrics::{GroupMetrics, Metrics};
 use crate::partition::Partition;
+use crate::seldom::Seldom;
 use crate::store::Store;
 use crate::topic::Descriptor;
 
@@ -70,6 +71,8 @@ pub struct Dispatch {
     closed: CancellationToken,
     /// The topic is gone, and with it everything that is out.
     gone: CancellationToken,
+    /// Says that leases cannot be acquired, for another reason than an outage.
+    unacquired: Seldom,
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
 }
@@ -149,6 +152,7 @@ impl Dispatch {
             started,
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
+            unacquired: Seldom::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
 use crate::time::Timestamp;
+use crate::topic::Pair;
 
 /// What is known of the earliest due time in the zset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +238,9 @@ impl Serving {
         drop(table);
         if dropped > 0 {
             self.dispatch.metrics.ownership.repairs.inc_by(dropped as u64);
-            tracing::error!(pair = %self.owned.lease.claim().pair, dropped, "ids without bodies were dropped");
+            let Pair { topic, group, partition, .. } = &self.owned.lease.claim().pair;
+            let partition = partition.0;
+            tracing::error!(%topic, %group, partition, messages = dropped, "ids without bodies dropped");
         }
         if unsettled != expected {
             // No rule of the protocol allows this: the store lost data, or someone else changed the keys.

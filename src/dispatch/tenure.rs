@@ -75,13 +75,17 @@ impl Tenure {
         let claim = owned.lease.claim();
         let _wake = dispatch.store.wakes().subscribe(Channel::head(&claim.pair), woken);
         dispatch.enter(partition, owned.clone());
-        tracing::debug!(pair = %claim.pair, epoch = %claim.epoch, "owned");
+        let Pair { topic, group, .. } = &claim.pair;
+        tracing::info!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease acquired");
         let end = serving.run(&release).await;
         dispatch.leave(partition, &owned);
         dispatch.keeper.forget(&owned.lease);
-        if let Err(error) = &end {
-            dispatch.metrics.ownership.leases_lost.inc();
-            tracing::warn!(pair = %claim.pair, epoch = %claim.epoch, %error, "lost");
+        match &end {
+            Ok(()) => tracing::info!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
+            Err(error) => {
+                dispatch.metrics.ownership.leases_lost.inc();
+                tracing::warn!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");
+            }
         }
         end
     }
@@ -103,7 +107,9 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
     }
     if left_behind {
         dispatch.metrics.ownership.takeovers.inc();
-        tracing::info!(%pair, epoch = %owner.epoch(), recovered, "took over");
+        let Pair { topic, group, partition, .. } = pair;
+        let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
+        tracing::info!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
     }
     Ok(owner)
 }
@@ -111,7 +117,9 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
 /// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data, or
 /// someone who changed its keys, may.
 async fn repair(dispatch: &Dispatch, pair: &Pair, owner: &mut Box<dyn Owner>, orphans: u64) -> Result<()> {
-    tracing::error!(%pair, orphans, "bodies without a place, or ids without a body; repairing");
+    let Pair { topic, group, partition, .. } = pair;
+    let partition = partition.0;
+    tracing::error!(%topic, %group, partition, messages = orphans, "bodies without a place, or ids without a body: repairing");
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;

@@ -42,10 +42,10 @@ impl Breaker {
         let now = Clock::System.instant();
         if why.kind() == Kind::Conflict {
             if self.refused.is_due(now) {
-                tracing::error!(%why, "pushes are refused");
+                tracing::error!(error = %why, "pushes are refused");
             }
         } else if self.away.is_due(now) {
-            tracing::warn!(%why, "the store is away: pushes are buffered on disk");
+            tracing::warn!(error = %why, "the store is away: pushes are buffered on disk");
         }
     }
 

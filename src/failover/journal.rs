@@ -76,7 +76,7 @@ impl Journal {
         if let Err(error) = &kept
             && self.unwritten.is_due(self.clock.instant())
         {
-            tracing::warn!(%error, "the journal was not written: these pushes are only in the store");
+            tracing::warn!(%error, "journal not written: pushes are only in the store");
         }
         kept.is_ok()
     }

@@ -33,7 +33,7 @@ impl Known {
     pub(super) fn load(path: PathBuf) -> Known {
         let topics: Vec<Descriptor> = match std::fs::read(&path) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
-                tracing::warn!(path = %path.display(), %error, "the file of known topics is unreadable; starting anew");
+                tracing::warn!(file = %path.display(), %error, "file of known topics unreadable: starting anew");
                 Vec::new()
             }),
             Err(_) => Vec::new(),
@@ -104,7 +104,7 @@ impl Known {
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || write(&path, &topics)).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(path = %self.path.display(), %error, "the known topics were not written");
+            tracing::warn!(file = %self.path.display(), %error, "known topics not written");
         }
     }
 }

@@ -89,6 +89,8 @@ pub struct Failover<S> {
 struct Unsaid {
     not_taken: Seldom,
     not_replayed: Seldom,
+    replay: Seldom,
+    dropped: Seldom,
     journal_unread: Seldom,
     journal_not_trimmed: Seldom,
 }
@@ -167,7 +169,7 @@ impl<S: Store> Failover<S> {
             }
             if let Err(error) = self.wal.remember_store(&found).await {
                 // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.
-                tracing::warn!(%error, "the name of the store was not noted");
+                tracing::warn!(%error, "name of the store not noted");
             }
         }
         self.identified.store(true, Relaxed);

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 
 use super::again::apply;
 use super::{Failover, is_outage};
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
@@ -126,7 +127,9 @@ impl<S: Store> Failover<S> {
         let descriptor = match self.destination(topic, incarnation).await {
             Ok(Some(descriptor)) => descriptor,
             Ok(None) => {
-                tracing::warn!(%topic, messages = messages.len(), "dropped what was kept for a deleted topic");
+                if self.unsaid.dropped.is_due(Clock::System.instant()) {
+                    tracing::warn!(%topic, messages = messages.len(), "messages of a deleted topic dropped");
+                }
                 offered.dropped += messages.len() as u64;
                 return;
             }

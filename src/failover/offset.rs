@@ -62,7 +62,7 @@ fn tell(ahead_us: i64) {
     } else {
         tracing::warn!(
             ahead_seconds,
-            "the clock of this machine is off: messages are due by the store's, and times in this log are not"
+            "the clock of this machine is off: messages are due by the store's, times in this log are not"
         );
     }
 }

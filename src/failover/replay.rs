@@ -35,10 +35,12 @@ impl<S: Store> Failover<S> {
     pub(super) async fn replay(&self, stop: CancellationToken) {
         let (mut pause, mut held) = (PAUSE.0, None);
         loop {
+            let waiting = self.wal.depth().records;
             let step = tokio::select! {
                 () = stop.cancelled() => return,
                 step = self.step(&mut held) => step,
             };
+            self.tell(&step, waiting);
             self.wal.observe();
             self.behind.set_stuck(held.is_some());
             let wait = async {
@@ -61,6 +63,19 @@ impl<S: Store> Failover<S> {
                 () = stop.cancelled() => return,
                 () = wait => {}
             }
+        }
+    }
+
+    /// Says when a replay begins, and when all of it is done.
+    fn tell(&self, step: &Step, waiting: u64) {
+        match step {
+            Step::Moved(_) if self.unsaid.replay.is_due(Clock::System.instant()) => {
+                tracing::info!(records = waiting, "replay begun");
+            }
+            Step::Idle if self.unsaid.replay.is_over() => {
+                tracing::info!(replayed = self.wal_metrics.replayed.get(), "replay done");
+            }
+            Step::Idle | Step::Moved(_) | Step::Stuck => {}
         }
     }
 
@@ -136,7 +151,7 @@ impl<S: Store> Failover<S> {
         if let Some(why) = &offered.why
             && self.unsaid.not_taken.is_due(Clock::System.instant())
         {
-            tracing::warn!(%why, records = offered.left.len(), "the store did not take these; they are tried again");
+            tracing::warn!(error = %why, records = offered.left.len(), "buffered messages not taken by the store: tried again");
         }
         if done == 0 && is_all && !was_held {
             // Nothing waits behind them: they may stay where they are.
@@ -184,7 +199,7 @@ impl<S: Store> Failover<S> {
     fn stuck(&self, error: &Error) -> Step {
         let matters = !is_outage(error) || error.kind() == Kind::OutcomeUnknown;
         if matters && self.unsaid.not_replayed.is_due(Clock::System.instant()) {
-            tracing::error!(%error, "what is buffered cannot be replayed now");
+            tracing::error!(%error, "buffered messages cannot be replayed now");
         }
         Step::Stuck
     }

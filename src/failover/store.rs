@@ -93,12 +93,12 @@ impl<S: Store> Store for Failover<S> {
         if let Some(ahead_us) = self.store.clock().ahead_us()
             && let Err(error) = self.wal.remember_clock_offset(ahead_us).await
         {
-            tracing::warn!(%error, "the offset of the store's clock was not kept");
+            tracing::warn!(%error, "offset of the store's clock not kept");
         }
         self.known.save().await;
         let waiting = self.wal.depth().records;
         if waiting > 0 {
-            tracing::warn!(waiting, "messages stay buffered on disk; the next start replays them");
+            tracing::warn!(records = waiting, "messages stay buffered on disk: the next start replays them");
         }
         if let Some(journal) = &self.journal {
             journal.log().close().await?;

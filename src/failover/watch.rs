@@ -57,7 +57,7 @@ impl<S: Store> Failover<S> {
                 if let Err(error) = journal.look().await
                     && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
                 {
-                    tracing::warn!(%error, "the journal was not trimmed");
+                    tracing::warn!(%error, "journal not trimmed");
                 }
             }
             _ => journal.broken(),
@@ -81,7 +81,7 @@ impl<S: Store> Failover<S> {
         journal.broken();
         self.restoring.store(false, Ordering::Relaxed);
         if given_back > 0 {
-            tracing::warn!(messages = given_back, "the store had lost these; the journal gave them back");
+            tracing::warn!(messages = given_back, "the store had lost messages: the journal gave them back");
         }
     }
 
@@ -92,7 +92,7 @@ impl<S: Store> Failover<S> {
             Ok(page) => page,
             Err(error) => {
                 if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
-                    tracing::error!(%error, "the journal cannot be read: what the store lost is not given back yet");
+                    tracing::error!(%error, "journal unreadable: what the store lost is not given back yet");
                 }
                 return None;
             }

@@ -30,10 +30,7 @@ pub(crate) async fn read(
 ) -> Result<Bytes, Problem> {
     let announced = body.size_hint().lower();
     if usize::try_from(announced).map_or(true, |size| size > limit) {
-        // A client that asks first does not send what is refused; asking it to would be the first read.
-        if !headers.contains_key(header::EXPECT) {
-            discard(app, body);
-        }
+        refused(app, headers, body);
         return Err(too_large(what, announced, limit));
     }
     match timeout(app.body_timeout, collect(app, &mut body, limit)).await {
@@ -51,6 +48,14 @@ pub(crate) async fn read(
             let detail = format!("`{what}` did not arrive within {}", show_span(app.body_timeout));
             Err(Problem::new(Class::Timeout, detail))
         }
+    }
+}
+
+/// Sees to it that the answer to a request whose body is not wanted arrives.
+pub(crate) fn refused(app: &App, headers: &HeaderMap, body: Body) {
+    // A client that asks first does not send what is refused; asking it to would be the first read.
+    if !headers.contains_key(header::EXPECT) && !body.is_end_stream() {
+        discard(app, body);
     }
 }
 

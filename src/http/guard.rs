@@ -1,7 +1,16 @@
-//! Only programs of this machine: not a web page in a browser of this machine, and not a name that an attacker points here.
+//! No web page but dwell's own: not one in a browser of this machine, and not a name that an attacker points here.
 //!
-//! A loopback address is not enough: any page may send requests to it (`Origin` tells), and after DNS rebinding the
-//! browser takes the answers for the page's own (`Host` tells).
+//! Without tokens whoever reaches dwell may do everything, so a browser must not be led here. A loopback address is not
+//! enough: any page may send requests to it (`Origin` tells), and after DNS rebinding the browser takes the answers for
+//! the page's own (`Host` tells).
+//!
+//! Beyond loopback `Host` cannot tell: dwell does not know by which names it is reached, and a page that was rebound
+//! sends its own name, as `Host` and as `Origin`, alike. But there dwell asks for tokens, and a browser adds none by
+//! itself: it keeps what was entered into the console with the name it was entered at, and shows it to no page of another
+//! name. So a page that was rebound gets what anybody gets who reaches the port: `/livez`, `/readyz` and the files of the
+//! console. A page that was not rebound cannot set `Authorization` without asking first (a preflight, which is refused).
+//! `Origin` has to be the same host here too, so that no page uses dwell but its own; whether it was https is not looked
+//! at, since a proxy in front may have ended TLS.
 
 use std::net::IpAddr;
 
@@ -15,16 +24,21 @@ use super::App;
 use super::problem::{Class, Problem};
 use crate::error::Kind;
 
-/// Which requests come from this machine.
+/// Which requests no other site has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// On a loopback address: `Host` has to be a loopback name or address.
-    Loopback,
+    Loopback {
+        /// Whether the listener speaks TLS: then its own pages are https.
+        tls: bool,
+    },
     /// On a Unix socket, which no browser reaches: clients put anything into `Host`.
     Unix,
+    /// On an address that other machines reach, where every request needs a token.
+    Network,
 }
 
-/// Refuses what is not from this machine.
+/// Refuses what another site has sent.
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     match app.guard.allows(&request) {
         Ok(()) => next.run(request).await,
@@ -35,10 +49,10 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
 impl Guard {
     fn allows<B>(self, request: &axum::http::Request<B>) -> Result<(), Problem> {
         let host = single(request.headers(), header::HOST)?;
-        if self == Guard::Loopback {
-            if host.is_none() && request.version() >= Version::HTTP_11 {
-                return Err(Problem::malformed("the request has no `Host`"));
-            }
+        if self != Guard::Unix && host.is_none() && request.version() >= Version::HTTP_11 {
+            return Err(Problem::malformed("the request has no `Host`"));
+        }
+        if let Guard::Loopback { .. } = self {
             let of_target = request.uri().authority().map(Authority::as_str);
             for host in host.iter().copied().chain(of_target) {
                 if !is_loopback(host) {
@@ -48,17 +62,22 @@ impl Guard {
             }
         }
         let Some(origin) = single(request.headers(), header::ORIGIN)? else { return Ok(()) };
-        let same = origin.strip_prefix("http://").zip(host).is_some_and(|(from, host)| from.eq_ignore_ascii_case(host));
-        if same {
+        let schemes: &[&str] = match self {
+            Guard::Loopback { tls: true } => &["https://"],
+            Guard::Loopback { tls: false } | Guard::Unix => &["http://"],
+            Guard::Network => &["http://", "https://"],
+        };
+        let from = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
+        if from.zip(host).is_some_and(|(from, host)| from.eq_ignore_ascii_case(host)) {
             return Ok(());
         }
-        let detail = format!("`Origin`: {origin:?} is another site; web pages cannot use dwell");
+        let detail = format!("`Origin`: {origin:?} is another site; no web pages but dwell's own can use it");
         Err(Problem::new(Class::Verb(Kind::Forbidden), detail))
     }
 }
 
 /// The value of a header that comes at most once.
-fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
+pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let value = values.next();
     if values.next().is_some() {
@@ -84,6 +103,8 @@ mod tests {
 
     use super::*;
 
+    const LOOPBACK: Guard = Guard::Loopback { tls: false };
+
     fn status(guard: Guard, target: &str, headers: &[(&str, &str)]) -> u16 {
         let mut request = Request::builder().uri(target);
         for (name, value) in headers {
@@ -97,17 +118,17 @@ mod tests {
     fn only_loopback_names_are_hosts() {
         let good = ["localhost", "LOCALHOST:7373", "127.0.0.1:7373", "127.9.9.9", "[::1]:7373", "[::1]"];
         for host in good {
-            assert_eq!(status(Guard::Loopback, "/", &[("host", host)]), 200, "{host}");
+            assert_eq!(status(LOOPBACK, "/", &[("host", host)]), 200, "{host}");
         }
         let bad =
             ["", "evil.example", "localhost.evil.example", "evil@localhost", "10.0.0.1", "0.0.0.0", "[::2]", "a b"];
         for host in bad {
-            assert_eq!(status(Guard::Loopback, "/", &[("host", host)]), 403, "{host:?}");
+            assert_eq!(status(LOOPBACK, "/", &[("host", host)]), 403, "{host:?}");
         }
-        assert_eq!(status(Guard::Loopback, "/", &[]), 400);
-        assert_eq!(status(Guard::Loopback, "/", &[("host", "localhost"), ("host", "localhost")]), 400);
-        assert_eq!(status(Guard::Loopback, "http://evil.example/", &[("host", "localhost")]), 403);
-        assert_eq!(status(Guard::Loopback, "http://localhost/", &[("host", "localhost")]), 200);
+        assert_eq!(status(LOOPBACK, "/", &[]), 400);
+        assert_eq!(status(LOOPBACK, "/", &[("host", "localhost"), ("host", "localhost")]), 400);
+        assert_eq!(status(LOOPBACK, "http://evil.example/", &[("host", "localhost")]), 403);
+        assert_eq!(status(LOOPBACK, "http://localhost/", &[("host", "localhost")]), 200);
         assert_eq!(status(Guard::Unix, "/", &[("host", "dwell")]), 200);
         assert_eq!(status(Guard::Unix, "/", &[]), 200);
     }
@@ -115,12 +136,32 @@ mod tests {
     #[test]
     fn a_web_page_is_another_origin() {
         let from = |guard, origin| status(guard, "/", &[("host", "localhost:7373"), ("origin", origin)]);
-        assert_eq!(from(Guard::Loopback, "http://localhost:7373"), 200);
+        assert_eq!(from(LOOPBACK, "http://localhost:7373"), 200);
+        assert_eq!(from(Guard::Loopback { tls: true }, "https://localhost:7373"), 200);
+        assert_eq!(from(Guard::Loopback { tls: true }, "http://localhost:7373"), 403);
         for origin in
             ["null", "http://evil.example", "http://localhost:3000", "https://localhost:7373", "localhost:7373"]
         {
-            assert_eq!(from(Guard::Loopback, origin), 403, "{origin}");
+            assert_eq!(from(LOOPBACK, origin), 403, "{origin}");
             assert_eq!(from(Guard::Unix, origin), 403, "{origin}");
         }
+    }
+
+    #[test]
+    fn beyond_loopback_any_host_is_one_and_no_page_but_of_the_same_host_is_let_in() {
+        let from = |origin| status(Guard::Network, "/", &[("host", "dwell.internal:7373"), ("origin", origin)]);
+        for origin in ["http://dwell.internal:7373", "https://dwell.internal:7373", "https://DWELL.internal:7373"] {
+            assert_eq!(from(origin), 200, "{origin}");
+        }
+        for origin in
+            ["null", "https://evil.example", "https://dwell.internal", "https://dwell.internal:7373.evil.example"]
+        {
+            assert_eq!(from(origin), 403, "{origin}");
+        }
+        for host in ["10.0.0.4:7373", "dwell", "evil.example"] {
+            assert_eq!(status(Guard::Network, "/", &[("host", host)]), 200, "{host}");
+        }
+        assert_eq!(status(Guard::Network, "/", &[]), 400);
+        assert_eq!(status(Guard::Network, "/", &[("host", "a"), ("host", "b")]), 400);
     }
 }

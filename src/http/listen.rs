@@ -1,4 +1,4 @@
-//! Where a broker listens: on this machine, and nowhere else.
+//! Where a broker listens: on this machine, or where it asks for tokens.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,12 +11,12 @@ use crate::limits::SOCKET_PATH_BYTES_MAX;
 const PORT: u16 = 7373;
 
 /// What a listen address looks like, for errors.
-pub const ACCEPTED: &str = "127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/absolute/path";
+pub const ACCEPTED: &str = "ADDRESS:PORT, localhost:PORT or unix:/absolute/path";
 
-/// Where a broker listens: only where other machines cannot reach it, since there are no tokens.
+/// Where a broker listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A loopback address. Port 0 is any free port.
+    /// An address. Port 0 is any free port.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
@@ -48,35 +48,39 @@ impl Listen {
             Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
             None => text.to_owned(),
         };
-        let address: SocketAddr = numeric.parse().map_err(|_| "is not an address with a port".to_owned())?;
-        let listen = Listen::Tcp(address);
-        listen.check().map(|()| listen)
+        numeric.parse().map(Listen::Tcp).map_err(|_| "is not an address with a port".to_owned())
     }
 
-    /// Refuses an address that other machines reach: anyone there could take messages and settle them.
-    pub(super) fn check(&self) -> Result<(), String> {
-        match self {
-            Listen::Tcp(address) if !address.ip().is_loopback() => {
-                let why = "is reachable from other machines, and dwell has no access tokens yet; \
-                           listen on loopback and put an authenticating proxy in front";
-                Err(why.to_owned())
-            }
-            Listen::Tcp(_) | Listen::Unix(_) => Ok(()),
+    /// Whether other machines reach it.
+    pub fn is_beyond(&self) -> bool {
+        matches!(self, Listen::Tcp(address) if !address.ip().is_loopback())
+    }
+
+    /// Refuses an address that other machines reach, where nobody is asked for a token: anyone there could take messages and
+    /// settle them.
+    pub fn check(&self, asks: bool) -> Result<(), String> {
+        if self.is_beyond() && !asks {
+            let why = "is reachable from other machines, and there are no access tokens: \
+                       add an [[auth.token]], or listen on loopback or a Unix socket";
+            return Err(why.to_owned());
         }
+        Ok(())
     }
 
-    /// Where a client finds it: `http://127.0.0.1:7373`, or `unix:/path`.
-    pub fn url(&self) -> String {
+    /// Where a client finds it: `http://127.0.0.1:7373`, `https://…` with TLS, or `unix:/path`.
+    pub fn url(&self, tls: bool) -> String {
+        let scheme = if tls { "https" } else { "http" };
         match self {
-            Listen::Tcp(address) => format!("http://{address}"),
+            Listen::Tcp(address) => format!("{scheme}://{address}"),
             Listen::Unix(_) => self.to_string(),
         }
     }
 
-    /// Which requests are from this machine, when they come here.
-    pub fn guard(&self) -> Guard {
+    /// Which requests no other site has sent, when they come here.
+    pub fn guard(&self, tls: bool) -> Guard {
         match self {
-            Listen::Tcp(_) => Guard::Loopback,
+            Listen::Tcp(_) if self.is_beyond() => Guard::Network,
+            Listen::Tcp(_) => Guard::Loopback { tls },
             Listen::Unix(_) => Guard::Unix,
         }
     }
@@ -99,14 +103,18 @@ mod tests {
     fn loopback_and_sockets_are_accepted_and_shown_as_they_are_read() {
         for text in ["127.0.0.1:7373", "127.0.0.2:0", "[::1]:7373", "unix:/run/dwell.sock"] {
             assert_eq!(Listen::parse(text).map(|listen| listen.to_string()), Ok(text.to_owned()));
+            assert_eq!(Listen::parse(text).and_then(|listen| listen.check(false)), Ok(()), "{text}");
         }
         assert_eq!(Listen::parse("localhost:7373"), Ok(Listen::standard()));
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn what_other_machines_reach_needs_tokens_and_everything_else_is_refused() {
         for text in ["0.0.0.0:7373", "[::]:7373", "192.168.0.4:7373", "[::ffff:127.0.0.1]:1"] {
-            assert!(Listen::parse(text).is_err_and(|why| why.contains("other machines")), "{text}");
+            let check = |asks| Listen::parse(text).and_then(|listen| listen.check(asks));
+            assert!(check(false).is_err_and(|why| why.contains("other machines")), "{text}");
+            assert_eq!(check(true), Ok(()), "{text}");
+            assert_eq!(Listen::parse(text).map(|listen| listen.guard(true)), Ok(Guard::Network), "{text}");
         }
         let long = format!("unix:/{}", "a".repeat(SOCKET_PATH_BYTES_MAX));
         for text in ["", "7373", "127.0.0.1", "127.0.0.1:70000", "localhost", "unix:", "unix:dwell.sock", &long] {

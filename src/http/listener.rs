@@ -1,9 +1,6 @@
 //! The connections that come: bounded in number, and with time limits, which `axum::serve` lacks.
 
-use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,20 +9,19 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Listen;
+use super::socket::{self, SocketMode};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
 use crate::metrics::Metrics;
+use crate::seldom::Seldom;
 use crate::tasks::Tasks;
-
-/// Connections that the kernel keeps until dwell takes them.
-const BACKLOG: u32 = 1_024;
 
 /// How long to wait when a connection cannot be taken: the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -45,6 +41,15 @@ impl Default for Connections {
     fn default() -> Connections {
         Connections { max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT, stop_timeout: Duration::from_secs(5) }
     }
+}
+
+/// How an address is opened.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Whether every request needs a token: then it may be open to other machines.
+    pub asks: bool,
+    /// Who may connect, if it is a Unix socket.
+    pub socket_mode: SocketMode,
 }
 
 /// A bound address, not yet serving: who connects waits.
@@ -69,13 +74,13 @@ impl Listener {
     /// Binds an address.
     ///
     /// # Errors
-    /// `Invalid` beyond loopback, `Conflict` when somebody listens there, `Unavailable` for other reasons.
-    pub async fn bind(listen: Listen) -> Result<Listener> {
+    /// `Invalid` beyond loopback where nobody is asked for a token, `Conflict` when somebody listens there, `Unavailable` for other reasons.
+    pub async fn bind(listen: Listen, door: &Door) -> Result<Listener> {
         let failed = |error: std::io::Error| {
             let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
             Error::new(kind, format!("cannot listen on {listen}: {error}"))
         };
-        listen.check().map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
+        listen.check(door.asks).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
         match &listen {
             Listen::Tcp(address) => {
                 let socket = TcpListener::bind(address).await.map_err(failed)?;
@@ -83,8 +88,7 @@ impl Listener {
                 Ok(Listener { socket: Socket::Tcp(socket), address })
             }
             Listen::Unix(path) => {
-                remove_stale(path).await.map_err(failed)?;
-                let socket = bind_private(path).map_err(failed)?;
+                let socket = socket::listen(path, door.socket_mode).await.map_err(failed)?;
                 Ok(Listener { socket: Socket::Unix(socket), address: listen })
             }
         }
@@ -99,13 +103,16 @@ impl Listener {
     pub async fn serve(self, router: Router, how: Connections, metrics: Arc<Metrics>, tasks: Tasks) {
         let stop = tasks.stopping();
         let slots = Arc::new(Semaphore::new(how.max));
+        let unsaid = Seldom::default();
         let accept = async {
             // Ends never: the semaphore is not closed.
             while let Ok(slot) = slots.clone().acquire_owned().await {
                 let stream = match self.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be taken");
+                        if unsaid.is_due(Clock::System.instant()) {
+                            tracing::warn!(%error, "connection not taken");
+                        }
                         Clock::System.sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
@@ -142,7 +149,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Listen::Unix(path) = &self.address {
             // A file that stays behind is removed at the next start.
-            let _ = std::fs::remove_file(path);
+            let _ = socket::remove(path);
         }
     }
 }
@@ -177,26 +184,6 @@ async fn connection(
     }
 }
 
-/// Removes a socket on which nobody listens any more; anything else stays, and binding says so.
-async fn remove_stale(path: &Path) -> std::io::Result<()> {
-    match tokio::fs::symlink_metadata(path).await {
-        Ok(file) if file.file_type().is_socket() => {}
-        _ => return Ok(()),
-    }
-    match UnixStream::connect(path).await {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => tokio::fs::remove_file(path).await,
-        _ => Ok(()),
-    }
-}
-
-/// Between bind and listen nobody can connect, so the mode is in force before the first client.
-fn bind_private(path: &Path) -> std::io::Result<UnixListener> {
-    let socket = UnixSocket::new_stream()?;
-    socket.bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    socket.listen(BACKLOG)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
@@ -207,37 +194,29 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
+    const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE };
+
     #[tokio::test]
-    async fn beyond_this_machine_is_refused() {
+    async fn beyond_this_machine_is_refused_without_tokens() {
         let open = Listen::Tcp((Ipv4Addr::UNSPECIFIED, 0).into());
-        let refused = Listener::bind(open).await.err();
+        let refused = Listener::bind(open, &OPEN).await.err();
         assert!(refused.is_some_and(|error| error.detail().contains("0.0.0.0:0 is reachable from other machines")));
     }
 
     #[tokio::test]
-    async fn a_socket_is_private_and_only_a_stale_one_is_replaced() -> Outcome {
+    async fn a_socket_is_gone_with_its_listener_and_belongs_to_one() -> Outcome {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("dwell.sock");
         let listen = Listen::Unix(path.clone());
-        let first = Listener::bind(listen.clone()).await?;
-        assert_eq!(std::fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
-        assert_eq!(Listener::bind(listen.clone()).await.err().map(|error| error.kind()), Some(Kind::Conflict));
+        let first = Listener::bind(listen.clone(), &OPEN).await?;
+        assert_eq!(Listener::bind(listen, &OPEN).await.err().map(|error| error.kind()), Some(Kind::Conflict));
         drop(first);
         assert!(!path.exists());
-
-        // What a process leaves behind that was killed.
-        drop(std::os::unix::net::UnixListener::bind(&path)?);
-        assert!(path.exists());
-        drop(Listener::bind(listen.clone()).await?);
-
-        std::fs::write(&path, "not a socket")?;
-        assert!(Listener::bind(listen).await.is_err());
-        assert_eq!(std::fs::read_to_string(&path)?, "not a socket");
         Ok(())
     }
 
     async fn serving(how: Connections) -> Result<(SocketAddr, Tasks)> {
-        let listener = Listener::bind(Listen::ephemeral()).await?;
+        let listener = Listener::bind(Listen::ephemeral(), &OPEN).await?;
         let Listen::Tcp(address) = *listener.address() else { return Err(Error::bug("not TCP")) };
         let router = Router::new().route("/", axum::routing::get(async || "hello"));
         let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new()?));

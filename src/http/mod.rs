@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
+mod access;
 mod audit;
 mod batch;
 mod body;
@@ -19,6 +20,7 @@ mod listen;
 mod listener;
 mod moving;
 mod look;
+mod needs;
 mod observe;
 mod operations;
 mod params;
@@ -27,6 +29,7 @@ mod push;
 mod schedules;
 mod series;
 mod shape;
+mod socket;
 mod stream;
 mod strict;
 #[cfg(test)]
@@ -34,6 +37,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod trail;
 mod window;
 
 use std::ops::Deref;
@@ -54,8 +58,11 @@ use utoipa_axum::routes;
 pub use console::{Console, FILES as CONSOLE_FILES};
 pub use guard::Guard;
 pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
-pub use listener::{Connections, Listener};
+pub use listener::{Connections, Door, Listener};
+pub use socket::{MODE_ACCEPTED, SocketMode};
+pub use trail::BY_HAND;
 
+use crate::access::Access;
 use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::error::Kind;
@@ -79,6 +86,7 @@ pub struct Inner {
     metrics: Arc<Metrics>,
     clock: Clock,
     guard: Guard,
+    access: Access,
     /// Reads what is left of refused bodies.
     tasks: Tasks,
     /// Logs what fails.
@@ -100,6 +108,7 @@ impl App {
             broker,
             clock,
             guard,
+            access: Access::free(),
             tasks,
             faults: Arc::default(),
             stopping: CancellationToken::new(),
@@ -118,6 +127,12 @@ impl App {
     /// Says what the console offers.
     pub fn with_console(mut self, console: Console) -> App {
         Arc::make_mut(&mut self.0).console = console;
+        self
+    }
+
+    /// Asks for these tokens. Without, everyone may do everything.
+    pub fn with_access(mut self, access: Access) -> App {
+        Arc::make_mut(&mut self.0).access = access;
         self
     }
 
@@ -182,6 +197,7 @@ fn routes() -> OpenApiRouter<App> {
 pub fn openapi() -> serde_json::Value {
     let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
     forbid_null(&mut document);
+    needs::document(&mut document);
     document
 }
 
@@ -213,11 +229,13 @@ pub fn router(app: App) -> Router {
     layered(router.merge(console::routes(app.console)), app)
 }
 
-/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, it comes from this machine.
+/// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, no other site sent
+/// it, and who did may do so.
 fn layered(router: Router<App>, app: App) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), access::check))
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))

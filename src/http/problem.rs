@@ -30,6 +30,10 @@ pub(crate) enum Class {
     Verb(Kind),
     /// The request cannot be read.
     Malformed,
+    /// A token is needed.
+    Unauthorized,
+    /// The token is not good for this.
+    ScopeMissing,
     /// The path has other methods.
     MethodNotAllowed,
     /// The body did not arrive in time.
@@ -45,6 +49,8 @@ impl Class {
         match self {
             Class::Verb(kind) => kind.name(),
             Class::Malformed => "malformed",
+            Class::Unauthorized => "unauthorized",
+            Class::ScopeMissing => "scope-missing",
             Class::MethodNotAllowed => "method-not-allowed",
             Class::Timeout => "timeout",
             Class::PreconditionFailed => "precondition-failed",
@@ -66,6 +72,8 @@ impl Class {
             Class::Verb(Kind::Corrupt) => "Stored bytes are unreadable",
             Class::Verb(Kind::Bug) => "A defect in dwell",
             Class::Malformed => "The request cannot be read",
+            Class::Unauthorized => "A token is needed",
+            Class::ScopeMissing => "The token is not good for this",
             Class::MethodNotAllowed => "The path has other methods",
             Class::Timeout => "The body did not arrive in time",
             Class::PreconditionFailed => "It is another one by now",
@@ -84,6 +92,8 @@ impl Class {
             Class::Verb(Kind::OutcomeUnknown) => StatusCode::GATEWAY_TIMEOUT,
             Class::Verb(Kind::Corrupt | Kind::Bug) => StatusCode::INTERNAL_SERVER_ERROR,
             Class::Malformed => StatusCode::BAD_REQUEST,
+            Class::Unauthorized => StatusCode::UNAUTHORIZED,
+            Class::ScopeMissing => StatusCode::FORBIDDEN,
             Class::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Class::Timeout => StatusCode::REQUEST_TIMEOUT,
             Class::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
@@ -262,6 +272,9 @@ impl IntoResponse for Problem {
         if matches!(class, Class::Verb(Kind::Full | Kind::Unavailable)) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
+        if class == Class::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if class == Class::Timeout {
             // The rest of the body may still come: this connection is of no use any more.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -277,6 +290,8 @@ mod tests {
     fn all() -> Vec<Class> {
         let http = [
             Class::Malformed,
+            Class::Unauthorized,
+            Class::ScopeMissing,
             Class::MethodNotAllowed,
             Class::Timeout,
             Class::PreconditionFailed,

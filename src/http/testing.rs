@@ -30,7 +30,7 @@ pub(crate) fn app() -> Result<App> {
     let options =
         Options { drain_timeout: Duration::ZERO, settle_timeout: Duration::from_secs(1), ..Options::default() };
     let broker = Broker::new(Arc::new(store), Arc::new(Metrics::new()?), Tasks::new(), options);
-    Ok(App::new(broker, Clock::System, Guard::Loopback, Tasks::new()))
+    Ok(App::new(broker, Clock::System, Guard::Loopback { tls: false }, Tasks::new()))
 }
 
 struct Away {

@@ -251,7 +251,7 @@ impl Peers {
         let (own, address) = (self.own.as_ref()?, member.advertised()?);
         let may = member.as_str().len() <= MEMBER_BYTES_MAX && own.may_reach(&address);
         if !may {
-            tracing::warn!(%own, %address, "a lease names an address that is not as near as our own; not used");
+            tracing::warn!(%own, %address, "a lease names an address that is not as near as our own: not used");
         }
         may.then_some(address)
     }
@@ -278,7 +278,7 @@ impl Peers {
                 at.into_iter().zip(verdicts.into_iter().map(Ruling::of)).collect()
             }
             Err(why) => {
-                tracing::debug!(owner = %way.owner, verb = way.verb, receipts = at.len(), why, "an owner was not reached");
+                tracing::debug!(owner = %way.owner, verb = way.verb, receipts = at.len(), error = why, "an owner was not reached");
                 items.iter().for_each(|(_, receipt)| self.known.forget(place, receipt));
                 at.into_iter().map(|at| (at, Ruling::about(Verdict::Unreachable, way.owner))).collect()
             }

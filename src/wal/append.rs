@@ -108,6 +108,7 @@ impl Log {
         }
         match Segment::begin(place.dir(), self.next) {
             Ok(segment) => {
+                tracing::info!(segment = %new.display(), first = self.next, "segment begun");
                 self.segments.push_back(segment);
                 Ok(())
             }
@@ -150,7 +151,7 @@ impl Log {
         match tried {
             Ok(()) => {
                 if self.unwritten.is_over() {
-                    tracing::info!(dir = %self.options.dir.display(), "the log can be written again");
+                    tracing::info!(dir = %self.options.dir.display(), "log can be written again");
                 }
                 self.failed = None;
                 Ok(())
@@ -162,7 +163,7 @@ impl Log {
     pub(super) fn fail(&mut self, error: Error) -> Error {
         let now = self.options.clock.instant();
         if self.unwritten.is_due(now) {
-            tracing::error!(dir = %self.options.dir.display(), %error, "the log cannot be written");
+            tracing::error!(dir = %self.options.dir.display(), %error, "log cannot be written");
         }
         self.failed = Some((error.clone(), now));
         error

@@ -98,6 +98,8 @@ impl Log {
         }
         self.inherited = self.next - 1;
         self.remove_done();
+        let (records, bytes) = (self.depth().records, self.bytes());
+        tracing::info!(dir = %self.options.dir.display(), records, bytes, "log opened");
         Ok(())
     }
 
@@ -166,15 +168,16 @@ impl Log {
         self.metrics.damaged.inc();
         self.lost += waiting;
         self.metrics.lost.inc_by(waiting);
-        let detail = error.detail();
+        let (records, first, end) = (waiting, segment.first(), segment.end());
         match self.place.as_ref().map(|place| place.set_aside(segment.dir())) {
             Some(Ok(path)) => {
-                tracing::error!(
-                    segment = %path.display(), records = waiting, first = segment.first(), end = segment.end(),
-                    "a segment of the log is damaged ({detail}); it is set aside, and its records are not replayed"
-                );
+                tracing::error!(segment = %path.display(), records, first, end, %error, "segment damaged: set aside, its records are not replayed");
             }
-            other => tracing::error!(?other, records = waiting, "a damaged segment was not set aside ({detail})"),
+            Some(Err(why)) => {
+                let segment = segment.dir().display();
+                tracing::error!(%segment, records, first, end, %error, %why, "segment damaged, and not set aside");
+            }
+            None => {}
         }
         error
     }
@@ -186,7 +189,13 @@ impl Log {
         self.metrics.damaged.inc();
         self.lost += lost;
         self.metrics.lost.inc_by(lost);
-        tracing::error!(segment = dir, ?lack, lost, "the log is damaged: records are missing");
+        tracing::error!(
+            segment = dir,
+            first = lack.from,
+            end = lack.to,
+            records = lost,
+            "log damaged: records are missing"
+        );
     }
 
     /// The directory, tried again if the disk did not let it be taken.

@@ -17,6 +17,7 @@ mod options;
 mod place;
 mod read;
 mod segment;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -33,6 +34,7 @@ pub use self::entry::{Cancelled, Depth, Entry, Position};
 use self::log::{Log, again};
 pub use self::options::{LIMIT_BYTES, WalOptions};
 use self::place::Note;
+pub use self::survey::Survey;
 pub use crate::codec::Record;
 use crate::codec::UnnumberedRecord;
 use crate::disk::check_room;

@@ -10,7 +10,7 @@ use super::segment::Segment;
 use crate::disk::{Mark, check_room, make_directory, sync_file};
 use crate::error::{Error, Kind, Result};
 
-const DONE: &str = "done";
+pub(super) const DONE: &str = "done";
 const RESERVE: &str = "reserve";
 
 /// Bytes that are given up when the disk is so full that a segment cannot even be opened to be drained.
@@ -145,15 +145,20 @@ impl Place {
 
     /// A note; `None` when it was never set, or is not what was set.
     pub(super) fn note(&self, note: Note) -> Option<String> {
-        let path = self.dir.join(note.name());
-        let bytes = std::fs::read(&path).ok()?;
-        let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
-        let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
-        if text.is_none() {
-            tracing::error!(path = %path.display(), "a note of the log is damaged and is ignored");
-        }
-        text
+        read_note(&self.dir, note)
     }
+}
+
+/// A note in the directory of a log, whoever has it; `None` when it was never set, or is not what was set.
+pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
+    let path = dir.join(note.name());
+    let bytes = std::fs::read(&path).ok()?;
+    let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
+    let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
+    if text.is_none() {
+        tracing::error!(file = %path.display(), "a note of the log is damaged: ignored");
+    }
+    text
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {

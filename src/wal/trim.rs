@@ -50,7 +50,7 @@ impl Log {
             };
             if let Err(error) = removed {
                 // It is found again, and is done, at the next start.
-                tracing::warn!(%error, "a segment of the log that is done was not deleted");
+                tracing::warn!(%error, "segment that is done not deleted");
             }
             self.segments.remove(0);
         }

@@ -1,6 +1,5 @@
 //! One webhook at work: takes what is due while it has places free, posts it, and settles it by the answer.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -18,6 +17,7 @@ use crate::error::Result;
 use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
 use crate::metrics::WebhookMetrics;
+use crate::seldom::Seldom;
 
 /// The pause before a topic that cannot be consumed is asked for again: most often it does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ pub struct Subscription {
     concurrency: usize,
     timeout: Duration,
     poster: Poster,
-    /// The last POST failed.
-    fails: AtomicBool,
+    /// Says that POSTs fail, and that they work again.
+    fails: Seldom,
 }
 
 impl Subscription {
@@ -54,14 +54,14 @@ impl Subscription {
             timeout: webhook.timeout,
             poster: Poster::new(webhook, clock.clone())?,
             clock,
-            fails: AtomicBool::new(false),
+            fails: Seldom::default(),
         })
     }
 
     /// Posts what is due until `stop`. What is on its way then may be answered for as long as a stop waits for
     /// deliveries.
     pub async fn run(self, stop: CancellationToken) {
-        tracing::info!(topic = %self.topic, group = %self.group, "a webhook posts");
+        tracing::info!(topic = %self.topic, group = %self.group, "webhook started");
         let mut posts = Posts::new();
         let mut waits = false;
         while !stop.is_cancelled() {
@@ -71,7 +71,7 @@ impl Subscription {
                     self.serve(session, &mut posts).await;
                 }
                 Err(error) if !std::mem::replace(&mut waits, true) => {
-                    tracing::warn!(topic = %self.topic, group = %self.group, %error, "a webhook waits for its group");
+                    tracing::warn!(topic = %self.topic, group = %self.group, %error, "webhook waits for its group");
                 }
                 Err(_) => {}
             }
@@ -123,11 +123,13 @@ impl Subscription {
     fn note(&self, id: &MessageId, answer: &Answer) {
         let (topic, group) = (&self.topic, &self.group);
         let fails = matches!(answer.decision(), Decision::Nack { .. });
-        match (fails, self.fails.swap(fails, Ordering::Relaxed)) {
-            (true, false) => tracing::warn!(%topic, %group, %id, reason = answer.reason(), "a webhook's target fails"),
-            (true, true) => tracing::debug!(%topic, %group, %id, reason = answer.reason(), "a POST failed"),
-            (false, true) => tracing::info!(%topic, %group, "a webhook's target works again"),
-            (false, false) => {}
+        match fails {
+            true if self.fails.is_due(self.clock.instant()) => {
+                tracing::warn!(%topic, %group, %id, error = answer.reason(), "webhook target fails");
+            }
+            true => tracing::debug!(%topic, %group, %id, error = answer.reason(), "a POST failed"),
+            false if self.fails.is_over() => tracing::info!(%topic, %group, "webhook target works again"),
+            false => {}
         }
     }
 }

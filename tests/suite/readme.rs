@@ -63,7 +63,7 @@ struct Printed {
 }
 
 /// The session that is marked with this name.
-fn session(name: &str) -> Result<&'static str> {
+pub(crate) fn session(name: &str) -> Result<&'static str> {
     let begin = format!("<!-- session: {name} -->\n```sh\n");
     let behind = [README, OPERATIONS].into_iter().find_map(|page| page.split_once(&begin));
     let block = behind.and_then(|(_, rest)| rest.split_once("\n```"));

@@ -1,6 +1,7 @@
 //! The code is as docs/architecture.md says: what each part never does, and what every page has to name.
 
 mod absences;
+mod logs;
 mod pages;
 mod scripts;
 mod shape;

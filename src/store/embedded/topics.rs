@@ -194,6 +194,7 @@ impl Topics {
         inner.apply(record.write()?)?;
         let descriptor = record.descriptor.clone();
         self.keep(record);
+        tracing::info!(topic = %descriptor.topic, partitions = descriptor.settings.partitions, "topic made");
         Ok(descriptor)
     }
 

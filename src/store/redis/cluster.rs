@@ -59,11 +59,12 @@ struct Map {
     nodes: HashMap<Node, (u16, Arc<Connection>)>,
 }
 
+/// Slots of one node, the first and the last among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Range {
-    first: u16,
-    last: u16,
-    node: Node,
+pub(super) struct Range {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) node: Node,
 }
 
 /// What is sent.
@@ -328,7 +329,7 @@ fn elsewhere(here: &Node, host: String, port: u16) -> Node {
 
 /// Reads what CLUSTER SLOTS answers: for each range the nodes, the primary first. A node that does not know its own host
 /// leaves it out.
-fn read_ranges(answer: Value, host: &str) -> Result<Vec<Range>> {
+pub(super) fn read_ranges(answer: Value, host: &str) -> Result<Vec<Range>> {
     let mut entries = Reply::of(answer)?;
     let mut ranges = Vec::with_capacity(entries.left());
     while entries.left() > 0 {

@@ -116,7 +116,7 @@ impl Connection {
     pub(super) async fn leave_unless_at(&self, location: &str) {
         let mut current = self.current.lock().await;
         if current.connection.take_if(|there| there.location != location).is_some() {
-            tracing::warn!(now = location, "another Redis is the primary now");
+            tracing::warn!(location, "another Redis is the primary now");
         }
     }
 
@@ -270,7 +270,7 @@ impl Connection {
         }
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
         if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
-            tracing::warn!("{warning}");
+            tracing::warn!(location = %address.location(), error = warning, "Redis may lose what it has answered");
         }
         info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
         self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;

@@ -98,7 +98,7 @@ impl History {
             });
         }
         if lost {
-            tracing::warn!("this is another Redis than before: it may have lost its last writes");
+            tracing::warn!("another Redis than before: it may have lost its last writes");
         }
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())

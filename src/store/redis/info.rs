@@ -63,17 +63,28 @@ pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd],
 /// # Errors
 /// `Unavailable`, with the commands that the user may not call.
 fn permitted(answer: Value) -> Result<()> {
+    let refused = refused_commands(answer)?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("Redis: NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
+    Err(Error::unavailable(detail))
+}
+
+/// Whether a version has what dwell needs. Valkey says here with which Redis it is compatible.
+pub(super) fn is_new_enough(version: &str) -> bool {
+    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0) >= OLDEST_VERSION
+}
+
+/// What the script that looks at permissions found the user may not call.
+pub(super) fn refused_commands(answer: Value) -> Result<Vec<String>> {
     let mut reply = Reply::of(answer)?;
     reply.text()?;
     let mut refused = Vec::with_capacity(reply.left());
     while reply.left() > 0 {
         refused.push(reply.text()?);
     }
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let detail = format!("Redis: NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
-    Err(Error::unavailable(detail))
+    Ok(refused)
 }
 
 fn accepted(answer: Value) -> Result<Value> {
@@ -110,8 +121,7 @@ impl Info {
     /// # Errors
     /// `Invalid` for a Redis that is too old, or that deletes messages without an error.
     pub(super) fn check(&self, allow_eviction: bool) -> Result<()> {
-        let major = self.version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-        if major < OLDEST_VERSION {
+        if !is_new_enough(&self.version) {
             let version = &self.version;
             return Err(Error::invalid("redis.url", format!("Redis {version} is too old, dwell needs 7.0 or newer")));
         }

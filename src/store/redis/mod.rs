@@ -7,6 +7,7 @@ mod address;
 mod audit;
 mod bare;
 mod census;
+mod checkup;
 mod cluster;
 mod connection;
 mod copy;
@@ -47,6 +48,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::bare::{BareRedis, BareStyle, RedisUsage};
+pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use self::connection::Terms;
 use self::history::Losses;
 use self::keys::Keys;

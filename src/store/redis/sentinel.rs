@@ -161,13 +161,69 @@ impl Sentinels {
     }
 }
 
+/// What a sentinel says of the primary that it watches with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quorum {
+    /// Sentinels that have to agree that the primary is gone.
+    pub needed: u64,
+    /// Sentinels that it knows, with itself.
+    pub sentinels: u64,
+    /// Replicas that it knows.
+    pub replicas: u64,
+    /// What it thinks of the primary, as in `master` or `master,s_down`.
+    pub flags: String,
+    /// Why no replica can be promoted now, if so.
+    pub failure: Option<String>,
+}
+
+impl Sentinels {
+    /// What each sentinel says, by where it is.
+    pub(super) async fn quorums(&self) -> Vec<(String, Result<Quorum>)> {
+        let one = async |sentinel: &Address| {
+            let answer = tokio::select! {
+                answer = self.quorum(sentinel) => answer,
+                () = Clock::System.sleep(self.timeout) => Err(failure::silent()),
+            };
+            (sentinel.location(), answer)
+        };
+        join_all(self.sentinels.iter().map(one)).await
+    }
+
+    async fn quorum(&self, sentinel: &Address) -> Result<Quorum> {
+        let mut connection = sentinel.log_in().await?;
+        let mut questions = Pipeline::with_capacity(2);
+        questions.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        questions.cmd("SENTINEL").arg("CKQUORUM").arg(&self.name);
+        let sent = connection.send_packed_commands(&questions, 0, 2).await;
+        let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
+        let known = match answers.next().unwrap_or(Value::Nil) {
+            Value::ServerError(error) => return Err(failure::of_connecting(&error.into())),
+            known => known,
+        };
+        let failure = match answers.next() {
+            Some(Value::ServerError(error)) => Some(failure::of_connecting(&error.into()).detail().to_owned()),
+            _ => None,
+        };
+        let number = |name| field(known.clone(), name).and_then(|number| number.parse().ok()).unwrap_or(0);
+        let (needed, replicas) = (number("quorum"), number("num-slaves"));
+        let sentinels = number("num-other-sentinels") + 1;
+        let flags = field(known.clone(), "flags").unwrap_or_default();
+        Ok(Quorum { needed, sentinels, replicas, flags, failure })
+    }
+}
+
 /// The number of its last decision, among what a sentinel knows of a primary.
 fn epoch(known: Value) -> Option<u64> {
+    field(known, "config-epoch")?.parse().ok()
+}
+
+/// A field of what a sentinel knows of a primary.
+fn field(known: Value, wanted: &str) -> Option<String> {
     let mut known = Reply::of(known).ok()?;
     while known.left() > 1 {
         let (name, value) = (known.text().ok()?, known.text().ok()?);
-        if name == "config-epoch" {
-            return value.parse().ok();
+        if name == wanted {
+            return Some(value);
         }
     }
     None

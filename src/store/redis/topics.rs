@@ -58,6 +58,7 @@ impl Shared {
         let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
         self.list(&descriptor.topic).await?;
         self.roll_all(&in_place, None).await?;
+        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic made");
         Ok(in_place)
     }
 
@@ -233,7 +234,8 @@ pub(super) fn write(descriptor: &Descriptor) -> Result<String> {
     Ok(format!("{} {json}", sixteen_digits(descriptor.generation)))
 }
 
-fn read(text: &str) -> Result<Descriptor> {
+/// Reads it. # Errors: `Corrupt` for what this version cannot read.
+pub(super) fn read(text: &str) -> Result<Descriptor> {
     let json = text.split_once(' ').map_or("", |(_, json)| json);
     serde_json::from_str(json).map_err(|error| Error::corrupt(format!("a descriptor is unreadable ({error})")))
 }

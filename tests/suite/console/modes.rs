@@ -1,5 +1,6 @@
 //! Full, read-only and off; tokens; an outage.
 
+use dwell::access::{Scope, Scopes, Token};
 use dwell::engine::{FailoverOptions, StoreOptions};
 use dwell::error::Result;
 use dwell::http;
@@ -77,51 +78,53 @@ async fn off_is_404_and_a_page_says_what_it_may_load() -> Result<()> {
     console.browser.quit().await
 }
 
-/// The console is told by the broker that a token is needed: here by a layer over `fetch` that stands for one.
-const GUARD: &str = "const real = window.fetch;
-    window.fetch = async (target, options) => {
-        const refuse = (status, title, detail) => new Response(JSON.stringify({title, status, detail}), {status});
-        const given = new Headers(options.headers).get('Authorization');
-        window.seen = [...(window.seen ?? []), given];
-        if (given !== 'Bearer right' && given !== 'Bearer reader') return refuse(401, 'A token is needed', 'this one is not known');
-        if (given === 'Bearer reader' && options.method !== 'GET') return refuse(403, 'Not allowed', 'needs the scope produce');
-        return real(target, options);
-    };";
+/// What the holders of two tokens say, and what they may do.
+const TOKENS: [(&str, &str, &[Scope]); 2] = [
+    ("reader", "s3cret-of-the-reader", &[Scope::Consume]),
+    ("writer", "s3cret-of-the-writer", &[Scope::Consume, Scope::Produce]),
+];
 
 #[tokio::test]
 async fn a_token_is_asked_for_and_kept_in_the_tab_alone() -> Result<()> {
-    let console = Console::start().await?;
+    let console = Console::start_with(|options, dir| {
+        for (name, token, scopes) in TOKENS {
+            let file = dir.path().join(name);
+            // A broker without the file does not start.
+            let _ = std::fs::write(&file, token);
+            options.tokens.push(Token { name: name.into(), file, scopes: Scopes::of(scopes) });
+        }
+    })
+    .await?;
     let browser = &console.browser;
-    console.push("orders", vec![json!({"payload": "x", "id": "a", "delay": "1h"})]).await?;
-    browser.devtools("Page.enable", json!({})).await?;
-    browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": GUARD})).await?;
     console.open("").await?;
     browser.reads("A token is needed").await?;
-    browser.write("Token", "wrong").await?;
+    browser.write("Token", "s3cret-of-nobody-here").await?;
     browser.click("Use it").await?;
-    browser.reads("this one is not known").await?;
+    browser.reads("none of those that are known here").await?;
     // Who has none is not asked again and again.
     browser.click("Cancel").await?;
     browser.reads_no("kept in this tab").await?;
     browser.click("Give a token").await?;
-    browser.write("Token", "reader").await?;
+    browser.write("Token", "s3cret-of-the-reader").await?;
     browser.click("Use it").await?;
-    browser.click("orders").await?;
-    browser.reads("Due forecast").await?;
+    browser.reads("There are no topics yet.").await?;
 
     console.open("#/topics/orders/push").await?;
     browser.click("Push").await?;
-    browser.reads("needs the scope produce").await?;
+    browser.reads("this needs a token with the scope produce").await?;
     let kept = "return [Object.values(localStorage).join(), document.cookie, location.href,
         sessionStorage.getItem('dwell-token')]";
     let kept = browser.run(kept, json!([])).await?;
-    assert_eq!(kept[3], "reader");
+    assert_eq!(kept[3], "s3cret-of-the-reader");
     for place in 0..3 {
-        assert!(kept[place].as_str().is_some_and(|text| !text.contains("reader")), "{kept}");
+        assert!(kept[place].as_str().is_some_and(|text| !text.contains("s3cret")), "{kept}");
     }
     browser.click("Forget the token").await?;
-    browser.write("Token", "right").await?;
+    console.open("#/").await?;
+    browser.write("Token", "s3cret-of-the-writer").await?;
     browser.click("Use it").await?;
+    browser.reads("There are no topics yet.").await?;
+    console.open("#/topics/orders/push").await?;
     browser.click("Push").await?;
     browser.reads("● stored").await?;
     console.end().await

@@ -5,7 +5,7 @@ mod groups;
 mod control;
 mod refusals;
 mod requests;
-mod served;
+pub(crate) mod served;
 mod session;
 mod stream;
 mod traces;

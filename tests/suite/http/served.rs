@@ -17,34 +17,34 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// What a story ends with.
-pub(super) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// When every story begins.
 const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
 
 /// A broker, and a client that speaks to it.
-pub(super) struct Served {
-    pub(super) server: Server,
-    pub(super) client: Client,
-    pub(super) base: String,
+pub(crate) struct Served {
+    pub(crate) server: Server,
+    pub(crate) client: Client,
+    pub(crate) base: String,
     time: Manual,
     _dir: TempDir,
 }
 
 /// What was answered.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) content_type: String,
-    pub(super) body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: Value,
 }
 
 impl Served {
-    pub(super) async fn start() -> Outcome<Served> {
+    pub(crate) async fn start() -> Outcome<Served> {
         Served::start_with(|_| {}).await
     }
 
-    pub(super) async fn start_with(change: impl FnOnce(&mut ServerOptions)) -> Outcome<Served> {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut ServerOptions)) -> Outcome<Served> {
         let (dir, time) = (tempdir()?, Manual::at(START));
         let store = StoreOptions::Embedded { dir: dir.path().join("store") };
         let mut options = ServerOptions::new(Listen::ephemeral(), store, dwell::broker::Options::default());
@@ -60,13 +60,13 @@ impl Served {
     }
 
     /// A request, as in `request("POST /v1/topics/orders/messages")`.
-    pub(super) fn request(&self, line: &str) -> Outcome<RequestBuilder> {
+    pub(crate) fn request(&self, line: &str) -> Outcome<RequestBuilder> {
         let (method, target) = line.split_once(' ').ok_or("a method and a target")?;
         Ok(self.client.request(method.parse::<Method>()?, format!("{}{target}", self.base)))
     }
 
     /// Sends a request; while nothing is answered, time passes.
-    pub(super) async fn send(&self, request: RequestBuilder) -> Outcome<Answer> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Outcome<Answer> {
         let response = self.driven(request.send()).await??;
         let status = response.status().as_u16();
         let content_type = response.headers().get("content-type").map(|value| value.to_str().map(str::to_owned));
@@ -77,19 +77,19 @@ impl Served {
     }
 
     /// A request without a body.
-    pub(super) async fn ask(&self, line: &str) -> Outcome<Answer> {
+    pub(crate) async fn ask(&self, line: &str) -> Outcome<Answer> {
         self.send(self.request(line)?).await
     }
 
     /// A request with a JSON body; answers the body of a 2xx.
-    pub(super) async fn tell(&self, line: &str, body: Value) -> Outcome<Value> {
+    pub(crate) async fn tell(&self, line: &str, body: Value) -> Outcome<Value> {
         let answer = self.send(self.request(line)?.json(&body)).await?;
         assert!((200..300).contains(&answer.status), "{line}: {answer:?}");
         Ok(answer.body)
     }
 
     /// Waits for an answer and moves the clock meanwhile, a little at a time, for at most 20 minutes of the story.
-    pub(super) async fn driven<T>(&self, answer: impl Future<Output = T>) -> Outcome<T> {
+    pub(crate) async fn driven<T>(&self, answer: impl Future<Output = T>) -> Outcome<T> {
         let mut answer = pin!(answer);
         for _ in 0..60_000 {
             match timeout(Duration::from_millis(1), answer.as_mut()).await {
@@ -100,13 +100,18 @@ impl Served {
         Err("no answer".into())
     }
 
+    /// Moves the clock.
+    pub(crate) fn pass(&self, span: Duration) {
+        self.time.advance(span);
+    }
+
     /// The time of the story.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Clock::Manual(self.time.clone()).now()
     }
 
     /// How many messages of the group `default` are scheduled, ready, in flight and dead.
-    pub(super) async fn counts(&self, topic: &str) -> Outcome<[u64; 4]> {
+    pub(crate) async fn counts(&self, topic: &str) -> Outcome<[u64; 4]> {
         let answer = self.ask(&format!("GET /v1/topics/{topic}")).await?;
         let totals = &answer.body["totals"][0];
         let count = |state: &str| totals[state].as_u64().ok_or_else(|| format!("no count of {state}: {answer:?}"));
@@ -114,14 +119,14 @@ impl Served {
     }
 
     /// Takes what is due in a topic, waiting for up to 5 s of the story.
-    pub(super) async fn reserve(&self, topic: &str) -> Outcome<Vec<Value>> {
+    pub(crate) async fn reserve(&self, topic: &str) -> Outcome<Vec<Value>> {
         let line = format!("POST /v1/topics/{topic}/groups/default/reserve");
         let answer = self.tell(&line, serde_json::json!({"max": 10, "wait": "5s"})).await?;
         Ok(answer["deliveries"].as_array().ok_or("no deliveries")?.clone())
     }
 
     /// The receipt of the next delivery of a topic, which has to be the only one.
-    pub(super) async fn receipt(&self, topic: &str) -> Outcome<String> {
+    pub(crate) async fn receipt(&self, topic: &str) -> Outcome<String> {
         match self.reserve(topic).await?.as_slice() {
             [delivery] => Ok(delivery["receipt"].as_str().ok_or("no receipt")?.to_owned()),
             other => Err(format!("one delivery was expected: {other:?}").into()),
@@ -129,7 +134,7 @@ impl Served {
     }
 
     /// Sends bytes as they are and reads until the broker closes.
-    pub(super) async fn raw(&self, bytes: &[u8]) -> Outcome<String> {
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Outcome<String> {
         let address = self.base.strip_prefix("http://").ok_or("no address")?;
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(bytes).await?;

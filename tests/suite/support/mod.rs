@@ -22,7 +22,7 @@ use dwell::error::{Error, Kind, Result};
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
 pub(crate) use self::ledger::{Bounds, Ledger, Tally};
-pub(crate) use self::patience::{eventually, failed, repeatedly};
+pub(crate) use self::patience::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::process::{HttpClient, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;

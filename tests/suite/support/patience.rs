@@ -10,23 +10,32 @@ use super::PATIENCE;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How often something is asked before it is given up.
-fn questions() -> u128 {
-    PATIENCE.as_millis() / PAUSE.as_millis()
+fn questions(patience: Duration) -> u128 {
+    patience.as_millis() / PAUSE.as_millis()
 }
 
-fn too_long(what: &str) -> Error {
-    Error::unavailable(format!("{PATIENCE:?} went by without this: {what}"))
+fn too_long(patience: Duration, what: &str) -> Error {
+    Error::unavailable(format!("{patience:?} went by without this: {what}"))
 }
 
 /// Asks again and again until the answer is there.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    for _ in 0..questions() {
+pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    eventually_within(PATIENCE, what, ask).await
+}
+
+/// The same of what takes longer than others: who looks only each second, as Prometheus does.
+pub(crate) async fn eventually_within<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    for _ in 0..questions(patience) {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Err(too_long(what))
+    Err(too_long(patience, what))
 }
 
 /// The same for a task of its own: what it asks has to own what it needs.
@@ -34,13 +43,13 @@ pub(crate) async fn repeatedly<T, F>(what: &str, mut ask: impl FnMut() -> F) -> 
 where
     F: Future<Output = Result<Option<T>>>,
 {
-    for _ in 0..questions() {
+    for _ in 0..questions(PATIENCE) {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Err(too_long(what))
+    Err(too_long(PATIENCE, what))
 }
 
 /// What the operating system refused, as an error of the story.

@@ -1,0 +1,120 @@
+//! A dashboard: its rows, laid out, and what can be chosen at its top.
+
+use serde_json::{Value, json};
+
+use super::panel::{Panel, source};
+
+/// Columns of Grafana's grid.
+const COLUMNS: u32 = 24;
+
+/// The form of the file. Grafana 10 and 11 read it; newer ones bring it up to date by themselves.
+const SCHEMA: u32 = 39;
+
+/// A dashboard.
+pub(crate) struct Dashboard {
+    /// The name of its file, and the end of its id.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
+    /// Whether there is something to choose.
+    pub(crate) variables: bool,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// Panels under a title.
+pub(crate) struct Row {
+    pub(crate) title: &'static str,
+    pub(crate) panels: Vec<Panel>,
+}
+
+impl Dashboard {
+    /// The id by which links find it.
+    pub(crate) fn uid(name: &str) -> String {
+        format!("dwell-{name}")
+    }
+
+    /// The file of the dashboard.
+    pub(crate) fn json(&self) -> Value {
+        let variables = if self.variables { variables() } else { Vec::new() };
+        let marks = if self.variables { marks() } else { Vec::new() };
+        json!({
+            "uid": Dashboard::uid(self.name),
+            "title": self.title,
+            "description": self.description,
+            "tags": ["dwell"],
+            "schemaVersion": SCHEMA,
+            "editable": true,
+            "graphTooltip": 1,
+            "timezone": "browser",
+            "time": {"from": "now-1h", "to": "now"},
+            "refresh": "10s",
+            "links": [{
+                "type": "dashboards", "title": "dwell", "tags": ["dwell"], "asDropdown": false,
+                "includeVars": true, "keepTime": true, "targetBlank": false, "icon": "external link",
+                "tooltip": "", "url": "",
+            }],
+            "annotations": {"list": marks},
+            "templating": {"list": variables},
+            "panels": self.panels(),
+        })
+    }
+
+    fn panels(&self) -> Vec<Value> {
+        let (mut panels, mut y) = (Vec::new(), 0);
+        for row in &self.rows {
+            panels.push(json!({
+                "id": panels.len() + 1, "type": "row", "title": row.title, "collapsed": false, "panels": [],
+                "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": y},
+            }));
+            y += 1;
+            let (mut x, mut height) = (0, 0);
+            for panel in &row.panels {
+                if x + panel.width() > COLUMNS {
+                    (x, y, height) = (0, y + height, 0);
+                }
+                panels.push(panel.json(panels.len() + 1, x, y));
+                (x, height) = (x + panel.width(), height.max(panel.height()));
+            }
+            y += height;
+        }
+        panels
+    }
+}
+
+/// What can be chosen: where the metrics are, and which brokers, topics and groups are shown.
+fn variables() -> Vec<Value> {
+    let chosen = |name: &str, title: &str, query: &str| {
+        json!({
+            "name": name, "label": title, "type": "query", "datasource": source(),
+            "definition": query, "query": {"query": query, "refId": "A"},
+            "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": ".*",
+            "current": {"text": ["All"], "value": ["$__all"], "selected": true}, "hide": 0,
+        })
+    };
+    vec![
+        json!({
+            "name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
+            "refresh": 1, "multi": false, "includeAll": false, "current": {}, "hide": 0,
+        }),
+        chosen("job", "Job", "label_values(dwell_build_info, job)"),
+        chosen("instance", "Broker", r#"label_values(dwell_build_info{job=~"$job"}, instance)"#),
+        chosen("topic", "Topic", r#"label_values(dwell_messages{job=~"$job"}, topic)"#),
+        chosen("group", "Group", r#"label_values(dwell_messages{job=~"$job",topic=~"$topic"}, group)"#),
+    ]
+}
+
+/// What is marked in all panels: alerts that fire, and starts of brokers.
+fn marks() -> Vec<Value> {
+    let alerts = r#"ALERTS{alertname=~"Dwell.+",alertstate="firing"}"#;
+    let starts = r#"process_start_time_seconds{job=~"$job",instance=~"$instance"} * 1000"#;
+    vec![
+        json!({
+            "name": "Alerts", "datasource": source(), "enable": true, "iconColor": "red", "expr": alerts,
+            "titleFormat": "{{alertname}}", "textFormat": "{{instance}} {{topic}} {{group}}", "step": "10s",
+        }),
+        json!({
+            "name": "Starts", "datasource": source(), "enable": true, "iconColor": "blue", "expr": starts,
+            "titleFormat": "{{instance}} started", "useValueForTime": true, "step": "60s",
+        }),
+    ]
+}

@@ -1,0 +1,95 @@
+//! The processes: what they use, whom they answer, and how fast.
+
+use super::dashboard::{Dashboard, Row};
+use super::panel::{Panel, Unit};
+use super::query::{Of, chosen, over, quantile, rate, sum};
+
+pub(super) fn board() -> Dashboard {
+    Dashboard {
+        name: "process",
+        title: "dwell: process",
+        description: "What the brokers use, how fast they answer, the census and the webhooks.",
+        variables: true,
+        rows: vec![
+            Row { title: "Process", panels: process() },
+            Row { title: "HTTP", panels: http() },
+            Row { title: "Census", panels: census() },
+            Row { title: "Webhooks", panels: webhooks() },
+        ],
+    }
+}
+
+fn process() -> Vec<Panel> {
+    let uptime = format!("time() - {}", chosen("process_start_time_seconds", Of::Process));
+    let of_each = |metric| over("max", "instance", &chosen(metric, Of::Process));
+    vec![
+        Panel::lines("CPU", "Cores in use, by broker.", Unit::Count)
+            .query(rate("instance", "process_cpu_seconds_total", Of::Process), "{{instance}}"),
+        Panel::lines("Memory", "Resident memory, by broker.", Unit::Bytes)
+            .query(of_each("process_resident_memory_bytes"), "{{instance}}"),
+        Panel::lines("Files", "Open files and sockets, and how many there may be.", Unit::Count)
+            .query(of_each("process_open_fds"), "{{instance}} open")
+            .query(of_each("process_max_fds"), "{{instance}} at most"),
+        Panel::lines(
+            "Uptime",
+            "Since each broker started. A broker that starts again and again begins at 0 each time.",
+            Unit::Seconds,
+        )
+        .query(over("min", "instance", &uptime), "{{instance}}")
+        .watched_by("DwellDown"),
+        Panel::table(
+            "Versions",
+            "What runs where. Two versions at a time are normal during an upgrade only.",
+            Unit::Count,
+        )
+        .query(over("max", "instance, version", &chosen("dwell_build_info", Of::Process)), "")
+        .wide(16),
+    ]
+}
+
+fn http() -> Vec<Panel> {
+    vec![
+        Panel::lines("Connections", "Open HTTP connections, by broker.", Unit::Count)
+            .query(sum("instance", "dwell_http_connections", Of::Process), "{{instance}}"),
+        Panel::lines("Requests", "Requests answered, by route.", Unit::RequestsPerSecond)
+            .query(rate("route", "dwell_http_requests_total", Of::Process), "{{route}}"),
+        Panel::lines(
+            "Requests, p99",
+            "99 of 100 requests are faster than this, by route. A long poll counts its wait.",
+            Unit::Seconds,
+        )
+        .query(quantile(0.99, "route", "dwell_http_request_seconds", Of::Process), "{{route}}"),
+    ]
+}
+
+fn census() -> Vec<Panel> {
+    let of_each = |metric| over("max", "instance", &chosen(metric, Of::Process));
+    vec![
+        Panel::lines(
+            "Who takes it",
+            "1 for the broker that counts the messages of all topics; one in a fleet.",
+            Unit::Count,
+        )
+        .query(of_each("dwell_census_taker"), "{{instance}}")
+        .watched_by("DwellNoCensus"),
+        Panel::lines("How long it takes", "How long the last census took.", Unit::Seconds)
+            .query(of_each("dwell_census_seconds"), "{{instance}}"),
+        Panel::lines("How old it is", "Since the last census was complete.", Unit::Seconds)
+            .query(of_each("dwell_census_age_seconds"), "{{instance}}")
+            .watched_by("DwellNoCensus"),
+    ]
+}
+
+fn webhooks() -> Vec<Panel> {
+    vec![
+        Panel::lines("Posts", "Posts of webhooks, by what the answer did.", Unit::RequestsPerSecond)
+            .query(
+                rate("topic, group, outcome", "dwell_webhook_requests_total", Of::Group),
+                "{{topic}} {{group}} {{outcome}}",
+            )
+            .wide(12),
+        Panel::lines("Posts, p99", "99 of 100 posts are answered faster than this.", Unit::Seconds)
+            .query(quantile(0.99, "topic, group", "dwell_webhook_request_seconds", Of::Group), "{{topic}} {{group}}")
+            .wide(12),
+    ]
+}

@@ -1,0 +1,20 @@
+//! Writes the dashboards of grafana/dashboards, each a file for Grafana 10 or newer: `cargo run --example dashboards`.
+//!
+//! What they show is in `boards/`; a test fails when the files differ from it. `make dashboards` tries every query on a
+//! real Prometheus.
+
+mod boards;
+
+use std::path::Path;
+
+use dwell::error::{Error, Result};
+
+fn main() -> Result<()> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana/dashboards");
+    for (file, text) in boards::files() {
+        let path = dir.join(file);
+        std::fs::write(&path, text).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}

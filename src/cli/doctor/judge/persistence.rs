@@ -1,0 +1,146 @@
+//! What Redis loses when it restarts, when its machine does, and when a replica takes over.
+
+use super::super::finding::Finding;
+use super::{Terms, bytes};
+use crate::engine::NodeFacts;
+use crate::time::show_span;
+
+/// Seconds since a replica was heard of that are too many.
+const LAG_S: u64 = 10;
+
+pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
+    const AOF: &str = "redis-cli config set appendonly yes, and the same in redis.conf";
+    let journal = terms.journal.map(|window| format!("the journal covers the last {} before it", show_span(window)));
+    if facts.field("aof_enabled") != "1" {
+        let found = "no append-only file: a restart of Redis loses messages back to its last snapshot, or all";
+        return Finding::fail(
+            "persistence",
+            match journal {
+                Some(journal) => format!("{found}; {journal}"),
+                None => found.to_owned(),
+            },
+            AOF,
+        );
+    }
+    if facts.setting("no-appendfsync-on-rewrite") == Some("yes") {
+        let found =
+            "append-only file, but not written through while it is rewritten: a power cut then loses up to 30 s";
+        return Finding::warn("persistence", found, "redis-cli config set no-appendfsync-on-rewrite no");
+    }
+    match facts.setting("appendfsync") {
+        Some("always") => Finding::ok("persistence", "append-only file, fsync always: survives a power cut"),
+        Some("everysec") => {
+            let more = journal.unwrap_or_else(|| "`durability = \"journal\"` covers it".to_owned());
+            let found = format!("append-only file, fsync every second: a power cut loses up to 2 s; {more}");
+            Finding::ok("persistence", found)
+        }
+        Some(policy) => {
+            let found = format!("append-only file, fsync {policy}: a power cut loses what the kernel had not written");
+            Finding::warn("persistence", found, "redis-cli config set appendfsync everysec, or always")
+        }
+        None => Finding::ok(
+            "persistence",
+            "append-only file; how often it is written through cannot be seen without CONFIG GET",
+        ),
+    }
+}
+
+/// Whether Redis could write its files last time.
+pub(super) fn last_writes(facts: &NodeFacts) -> Finding {
+    const LOOK: &str = "look at the disk and the log of Redis: `df -h`, `redis-cli info persistence`";
+    let failed = |name: &str| facts.field(name) == "err";
+    if failed("aof_last_write_status") {
+        return Finding::fail("last-writes", "the last write of the append-only file failed", LOOK);
+    }
+    if failed("rdb_last_bgsave_status") {
+        let found = "the last snapshot failed: unless stop-writes-on-bgsave-error is no, Redis refuses pushes";
+        return Finding::fail("last-writes", found, LOOK);
+    }
+    if failed("aof_last_bgrewrite_status") {
+        return Finding::warn("last-writes", "the append-only file could not be rewritten, and grows", LOOK);
+    }
+    Finding::ok("last-writes", "the last writes of Redis to its disk succeeded")
+}
+
+pub(super) fn replicas(facts: &NodeFacts) -> Finding {
+    let count = facts.number("connected_slaves");
+    if count == 0 {
+        return Finding::ok("replicas", "none: what Redis keeps is on one disk");
+    }
+    let end = facts.number("master_repl_offset");
+    let mut said = Vec::new();
+    for number in 0..count {
+        let line = facts.field(&format!("slave{number}"));
+        let field = |name: &str| {
+            let found = line.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+            found.unwrap_or_default().to_owned()
+        };
+        let (place, state) = (format!("{}:{}", field("ip"), field("port")), field("state"));
+        let lag: u64 = field("lag").parse().unwrap_or(0);
+        let behind = end.saturating_sub(field("offset").parse().unwrap_or(end));
+        if state != "online" || lag > LAG_S {
+            let found = format!("{place} is {state}, silent for {lag} s, {} behind", bytes(behind));
+            return Finding::warn("replicas", found, "look at its log and at the network between the two");
+        }
+        said.push(format!("{place} {} behind", bytes(behind)));
+    }
+    let found = format!("{count}: {}", said.join(", "));
+    // The field is there only if `min-replicas-to-write` is set.
+    match facts.info.contains_key("min_slaves_good_slaves") {
+        true => Finding::ok("replicas", format!("{found}; writes wait for them")),
+        false => {
+            let found = format!("{found}; a primary that is cut off from them takes pushes that are lost afterwards");
+            Finding::warn("replicas", found, "redis-cli config set min-replicas-to-write 1")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::finding::Status;
+    use super::super::testing::{node, terms};
+    use super::*;
+
+    #[test]
+    fn what_a_restart_loses_is_judged() {
+        let status =
+            |info: &[(&str, &str)], settings: &[(&str, &str)]| persistence(&node(info, settings), &terms()).status;
+        assert_eq!(status(&[], &[]), Status::Ok);
+        assert_eq!(status(&[], &[("appendfsync", "everysec")]), Status::Ok);
+        assert_eq!(status(&[], &[("appendfsync", "no")]), Status::Warn);
+        assert_eq!(status(&[], &[("no-appendfsync-on-rewrite", "yes")]), Status::Warn);
+        let none = persistence(&node(&[("aof_enabled", "0")], &[]), &terms());
+        assert!(none.status == Status::Fail && none.advice.is_some_and(|a| a.contains("config set appendonly yes")));
+        let journal = Terms { journal: Some(Duration::from_secs(30)), ..terms() };
+        assert!(persistence(&node(&[("aof_enabled", "0")], &[]), &journal).found.contains("the last 30s"));
+        let mut silent = node(&[], &[]);
+        silent.settings = None;
+        assert_eq!(persistence(&silent, &terms()).status, Status::Ok);
+    }
+
+    #[test]
+    fn a_disk_of_redis_that_failed_is_seen() {
+        let status = |name| last_writes(&node(&[(name, "err")], &[])).status;
+        assert_eq!(last_writes(&node(&[], &[])).status, Status::Ok);
+        assert_eq!([status("aof_last_write_status"), status("rdb_last_bgsave_status")], [Status::Fail; 2]);
+        assert_eq!(status("aof_last_bgrewrite_status"), Status::Warn);
+    }
+
+    #[test]
+    fn replicas_have_to_be_there_and_to_be_waited_for() {
+        let online = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=1");
+        let base = [("connected_slaves", "1"), ("master_repl_offset", "100")];
+        let with = |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]));
+        assert_eq!(replicas(&node(&[], &[])).status, Status::Ok);
+        let careless = with(&[online]);
+        assert!(
+            careless.status == Status::Warn && careless.found.contains("10.0.0.2:6379 10 B behind"),
+            "{careless:?}"
+        );
+        assert_eq!(with(&[online, ("min_slaves_good_slaves", "1")]).status, Status::Ok);
+        let late = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=11");
+        assert!(with(&[late, ("min_slaves_good_slaves", "0")]).found.contains("silent for 11 s"));
+    }
+}

@@ -1,0 +1,207 @@
+//! What makes Redis slow, and clocks that disagree.
+
+use std::time::Duration;
+
+use super::super::finding::Finding;
+use super::{Terms, millis, spread};
+use crate::engine::NodeFacts;
+
+/// A round trip that half of the calls should not take.
+const SLOW_PING: Duration = Duration::from_millis(10);
+
+/// A standstill that the latency monitor should not have seen, ms.
+const STALL_MS: u64 = 100;
+
+/// Seconds for which a standstill is worth a word.
+const STALL_FRESH_S: u64 = 3_600;
+
+/// A call that holds up all others for too long, microseconds.
+const SLOW_CALL_US: u64 = 50_000;
+
+/// Seconds for which a slow call is worth a word.
+const SLOW_FRESH_S: u64 = 86_400;
+
+/// A clock that is off by more is kept in time by nobody, as `dwell serve` sees it too.
+const FAR_US: u64 = 5_000_000;
+
+/// Clocks of nodes of one cluster that are further apart make what moves between them early or late.
+const APART_US: u64 = 1_000_000;
+
+pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
+    let Some((least, middle, most)) = spread(&facts.pings) else {
+        let found = format!("no PING was answered within {}", millis(terms.timeout));
+        return Finding::fail(
+            "latency",
+            found,
+            "look what Redis is doing: `redis-cli --latency`, `redis-cli slowlog get`",
+        );
+    };
+    let found = format!(
+        "{} / {} / {} (least, median and most of {} PINGs)",
+        millis(least),
+        millis(middle),
+        millis(most),
+        facts.pings.len()
+    );
+    match middle > SLOW_PING || most > terms.timeout / 2 {
+        true => {
+            let advice = "put dwell and Redis near one another; `redis-cli --intrinsic-latency 10` on its machine; or raise `redis.timeout`";
+            Finding::warn("latency", found, advice)
+        }
+        false => Finding::ok("latency", found),
+    }
+}
+
+/// What the latency monitor of Redis saw.
+pub(super) fn stalls(facts: &NodeFacts) -> Finding {
+    let Some(stalls) = &facts.stalls else {
+        return Finding::ok("stalls", "not looked at: LATENCY LATEST is not permitted");
+    };
+    let now = facts.now_s.unwrap_or(0);
+    let fresh = stalls.iter().filter(|stall| now.saturating_sub(stall.at_s) < STALL_FRESH_S);
+    let worst = fresh.filter(|stall| stall.last_ms >= STALL_MS).max_by_key(|stall| stall.last_ms);
+    if let Some(stall) = worst {
+        let ago = now.saturating_sub(stall.at_s);
+        let found = format!("{} took {} ms {ago} s ago, {} ms at most", stall.event, stall.last_ms, stall.max_ms);
+        let advice = match stall.event.starts_with("aof") {
+            true => "give the append-only file a faster disk of its own; `redis-cli latency doctor`",
+            false => "redis-cli latency doctor",
+        };
+        return Finding::warn("stalls", found, advice);
+    }
+    Finding::ok(
+        "stalls",
+        match facts.setting("latency-monitor-threshold") {
+            Some("0") => "not watched; `redis-cli config set latency-monitor-threshold 100` lets Redis watch",
+            _ => "none of 100 ms in the last hour",
+        },
+    )
+}
+
+pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
+    let Some(slow) = &facts.slow else {
+        return Finding::ok("slow-log", "not looked at: SLOWLOG GET is not permitted");
+    };
+    let now = facts.now_s.unwrap_or(0);
+    let fresh = slow.iter().filter(|call| now.saturating_sub(call.at_s) < SLOW_FRESH_S && call.took_us >= SLOW_CALL_US);
+    let (mut count, mut worst) = (0, None::<&crate::engine::SlowCall>);
+    for call in fresh {
+        count += 1;
+        worst = worst.filter(|worst| worst.took_us >= call.took_us).or(Some(call));
+    }
+    let Some(worst) = worst else {
+        return Finding::ok("slow-log", format!("nothing of {} ms or more in the last day", SLOW_CALL_US / 1_000));
+    };
+    let keys = [format!(" {prefix}:"), format!(" {{{prefix}:")];
+    let ours =
+        worst.command.to_lowercase().starts_with("evalsha") && keys.iter().any(|key| worst.command.contains(key));
+    let took = worst.took_us / 1_000;
+    match ours {
+        true => {
+            let found = format!("{count} calls held Redis up; the worst is dwell's own, {took} ms: {}", worst.command);
+            Finding::warn(
+                "slow-log",
+                found,
+                "look whether its machine swaps or has no processor left; `dwell bench` measures what it bears",
+            )
+        }
+        false => {
+            let found =
+                format!("{count} calls held Redis up; the worst is another program's, {took} ms: {}", worst.command);
+            Finding::warn(
+                "slow-log",
+                found,
+                "keep such calls off this Redis (SCAN for KEYS, UNLINK for DEL), or give dwell one of its own",
+            )
+        }
+    }
+}
+
+/// This machine's clock against Redis'.
+pub(super) fn clock(facts: &NodeFacts) -> Finding {
+    let Some(ahead) = facts.ahead_us else { return Finding::ok("clock", "not looked at: TIME is not answered") };
+    let side = if ahead > 0 { "behind" } else { "ahead of" };
+    let seconds = ahead.unsigned_abs() as f64 / 1_000_000.0;
+    match ahead.unsigned_abs() {
+        0 => Finding::ok("clock", "this machine and Redis agree"),
+        FAR_US.. => {
+            let found = format!(
+                "this machine is {seconds:.1} s {side} Redis: messages are due by Redis, times in logs are not"
+            );
+            Finding::warn("clock", found, "timedatectl set-ntp true, on both machines")
+        }
+        _ => Finding::ok("clock", format!("this machine is {seconds:.3} s {side} Redis")),
+    }
+}
+
+/// The clocks of the nodes of a cluster against one another.
+pub(super) fn clocks(ahead_us: &[i64]) -> Option<Finding> {
+    let (least, most) = (ahead_us.iter().min()?, ahead_us.iter().max()?);
+    let apart = most.abs_diff(*least);
+    let found = format!("the clocks of {} nodes are {:.3} s apart", ahead_us.len(), apart as f64 / 1_000_000.0);
+    Some(match apart {
+        APART_US.. => Finding::warn("clocks", found, "timedatectl set-ntp true, on every node"),
+        _ => Finding::ok("clocks", found),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::finding::Status;
+    use super::super::testing::{node, terms};
+    use super::*;
+    use crate::engine::{SlowCall, Stall};
+
+    #[test]
+    fn a_redis_that_is_far_or_stands_still_is_a_warning() {
+        let status = |pings: Vec<u64>| {
+            let mut facts = node(&[], &[]);
+            facts.pings = pings.into_iter().map(Duration::from_millis).collect();
+            latency(&facts, &terms()).status
+        };
+        assert_eq!(status(vec![1; 50]), Status::Ok);
+        assert_eq!(status(vec![11; 50]), Status::Warn);
+        assert_eq!(status([vec![1; 49], vec![501]].concat()), Status::Warn);
+        assert_eq!(status(vec![]), Status::Fail);
+    }
+
+    #[test]
+    fn only_what_was_slow_of_late_counts() {
+        let with = |at_s, last_ms| {
+            let mut facts = node(&[], &[]);
+            facts.stalls = Some(vec![Stall { event: "aof-fsync-always".to_owned(), at_s, last_ms, max_ms: 900 }]);
+            stalls(&facts)
+        };
+        assert_eq!([with(999_000, 99).status, with(990_000, 500).status], [Status::Ok, Status::Ok]);
+        assert!(with(999_000, 100).advice.is_some_and(|advice| advice.contains("disk")));
+    }
+
+    #[test]
+    fn the_slowest_call_and_whose_it_is_are_named() {
+        let with = |at_s, took_us, command: &str| {
+            let mut facts = node(&[], &[]);
+            facts.slow = Some(vec![SlowCall { at_s, took_us, command: command.to_owned() }]);
+            slow_log(&facts, "dwell")
+        };
+        let own = "EVALSHA 5f 3 {dwell:orders:1}:default:z";
+        assert_eq!(with(999_999, 49_999, own).status, Status::Ok);
+        assert_eq!(with(900_000, 90_000, own).status, Status::Ok);
+        assert!(with(999_999, 50_000, own).found.contains("dwell's own, 50 ms"));
+        assert!(with(999_999, 50_000, "KEYS *").found.contains("another program's, 50 ms: KEYS *"));
+    }
+
+    #[test]
+    fn clocks_that_are_off_are_named() {
+        let with = |ahead| {
+            let mut facts = node(&[], &[]);
+            facts.ahead_us = Some(ahead);
+            clock(&facts)
+        };
+        assert_eq!([with(0), with(4_999_999), with(-4_999_999)].map(|f| f.status), [Status::Ok; 3]);
+        assert!(with(-300_000_000).found.contains("300.0 s ahead of Redis"));
+        assert_eq!(with(5_000_000).status, Status::Warn);
+        let status = |all: &[i64]| clocks(all).map(|finding| finding.status);
+        assert_eq!([status(&[]), status(&[0, 999_999])], [None, Some(Status::Ok)]);
+        assert_eq!(status(&[-500_000, 0, 500_000]), Some(Status::Warn));
+    }
+}

@@ -1,0 +1,185 @@
+//! What each request needs: the one place that says it. A request that is not here needs `admin`.
+//!
+//! What shows payloads needs a scope, what shows names and numbers does not: a list, dead letters and schedules need
+//! `consume`. A message can also be looked at with `produce`: who knows its id may cancel it.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::access::{Scope, Scopes};
+
+/// What a request needs when tokens are configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing.
+    Open,
+    /// Any token.
+    Token,
+    /// A token with one of these scopes, or `admin`.
+    One(Scopes),
+}
+
+const PRODUCE: Need = Need::One(Scopes::of(&[Scope::Produce]));
+const CONSUME: Need = Need::One(Scopes::of(&[Scope::Consume]));
+const EITHER: Need = Need::One(Scopes::of(&[Scope::Produce, Scope::Consume]));
+const ADMIN: Need = Need::One(Scopes::of(&[Scope::Admin]));
+
+/// A topic, and a group of it, as routes begin.
+macro_rules! topic {
+    ($rest:literal) => {
+        concat!("/v1/topics/{topic}", $rest)
+    };
+}
+macro_rules! group {
+    ($rest:literal) => {
+        concat!("/v1/topics/{topic}/groups/{group}", $rest)
+    };
+}
+
+/// Every request of the protocol, and the one of its paths that is two: a batch, and the message with the id `batch`.
+pub(crate) const NEEDS: [(&str, &str, Need); 44] = [
+    ("GET", "/livez", Need::Open),
+    ("GET", "/readyz", Need::Open),
+    ("GET", "/metrics", Need::Token),
+    ("GET", "/openapi.json", Need::Token),
+    ("GET", "/v1/topics", Need::Token),
+    ("GET", topic!(""), Need::Token),
+    ("PUT", topic!(""), ADMIN),
+    ("DELETE", topic!(""), ADMIN),
+    ("POST", topic!("/move"), ADMIN),
+    ("GET", topic!("/groups"), Need::Token),
+    ("GET", group!(""), Need::Token),
+    ("PUT", group!(""), ADMIN),
+    ("DELETE", group!(""), ADMIN),
+    ("POST", group!("/pause"), ADMIN),
+    ("POST", group!("/resume"), ADMIN),
+    ("GET", group!("/forecast"), Need::Token),
+    ("GET", group!("/window"), Need::Token),
+    ("POST", group!("/window"), ADMIN),
+    ("GET", group!("/audit"), ADMIN),
+    ("POST", group!("/audit"), ADMIN),
+    ("GET", topic!("/schedules"), CONSUME),
+    ("GET", topic!("/schedules/{schedule}"), CONSUME),
+    ("PUT", topic!("/schedules/{schedule}"), ADMIN),
+    ("DELETE", topic!("/schedules/{schedule}"), ADMIN),
+    ("POST", topic!("/schedules/{schedule}/pause"), ADMIN),
+    ("POST", topic!("/schedules/{schedule}/resume"), ADMIN),
+    ("POST", topic!("/messages"), PRODUCE),
+    ("POST", topic!("/messages/batch"), PRODUCE),
+    ("GET", topic!("/messages"), CONSUME),
+    ("GET", topic!("/messages/{id}"), EITHER),
+    ("DELETE", topic!("/messages/{id}"), PRODUCE),
+    ("PATCH", topic!("/messages/{id}"), PRODUCE),
+    ("GET", topic!("/messages/batch"), EITHER),
+    ("DELETE", topic!("/messages/batch"), PRODUCE),
+    ("PATCH", topic!("/messages/batch"), PRODUCE),
+    ("GET", topic!("/messages/{id}/explain"), Need::Token),
+    ("POST", group!("/reserve"), CONSUME),
+    ("GET", group!("/stream"), CONSUME),
+    ("POST", group!("/ack"), CONSUME),
+    ("POST", group!("/nack"), CONSUME),
+    ("POST", group!("/extend"), CONSUME),
+    ("GET", group!("/dead"), CONSUME),
+    ("DELETE", group!("/dead"), ADMIN),
+    ("POST", group!("/dead/redrive"), ADMIN),
+];
+
+impl Need {
+    /// What a request needs, by the route that it matched, if it matched one.
+    pub(crate) fn of(method: &Method, route: Option<&str>, path: &str) -> Need {
+        let reads = is_read(method);
+        // The console's files say nothing of this broker. What it shows comes over the routes above.
+        let place = route.unwrap_or(path);
+        if reads && (place == "/ui" || place.starts_with("/ui/")) {
+            return Need::Open;
+        }
+        // Nothing is there, which is said to whoever has a token.
+        let Some(route) = route else { return Need::Token };
+        let method = if reads { "GET" } else { method.as_str() };
+        NEEDS.iter().find(|(needs, path, _)| *needs == method && *path == route).map_or(ADMIN, |(_, _, need)| *need)
+    }
+}
+
+/// Whether a request changes what the broker keeps for everybody.
+pub(crate) fn is_change(method: &Method, route: &str) -> bool {
+    !is_read(method) && NEEDS.contains(&(method.as_str(), route, ADMIN))
+}
+
+fn is_read(method: &Method) -> bool {
+    [Method::GET, Method::HEAD].contains(method)
+}
+
+/// Says in the OpenAPI document what each request needs.
+pub(crate) fn document(document: &mut Value) {
+    let about = "Only if tokens are configured. A scope is the role that is named; `admin` includes all.";
+    document["components"]["securitySchemes"]["token"] =
+        json!({"type": "http", "scheme": "bearer", "description": about});
+    for (method, path, need) in NEEDS {
+        let Some(operation) = document["paths"].get_mut(path).and_then(|item| item.get_mut(method.to_lowercase()))
+        else {
+            continue;
+        };
+        operation["security"] = match need {
+            Need::Open => json!([]),
+            Need::Token => json!([{"token": []}]),
+            Need::One(scopes) => scopes.each().map(|scope| json!({"token": [scope.name()]})).collect(),
+        };
+        if need != Need::Open {
+            let problem = json!({"$ref": "#/components/schemas/Problem"});
+            let content =
+                |why: &str| json!({"description": why, "content": {"application/problem+json": {"schema": problem}}});
+            operation["responses"]["401"] = content("No token that is known");
+            operation["responses"]["403"] = content("The token lacks the scope; or another site asks");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_says_what_it_needs_and_the_document_too() {
+        let document = crate::http::openapi();
+        let mut served: BTreeSet<(String, String)> = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().into_iter().flatten() {
+            for (method, operation) in item.as_object().into_iter().flatten() {
+                served.insert((method.to_uppercase(), path.clone()));
+                let security = operation["security"].as_array().map(Vec::len);
+                let open = ["/livez", "/readyz"].contains(&path.as_str());
+                assert_eq!(security == Some(0), open, "{method} {path}");
+                assert!(security.is_some(), "{method} {path} says nothing of what it needs");
+                for code in ["401", "403"] {
+                    let schema = &operation["responses"][code]["content"]["application/problem+json"]["schema"];
+                    assert_eq!(schema["$ref"].is_string(), !open, "{method} {path} {code}");
+                }
+            }
+        }
+        // The message with the id `batch` is in no document: its path is that of batches.
+        let of_batch = |method: &str| (method.to_owned(), "/v1/topics/{topic}/messages/batch".to_owned());
+        served.extend(["GET", "DELETE", "PATCH"].map(of_batch));
+        let said: BTreeSet<_> =
+            NEEDS.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+        assert_eq!(said, served);
+        assert_eq!(said.len(), NEEDS.len(), "one is there twice");
+    }
+
+    #[test]
+    fn what_is_not_known_needs_admin_and_only_files_of_the_console_need_nothing() {
+        let of = |method: &str, route| Need::of(&method.parse().unwrap_or_default(), Some(route), "/");
+        assert_eq!(of("HEAD", "/livez"), Need::Open);
+        assert_eq!(of("HEAD", "/v1/topics/{topic}/messages"), CONSUME);
+        assert_eq!(of("POST", "/livez"), ADMIN);
+        assert_eq!(of("GET", "/new"), ADMIN);
+        for (path, open) in [("/ui", true), ("/ui/", true), ("/ui/{*path}", true), ("/uix", false), ("/v1/ui/", false)]
+        {
+            assert_eq!(of("GET", path) == Need::Open, open, "{path}");
+            assert_eq!(of("POST", path), ADMIN, "{path}");
+        }
+        assert_eq!(Need::of(&Method::POST, None, "/ui/"), Need::Token);
+        assert_eq!(Need::of(&Method::GET, None, "/ui/absent.js"), Need::Open);
+        assert_eq!(Need::of(&Method::GET, Some("/v1/topics"), "/ui/"), Need::Token);
+    }
+}

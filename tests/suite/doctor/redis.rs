@@ -1,0 +1,182 @@
+//! One Redis.
+
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::store::redis::{Checkup, Outcome, RedisOptions};
+use serde_json::json;
+
+use super::{ACL, Doctor};
+use crate::support::{Certificates, Process, RedisServer, failed};
+
+async fn sound() -> Result<RedisServer> {
+    let durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
+    let bounds = ["--maxmemory", "1gb", "--enable-debug-command", "local"];
+    let server = RedisServer::start_with(&[&durable[..], &bounds[..]].concat()).await?;
+    server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
+    Ok(server)
+}
+
+/// The names of everything below a directory.
+fn names(dir: &std::path::Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(dir).map_err(failed("a directory"))?;
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[tokio::test]
+async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Result<()> {
+    let (server, doctor) = (sound().await?, Doctor::new()?);
+    let url = format!("{}?user=dwell&pass=password", server.url());
+    let broker = Process::serve(doctor.dir(), &[("REDIS_URL", &url)]).await?;
+    let push = broker.client.post("/v1/topics/orders/messages?id=a", &json!("x")).await;
+    assert_eq!(push.map(|(status, _)| status), Some(201));
+    let reserve = broker.client.post("/v1/topics/orders/groups/default/reserve", &json!({"wait": "0s"})).await;
+    assert_eq!(reserve.map(|(status, _)| status), Some(200));
+    let before = (names(doctor.dir())?, server.keys().await?);
+    let said = doctor.asked(&["--redis", &url])?;
+    assert_eq!((said.code, said.complaints().len()), (Some(0), 0), "{said:#?}");
+    assert!(said.says("keys", "ok", "1 of 1 topics"), "{said:#?}");
+    assert!(said.says("members", "ok", "1 broker is"), "{said:#?}");
+    assert!(said.says("wal", "ok", "has it") && !said.says("wal", "ok", "no process"), "{said:#?}");
+    assert!(said.says("broker", "ok", "is ready, dwell "), "{said:#?}");
+    assert_eq!((names(doctor.dir())?, server.keys().await?), before);
+    // Everybody may ask everything.
+    let all = doctor.asked(&["--redis", &server.url()])?;
+    assert_eq!((all.code, all.complaints().len()), (Some(0), 0), "{all:#?}");
+    assert!(all.says("persistence", "ok", "fsync always") && said.says("persistence", "ok", "CONFIG GET"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_defect_is_named_with_what_mends_it() -> Result<()> {
+    let (server, doctor) = (sound().await?, Doctor::new()?);
+    // What breaks it, what mends it, and what is said meanwhile.
+    let cases = [
+        (
+            "CONFIG SET maxmemory-policy allkeys-lru",
+            "CONFIG SET maxmemory-policy noeviction",
+            "eviction",
+            "fail",
+            "redis-cli config set maxmemory-policy noeviction",
+        ),
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 1gb", "memory", "fail", "redis-cli config set maxmemory 2"),
+        ("CONFIG SET maxmemory 0", "CONFIG SET maxmemory 1gb", "memory", "warn", "no maxmemory"),
+        (
+            "CONFIG SET appendonly no",
+            "CONFIG SET appendonly yes",
+            "persistence",
+            "fail",
+            "redis-cli config set appendonly yes",
+        ),
+        (
+            "CONFIG SET appendfsync no",
+            "CONFIG SET appendfsync always",
+            "persistence",
+            "warn",
+            "redis-cli config set appendfsync everysec",
+        ),
+        ("CONFIG SET timeout 30", "CONFIG SET timeout 0", "clients", "warn", "redis-cli config set timeout 0"),
+        (
+            "CONFIG SET tcp-keepalive 0",
+            "CONFIG SET tcp-keepalive 300",
+            "clients",
+            "warn",
+            "redis-cli config set tcp-keepalive 300",
+        ),
+        ("SET dwell:topics x", "DEL dwell:topics", "keys", "fail", "dwell:topics (of another type)"),
+        ("SADD dwell:topics not/a/name", "DEL dwell:topics", "keys", "fail", "no name of a topic"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "role", "fail", "replica of 127.0.0.1:1"),
+    ];
+    for (break_it, mend_it, check, status, says) in cases {
+        server.ask::<::redis::Value>(break_it).await?;
+        let said = doctor.asked(&["--redis", &server.url()])?;
+        assert!(said.says(check, status, says), "{break_it}: {:#?}", said.complaints());
+        assert!(said.complaints().iter().all(|finding| finding.check == check), "{break_it}: {:#?}", said.complaints());
+        assert_eq!(said.code, Some(i32::from(status == "fail")), "{break_it}");
+        server.ask::<::redis::Value>(mend_it).await?;
+    }
+    server.ask::<::redis::Value>("DEBUG SLEEP 0.1").await?;
+    let slow = doctor.asked(&["--redis", &server.url()])?;
+    assert!(slow.says("slow-log", "warn", "another program's") && slow.complaints().len() == 1, "{slow:#?}");
+    server.ask::<::redis::Value>("SLOWLOG RESET").await?;
+    let said = doctor.asked(&["--redis", &server.url()])?;
+    assert_eq!((said.code, said.complaints().len()), (Some(0), 0), "{:#?}", said.complaints());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_named() -> Result<()> {
+    let (server, doctor) = (sound().await?, Doctor::new()?);
+    let asked = |login: &str| doctor.asked(&["--redis", &format!("{}{login}", server.url())]);
+    for (rules, check, status, says) in [
+        ("-hset", "permissions", "fail", "+hset"),
+        ("-evalsha", "permissions", "fail", "evalsha"),
+        ("-ssubscribe", "permissions", "warn", "+ssubscribe"),
+        ("-info", "redis", "fail", "deploy/redis.acl"),
+        ("resetkeys ~other:*", "permissions", "fail", "dwell:id"),
+        ("off", "redis", "fail", "acl getuser"),
+    ] {
+        server.ask::<()>(&format!("ACL SETUSER dwell {rules}")).await?;
+        let said = asked("?user=dwell&pass=password")?;
+        assert!(said.says(check, status, says), "{rules}: {:#?}", said.complaints());
+        assert_eq!(said.code, Some(i32::from(status == "fail")), "{rules}");
+        server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
+    }
+    let wrong = asked("?user=dwell&pass=guessed")?;
+    assert!(wrong.code == Some(1) && wrong.says("redis", "fail", "WRONGPASS"), "{wrong:#?}");
+    assert!(!format!("{wrong:?}").contains("guessed"), "{wrong:?}");
+    server.ask::<()>("CONFIG SET requirepass secret").await?;
+    let missing = asked("")?;
+    assert!(missing.says("redis", "fail", "redis.password_file"), "{missing:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_redis_the_rest_is_looked_at_and_without_a_configuration_nothing_is() -> Result<()> {
+    let doctor = Doctor::new()?;
+    let away = doctor.asked(&["--redis", "redis://127.0.0.1:1"])?;
+    assert_eq!(away.code, Some(69));
+    assert!(away.says("redis", "fail", "does not answer") && away.of("data-dir").len() == 1, "{away:#?}");
+    let wrong = doctor.asked(&["--redis", "redis://"])?;
+    assert_eq!((wrong.code, wrong.findings.len()), (Some(64), 1), "{wrong:#?}");
+    assert!(wrong.says("configuration", "fail", "redis.url"), "{wrong:#?}");
+    let both = doctor.command(&["--redis", "redis://", "--log-level", "loud"]).output().map_err(failed("doctor"))?;
+    let text = String::from_utf8_lossy(&both.stdout).into_owned();
+    assert!(text.contains("log.level") && text.ends_with("2 fail, 0 warn, 0 ok\n"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_warning_fails_only_if_it_is_asked_for() -> Result<()> {
+    let (server, doctor) = (sound().await?, Doctor::new()?);
+    server.ask::<()>("CONFIG SET maxmemory 0").await?;
+    for (strict, code) in [(None, 0), (Some("--strict"), 1)] {
+        let mut command = doctor.command(&["--redis", &server.url()]);
+        let output = command.args(strict).output().map_err(failed("dwell doctor"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains("\nwarn  memory ") && text.contains("→ redis-cli config set maxmemory "), "{text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn tls_that_is_not_agreed_on_is_said() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let (_server, options) = certificates.server().await?;
+    let outcome = async |options: &RedisOptions| {
+        let checkup = Checkup::of(options, Duration::from_secs(10)).await?;
+        Ok::<_, dwell::error::Error>(checkup.nodes.into_iter().next().map(|node| node.outcome))
+    };
+    assert!(matches!(outcome(&options).await?, Some(Outcome::Answered(facts)) if facts.refused == Ok(Vec::new())));
+    let url = options.url.expose().to_owned();
+    let plain = RedisOptions { url: url.replace("rediss", "redis").into(), ..options.clone() };
+    assert!(matches!(outcome(&plain).await?, Some(Outcome::Unreachable(why)) if why.detail().contains("TLS")));
+    let foreign = RedisOptions { ca: Certificates::new()?.options(&url).ca, ..options };
+    assert!(
+        matches!(outcome(&foreign).await?, Some(Outcome::Unreachable(why)) if why.detail().contains("certificate"))
+    );
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! A real Prometheus for one test.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use dwell::clock::Clock;
+use dwell::error::{Error, Result};
+use dwell::time::Timestamp;
+use reqwest::Client;
+use serde_json::Value;
+
+use super::queries::list;
+use super::{free_port, grafana, read};
+use crate::support::{eventually_within, failed};
+
+/// How long Prometheus may take until it has seen something. It scrapes each second, on a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A Prometheus on a port of its own, with the rules of grafana/prometheus. It is killed when dropped.
+pub(super) struct Prometheus {
+    child: Child,
+    api: Api,
+}
+
+/// A client of a Prometheus.
+pub(super) struct Api {
+    client: Client,
+    url: String,
+}
+
+/// A series with its samples, those left out that are not numbers.
+#[derive(Debug)]
+pub(super) struct Series {
+    pub(super) samples: Vec<f64>,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes these ports each second and evaluates the rules as often. What has to last for minutes
+    /// before an alert fires lasts for a second here.
+    pub(super) async fn start(dir: &Path, ports: &[u16]) -> Result<Prometheus> {
+        let rules = read(&grafana("prometheus/rules.yml"))?;
+        let hasty = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
+            true => "        for: 1s\n".to_owned(),
+            false => format!("{line}\n"),
+        });
+        write(dir, "rules.yml", &hasty.collect::<String>())?;
+        let targets: Vec<_> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
+        let config = read(&grafana("prometheus/prometheus.yml"))?
+            .replace("_interval: 5s", "_interval: 1s")
+            .replace("'127.0.0.1:7373'", &targets.join(", "));
+        write(dir, "prometheus.yml", &config)?;
+        let port = free_port()?;
+        let log = File::create(dir.join("prometheus.log")).map_err(failed("a log"))?;
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", dir.join("prometheus.yml").display()));
+        command.arg(format!("--storage.tsdb.path={}", dir.join("tsdb").display()));
+        command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let child = child.map_err(failed("prometheus, of Debian's package prometheus; `make tools` installs it"))?;
+        let prometheus = Prometheus { child, api: Api::at(&format!("http://127.0.0.1:{port}"))? };
+        prometheus.api.is_ready().await.map_err(|error| {
+            let said = std::fs::read_to_string(dir.join("prometheus.log")).unwrap_or_default();
+            Error::unavailable(format!("{}: {said}", error.detail()))
+        })?;
+        Ok(prometheus)
+    }
+
+    pub(super) fn api(&self) -> &Api {
+        &self.api
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
+    std::fs::write(dir.join(name), text).map_err(failed(name))
+}
+
+impl Api {
+    pub(super) fn at(url: &str) -> Result<Api> {
+        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build();
+        Ok(Api { client: client.map_err(|error| Error::bug(error.to_string()))?, url: url.to_owned() })
+    }
+
+    /// Waits until it answers queries.
+    pub(super) async fn is_ready(&self) -> Result<()> {
+        let ready = format!("{}/-/ready", self.url);
+        let ask = async || Ok(self.client.get(&ready).send().await.ok().filter(|answer| answer.status().is_success()));
+        eventually_within(PATIENCE, "prometheus is ready", ask).await.map(drop)
+    }
+
+    /// The data of an answer. # Errors: what Prometheus says is wrong with the question.
+    pub(super) async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value> {
+        let lost = |error: reqwest::Error| Error::unavailable(format!("{path}: {error}"));
+        let url = format!("{}/api/v1/{path}", self.url);
+        let answer = self.client.get(url).query(parameters).send().await.map_err(lost)?;
+        let mut answer: Value = answer.json().await.map_err(lost)?;
+        match answer["status"] == "success" {
+            true => Ok(answer["data"].take()),
+            false => Err(Error::bug(format!("{parameters:?}: {}", answer["error"]))),
+        }
+    }
+
+    /// The series of an expression from then until now, each second.
+    pub(super) async fn range(&self, expression: &str, from: Timestamp) -> Result<Vec<Series>> {
+        let (from, to) = (seconds(from), seconds(Clock::System.now()));
+        let parameters = [("query", expression), ("start", &from), ("end", &to), ("step", "1")];
+        let data = self.ask("query_range", &parameters).await?;
+        let number = |sample: &Value| sample[1].as_str()?.parse::<f64>().ok().filter(|number| !number.is_nan());
+        let series = list(&data, "result").map(|series| list(series, "values").filter_map(number).collect());
+        Ok(series.map(|samples| Series { samples }).filter(|series| !series.samples.is_empty()).collect())
+    }
+
+    /// The value of an expression that has one series now.
+    pub(super) async fn value(&self, expression: &str) -> Result<Option<f64>> {
+        let data = self.ask("query", &[("query", expression)]).await?;
+        let samples: Vec<f64> =
+            list(&data, "result").filter_map(|series| series["value"][1].as_str()?.parse().ok()).collect();
+        Ok(<[f64; 1]>::try_from(samples).ok().map(|[value]| value))
+    }
+
+    /// Waits until the value is one of those that are wanted.
+    pub(super) async fn until(&self, expression: &str, wanted: impl Fn(f64) -> bool) -> Result<f64> {
+        let mut last = None;
+        let ask = async || {
+            last = self.value(expression).await?;
+            Ok(last.filter(|value| wanted(*value)))
+        };
+        let found = eventually_within(PATIENCE, expression, ask).await;
+        found.map_err(|error| Error::unavailable(format!("{}; it is {last:?}", error.detail())))
+    }
+
+    /// Waits until an alert fires, or fires no more.
+    pub(super) async fn alert(&self, name: &str, fires: bool) -> Result<()> {
+        let firing = format!(r#"count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)"#);
+        self.until(&firing, |count| (count > 0.0) == fires).await.map(drop)
+    }
+}
+
+fn seconds(at: Timestamp) -> String {
+    format!("{}.{:03}", at.as_ms() / 1_000, at.as_ms() % 1_000)
+}
