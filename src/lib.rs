@@ -18,6 +18,7 @@ pub mod schedule;
 pub mod codec;
 pub mod metrics;
 pub mod tasks;
+pub mod spans;
 pub mod disk;
 pub mod address;
 pub mod access;

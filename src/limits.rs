@@ -8,6 +8,9 @@ pub const NAME_BYTES_MAX: usize = 100;
 /// Bytes of a request id that a client gives; it is in every line of the log about the request.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 
+/// Spans that wait to be exported; further ones are dropped and counted.
+pub const SPANS_WAITING_MAX: usize = 4_096;
+
 /// Bytes of a `tracestate` that is kept: as many as the specification asks every party to hand on.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 

@@ -11,6 +11,7 @@ use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
 use crate::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode};
 use crate::limits::BODY_TIMEOUT;
+use crate::spans::{SpanOptions, Tracer};
 use crate::store::Description;
 use crate::tasks::Tasks;
 use crate::webhook::{Subscription, Webhook};
@@ -36,6 +37,8 @@ pub struct ServerOptions {
     pub console: Console,
     /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
+    /// Where spans go, if they are made.
+    pub spans: Option<SpanOptions>,
     /// The local clock.
     pub clock: Clock,
 }
@@ -56,6 +59,7 @@ impl ServerOptions {
             body_timeout,
             console,
             webhooks,
+            spans: None,
             clock,
         }
     }
@@ -68,6 +72,8 @@ pub struct Server {
     stopping: CancellationToken,
     /// The listener and its connections.
     connections: Tasks,
+    /// What exports spans: it ends last.
+    exports: Tasks,
 }
 
 impl Server {
@@ -80,9 +86,17 @@ impl Server {
         let access = Access::new(options.tokens, options.clock.clone());
         let door = Door { asks: access.asks(), socket_mode: options.socket_mode };
         let listener = Listener::bind(options.listen, &door).await?;
-        let engine = Engine::start(options.store, options.broker, options.clock.clone()).await?;
-        let (broker, connections) = (engine.broker().clone(), Tasks::new());
+        let (mut behaviour, mut exporter) = (options.broker, None);
+        if let Some(spans) = options.spans {
+            let (tracer, exports) = Tracer::exporting(spans, options.clock.clone())?;
+            (behaviour.tracer, exporter) = (tracer, Some(exports));
+        }
+        let engine = Engine::start(options.store, behaviour, options.clock.clone()).await?;
+        let (broker, connections, exports) = (engine.broker().clone(), Tasks::new(), Tasks::new());
         let metrics = broker.metrics();
+        if let Some(exporter) = exporter {
+            exports.start(exporter.run(broker.member().to_string(), metrics.clone(), exports.stopping()));
+        }
         for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
             let subscription = Subscription::new(broker.clone(), webhook, options.clock.clone())?;
             engine.groups().start(subscription.run(engine.groups().stopping()));
@@ -98,7 +112,7 @@ impl Server {
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(version, address = %address.url(false), store = kind, location, durability, "started");
-        Ok(Server { address, engine, stopping, connections })
+        Ok(Server { address, engine, stopping, connections, exports })
     }
 
     /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, or `unix:/path`.
@@ -125,6 +139,7 @@ impl Server {
         // Requests that are being answered are answered.
         self.connections.stop().await;
         let closed = self.engine.close().await;
+        self.exports.stop().await;
         match &closed {
             Ok(()) => tracing::info!("stopped"),
             Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
@@ -137,5 +152,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.cancel();
         self.connections.stopping().cancel();
+        self.exports.stopping().cancel();
     }
 }

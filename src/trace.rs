@@ -42,6 +42,11 @@ impl TraceContext {
         Ok(TraceContext { trace_id, span_id, flags: flags & FLAGS, state: state.map(Box::from) })
     }
 
+    /// The context of the first span of a trace that is recorded. The ids are not zero.
+    pub fn recorded(trace_id: [u8; 16], span_id: [u8; 8]) -> TraceContext {
+        TraceContext { trace_id, span_id, flags: SAMPLED, state: None }
+    }
+
     /// Reads the two headers, or fields, as strictly as the specification.
     ///
     /// # Errors

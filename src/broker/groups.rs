@@ -10,6 +10,7 @@ use crate::group::Timing;
 use crate::lease::Keeper;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::Metrics;
+use crate::spans::Tracer;
 use crate::store::Store;
 use crate::tasks::Tasks;
 use crate::topic::{Descriptor, Pair};
@@ -24,6 +25,7 @@ pub(super) struct Groups {
     tasks: Tasks,
     timing: Timing,
     patience: Patience,
+    tracer: Tracer,
     joined: Mutex<HashMap<Place, Joined>>,
 }
 
@@ -41,7 +43,8 @@ impl Groups {
     ) -> Groups {
         let timing = Timing::new(options.lease_ttl, options.heartbeat);
         let patience = Patience { drain_timeout: options.drain_timeout, idle_timeout: options.idle_timeout };
-        Groups { store, keeper, metrics, tasks, timing, patience, joined: Mutex::default() }
+        let tracer = options.tracer.clone();
+        Groups { store, keeper, metrics, tasks, timing, patience, tracer, joined: Mutex::default() }
     }
 
     /// The dispatch of a group; the first time, loops begin that take its pairs.
@@ -62,6 +65,7 @@ impl Groups {
             group.clone(),
             self.patience,
             self.metrics.clone(),
+            self.tracer.clone(),
         ));
         let mut joined = self.lock();
         // Someone else may have joined meanwhile; its loops are running.

@@ -58,6 +58,7 @@ use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
+use crate::spans::Tracer;
 use crate::store::{Description, MemberId, Peeked, Store};
 use crate::tasks::Tasks;
 use crate::time::{Timestamp, show_span};
@@ -135,6 +136,11 @@ impl Broker {
     /// The metrics of this process.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Makes spans of what happens to messages.
+    pub fn tracer(&self) -> &Tracer {
+        &self.options.tracer
     }
 
     /// Whether it has been told to stop.

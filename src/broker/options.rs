@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::spans::Tracer;
 use crate::topic::Settings;
 
 /// How a broker behaves.
@@ -24,6 +25,8 @@ pub struct Options {
     pub auto_create: bool,
     /// How long a settling request waits for the store before it answers `pending`.
     pub settle_timeout: Duration,
+    /// Makes spans of what happens to messages.
+    pub tracer: Tracer,
 }
 
 impl Default for Options {
@@ -37,6 +40,7 @@ impl Default for Options {
             topic_defaults: Settings::default(),
             auto_create: true,
             settle_timeout: Duration::from_secs(5),
+            tracer: Tracer::off(),
         }
     }
 }

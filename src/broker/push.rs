@@ -13,6 +13,7 @@ use crate::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
 use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::partition::Partition;
+use crate::spans::{Span, SpanKind, about};
 use crate::store::{PushKind, Pushed};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
@@ -112,9 +113,14 @@ impl Broker {
         check_count("messages", offers.len())?;
         let now = self.topics.accept_time(topic);
         let single = offers.len() == 1;
-        let mut accepted = Vec::with_capacity(offers.len());
-        for (index, Offer { id, fresh, message }) in offers.into_iter().enumerate() {
+        let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
+        for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
             let conflict = message.conflict;
+            let span = self.options.tracer.begin("push", SpanKind::Producer, message.trace.as_ref());
+            if let Some(span) = span {
+                message.trace = Some(span.context().clone());
+                spans.push((index, span));
+            }
             let at = |error: Error| match single {
                 true => error,
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),
@@ -138,7 +144,11 @@ impl Broker {
             outcomes[index] = Some(outcome);
         }
         let missing = || Err(Error::bug("a push without an outcome"));
-        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect())
+        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
+        for (index, span) in spans {
+            end(span, topic, &outcomes[index]);
+        }
+        Ok(outcomes)
     }
 
     /// Pushes messages of one partition, as many in a call as fit.
@@ -215,6 +225,18 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
 fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
     let same = call.first().is_some_and(|first| first.conflict == next.conflict);
     same && (next.conflict == Conflict::Keep || call.len() < PUT_IDS_MAX)
+}
+
+/// The span of a push is over: it says what became of it.
+fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
+    let span = span.text("messaging.operation.type", "send");
+    match outcome {
+        Ok(done) => about(span, topic, &done.id, done.partition).text("dwell.outcome", done.pushed.name()).end(None),
+        Err(error) => {
+            let span = span.text("messaging.system", "dwell").text("messaging.destination.name", topic);
+            span.text("error.type", error.kind().name()).end(Some(error.detail().to_owned()));
+        }
+    }
 }
 
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {

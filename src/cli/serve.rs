@@ -68,8 +68,8 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
         },
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
-    let (tokens, webhooks) = (config.tokens.clone(), config.webhooks.clone());
-    Ok(ServerOptions { socket_mode: config.socket_mode, tokens, webhooks, console: config.console, ..options })
+    let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
+    Ok(ServerOptions { socket_mode: config.socket_mode, tokens, webhooks, spans, console: config.console, ..options })
 }
 
 /// What is printed once the broker serves.

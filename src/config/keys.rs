@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 39] = [
+pub const KEYS: [&str; 41] = [
     "listen",
     "console",
     "socket_mode",
@@ -41,6 +41,8 @@ pub const KEYS: [&str; 39] = [
     "topic.backoff.steps",
     "log.level",
     "log.format",
+    "trace.otlp_endpoint",
+    "trace.sample_ratio",
 ];
 
 /// The environment variable of a key.

@@ -15,6 +15,7 @@ mod redis_url;
 mod show;
 mod sources;
 mod tokens;
+mod trace;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub use redis_url::RedisUrl;
 pub use show::show;
 pub use sources::{Flag, Origin, Sources};
 pub use tokens::TOKEN_KEYS;
+pub use trace::TraceConfig;
 pub use webhooks::WEBHOOK_KEYS;
 
 use crate::access::Token;
@@ -80,6 +82,8 @@ pub struct Config {
     pub auto_create: bool,
     /// What is logged.
     pub log: LogConfig,
+    /// Where spans go, and which are made.
+    pub trace: TraceConfig,
     /// Where messages are posted to. Only the file says it.
     pub webhooks: Vec<Webhook>,
 }
@@ -134,6 +138,7 @@ impl Config {
                 level: read.word("log.level", LogLevel::ALL, LogLevel::Info, LogLevel::name),
                 format: read.word("log.format", LogFormat::ALL, LogFormat::Text, LogFormat::name),
             },
+            trace: read.trace(),
             webhooks: read.webhooks(),
         };
         // Tokens that are wrong are errors of their own.

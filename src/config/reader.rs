@@ -37,7 +37,10 @@ impl<'a> Reader<'a> {
         let given = self.layers.get(key);
         let value = given.map(|(raw, _)| match raw {
             // A URL may hold a password, also one that should not.
-            Raw::Text(text) if key == "redis.url" || key.ends_with(".url") && text.contains('@') => {
+            Raw::Text(text)
+                if key == "redis.url"
+                    || (key.ends_with(".url") || key.ends_with("_endpoint")) && text.contains('@') =>
+            {
                 format!("{:?}", redis_url::mask(text))
             }
             // Perhaps the token itself was written where its file has to be named.

@@ -105,6 +105,8 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "topic.auto_create" => config.auto_create.to_string(),
         "log.level" => quoted(config.log.level.name()),
         "log.format" => quoted(config.log.format.name()),
+        "trace.otlp_endpoint" => quoted(&config.trace.endpoint.as_ref()?.to_string()),
+        "trace.sample_ratio" => format!("{:?}", config.trace.ratio),
         _ => return backoff_value(&topic.backoff, key.strip_prefix("topic.backoff.")?),
     })
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::retry::{Backoff, Step};
+use crate::spans::Endpoint;
 use crate::topic::Ordering;
 
 /// A configuration of `file` below `env` below `flags`, in a directory of its own.
@@ -42,7 +43,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 45] = [
+const WRONG: [(&str, &str); 48] = [
     ("socket_mode = '0666'", "socket_mode = \"0666\" (file /dwell.toml): lets everybody on this machine in; accepted"),
     ("socket_mode = 0o660", "socket_mode = \"432\" (file /dwell.toml): is not four octal digits in quotes"),
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
@@ -101,6 +102,9 @@ const WRONG: [(&str, &str); 45] = [
     ("topic.backoff = { kind = 'ladder', max = '1s', steps = [1] }", "topic.backoff.max = \"1s\" (file"),
     ("log.level = 'loud'", "log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn"),
     ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
+    ("trace.sample_ratio = 1.5", "accepted: 0 to 1"),
+    ("trace.sample_ratio = nan", "accepted: 0 to 1"),
+    ("trace.otlp_endpoint = 'https://a'", "asks for TLS, which this version does not speak here"),
     ("redis.timout = '1s'", "redis.timout (file /dwell.toml): is not known; did you mean redis.timeout?"),
     ("listen = ", "the file (file /dwell.toml): TOML parse error at line 1"),
 ];
@@ -133,7 +137,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 28] = [
+const COMMON: [(&str, &str); 30] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
@@ -162,6 +166,8 @@ const COMMON: [(&str, &str); 28] = [
     ("DWELL_TOPIC_AUTO_CREATE", "false"),
     ("DWELL_LOG_LEVEL", "debug"),
     ("DWELL_LOG_FORMAT", "json"),
+    ("DWELL_TRACE_OTLP_ENDPOINT", "http://collector:4318"),
+    ("DWELL_TRACE_SAMPLE_RATIO", "0.5"),
 ];
 
 #[test]
@@ -217,6 +223,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         },
         auto_create: false,
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
+        trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ratio: 0.5 },
         webhooks: Vec::new(),
     };
     assert_eq!(config, Ok(expected));
@@ -255,6 +262,7 @@ fn no_error_quotes_a_password() -> IoResult<()> {
         "redis.url = { s3cret = 1 }",
         "redis.url = 'http://app:s3cret@host'",
         "webhook = [{ topic = 't', url = 'http://app:s3cret@host' }]",
+        "trace.otlp_endpoint = 'http://app:s3cret@host'",
         "webhook = [{ topic = 't', url = ['http://app:s3cret@host'] }]",
     ] {
         let errors = load(file, &[], &[])?.err().unwrap_or_default();

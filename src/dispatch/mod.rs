@@ -42,6 +42,7 @@ use crate::message::{GroupName, MessageId};
 use crate::metrics::{GroupMetrics, Metrics};
 use crate::partition::Partition;
 use crate::seldom::Seldom;
+use crate::spans::{SpanKind, Tracer, about};
 use crate::store::Store;
 use crate::topic::Descriptor;
 
@@ -75,6 +76,7 @@ pub struct Dispatch {
     unacquired: Seldom,
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
+    tracer: Tracer,
 }
 
 /// How long dispatch waits for consumers.
@@ -133,11 +135,13 @@ impl Dispatch {
         group: GroupName,
         patience: Patience,
         metrics: Arc<Metrics>,
+        tracer: Tracer,
     ) -> Dispatch {
         let started = store.clock().local().instant();
         Dispatch {
             counts: metrics.group(&descriptor.topic, &group),
             metrics,
+            tracer,
             store,
             keeper,
             group,
@@ -273,12 +277,23 @@ impl Dispatch {
         if let Some(slots) = slots {
             self.gate.put_back(slots.get(deliveries.len()..).unwrap_or_default());
         }
-        for delivery in &deliveries {
+        for delivery in &mut deliveries {
+            self.trace(delivery);
             let kind = if delivery.attempt == 1 { &self.counts.first } else { &self.counts.retry };
             kind.inc();
             self.counts.lateness.observe(delivery.lateness.as_secs_f64());
         }
         deliveries
+    }
+
+    /// Makes a span of the time from when a message was due to its hand-over, which it names from then on.
+    fn trace(&self, delivery: &mut Delivery) {
+        let trace = &mut delivery.message.envelope.trace;
+        let Some(span) = self.tracer.begin("deliver", SpanKind::Consumer, trace.as_ref()) else { return };
+        *trace = Some(span.context().clone());
+        let span = span.earlier(delivery.lateness).text("messaging.operation.type", "receive");
+        let span = about(span, &self.descriptor().topic, &delivery.message.id, delivery.partition);
+        span.text("messaging.consumer.group.name", &self.group).number("dwell.attempt", delivery.attempt).end(None);
     }
 
     /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.

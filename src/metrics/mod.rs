@@ -10,6 +10,7 @@ mod labels;
 mod logs;
 mod make;
 mod process;
+mod spans;
 mod store;
 mod topics;
 
@@ -28,6 +29,7 @@ pub use self::logs::WalMetrics;
 pub use self::make::Family;
 use self::make::Maker;
 pub use self::process::ProcessMetrics;
+pub use self::spans::SpanMetrics;
 pub use self::store::StoreMetrics;
 use self::topics::TopicFamilies;
 pub use self::topics::TopicMetrics;
@@ -47,6 +49,8 @@ pub struct Metrics {
     pub process: ProcessMetrics,
     /// What the store holds.
     pub census: CensusMetrics,
+    /// What becomes of spans.
+    pub spans: SpanMetrics,
     topics: TopicFamilies,
     groups: GroupFamilies,
     logs: LogFamilies,
@@ -63,10 +67,11 @@ impl Metrics {
         let (store, ownership) = (StoreMetrics::new(&make)?, OwnershipMetrics::new(&make)?);
         let (http, process, census) =
             (HttpMetrics::new(&make)?, ProcessMetrics::new(&make)?, CensusMetrics::new(&make)?);
+        let spans = SpanMetrics::new(&make)?;
         let (topics, groups, logs) = (TopicFamilies::new(&make)?, GroupFamilies::new(&make)?, LogFamilies::new(&make)?);
         let (registry, families) = make.made();
         let known = Mutex::default();
-        Ok(Metrics { store, ownership, http, process, census, topics, groups, logs, known, registry, families })
+        Ok(Metrics { store, ownership, http, process, census, spans, topics, groups, logs, known, registry, families })
     }
 
     /// The series of a topic. Asking makes them.

@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::dispatch::Decision;
 use crate::limits::DELAY_MAX;
+use crate::spans::Span;
 use crate::time::{Timestamp, show_span};
 
 /// Bytes of an answer's body that go into the reason.
@@ -51,6 +52,24 @@ impl Answer {
             Answer::Status { retry_after, .. } => Decision::Nack { delay: *retry_after, reason: Some(self.reason()) },
             Answer::TimedOut(_) | Answer::Failed(_) => Decision::Nack { delay: None, reason: Some(self.reason()) },
         }
+    }
+
+    /// What went wrong, without the words of the target: they may repeat the payload.
+    pub(super) fn fault(&self) -> Option<String> {
+        match self {
+            Answer::Status { status: 200..=299, .. } => None,
+            Answer::Status { status, .. } => Some(format!("status {status}")),
+            Answer::TimedOut(_) | Answer::Failed(_) => Some(self.reason()),
+        }
+    }
+
+    /// Adds to a span how it was answered.
+    pub(super) fn describe(&self, span: Span) -> Span {
+        let span = match self {
+            Answer::Status { status, .. } => span.number("http.response.status_code", *status),
+            Answer::TimedOut(_) | Answer::Failed(_) => span,
+        };
+        span.text("dwell.outcome", self.outcome())
     }
 
     /// What went wrong, for people.

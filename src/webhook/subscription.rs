@@ -18,6 +18,7 @@ use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
 use crate::metrics::WebhookMetrics;
 use crate::seldom::Seldom;
+use crate::spans::{Span, SpanKind, about};
 
 /// The pause before a topic that cannot be consumed is asked for again: most often it does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -106,11 +107,15 @@ impl Subscription {
     }
 
     /// Posts a delivery and settles it.
-    async fn deliver(&self, delivery: Delivery) {
+    async fn deliver(&self, mut delivery: Delivery) {
         let (receipt, id) = (delivery.receipt.to_string(), delivery.message.id.clone());
+        let span = self.span(&mut delivery);
         let began = self.clock.instant();
         let answer = self.poster.post(delivery).await;
         let took = self.clock.instant().since(began);
+        if let Some(span) = span {
+            answer.describe(span).end(answer.fault());
+        }
         self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
         let decisions = vec![(receipt, answer.decision())];
@@ -119,15 +124,24 @@ impl Subscription {
         }
     }
 
+    /// Begins the span of a POST, which the POST names.
+    fn span(&self, delivery: &mut Delivery) -> Option<Span> {
+        let trace = &mut delivery.message.envelope.trace;
+        let span = self.broker.tracer().begin("webhook", SpanKind::Client, trace.as_ref())?;
+        *trace = Some(span.context().clone());
+        let span = about(span, &self.topic, &delivery.message.id, delivery.partition);
+        Some(span.text("messaging.consumer.group.name", &self.group).text("http.request.method", "POST"))
+    }
+
     /// Says when a target begins to fail and when it works again, not with every message.
     fn note(&self, id: &MessageId, answer: &Answer) {
         let (topic, group) = (&self.topic, &self.group);
         let fails = matches!(answer.decision(), Decision::Nack { .. });
         match fails {
             true if self.fails.is_due(self.clock.instant()) => {
-                tracing::warn!(%topic, %group, %id, error = answer.reason(), "webhook target fails");
+                tracing::warn!(%topic, %group, %id, error = answer.fault(), "webhook target fails");
             }
-            true => tracing::debug!(%topic, %group, %id, error = answer.reason(), "a POST failed"),
+            true => tracing::debug!(%topic, %group, %id, error = answer.fault(), "a POST failed"),
             false if self.fails.is_over() => tracing::info!(%topic, %group, "webhook target works again"),
             false => {}
         }

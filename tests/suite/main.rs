@@ -31,6 +31,7 @@ mod idle;
 mod metrics;
 mod schedules;
 mod sessions;
+mod spans;
 mod subscriptions;
 mod pacing;
 mod priority;

@@ -195,8 +195,9 @@ fn table<'a>(page: &'a str, header: &str) -> Vec<Vec<&'a str>> {
 #[test]
 fn every_key_is_in_the_table_with_its_default() -> Result<()> {
     let rows = table(README, "| key | default | range | meaning |");
-    let named: Vec<_> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
-    assert_eq!(named, KEYS);
+    // Tables of the file are no keys.
+    let named = rows.iter().map(|row| row[0].trim_matches('`')).filter(|name| !name.starts_with("[["));
+    assert_eq!(named.collect::<Vec<_>>(), KEYS);
     let home = ("HOME".into(), "/home/me".into());
     let sources = Sources { env: vec![home], ..Sources::default() };
     let shown = show(&sources).map_err(|errors| Error::bug(errors.to_string()))?;

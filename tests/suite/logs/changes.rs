@@ -4,14 +4,16 @@ use dwell::error::{Error, Result};
 use serde_json::Value;
 
 use super::Sidecar;
-use crate::support::RedisServer;
+use crate::support::{RedisServer, eventually};
 
 const GROUP: &str = "/v1/topics/orders/groups/default";
 
 /// What was logged, as JSON.
 fn lines(sidecar: &Sidecar) -> Result<Vec<Value>> {
     let parse = |line: &str| serde_json::from_str(line).map_err(|error| Error::bug(format!("{error}: {line}")));
-    sidecar.logged()?.lines().map(parse).collect()
+    // The last one may not be whole yet.
+    let logged = sidecar.logged()?;
+    logged.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(parse).collect()
 }
 
 fn message(line: &Value) -> &str {
@@ -55,6 +57,11 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
         sidecar.tell("POST /v1/topics/orders/messages", "x").await?;
     }
     consume(&sidecar).await?;
+    let owned = async || {
+        let acquired = lines(&sidecar)?.iter().filter(|line| message(line) == "lease acquired").count();
+        Ok((acquired == 2).then_some(()))
+    };
+    eventually("both partitions are owned", owned).await?;
     let before = lines(&sidecar)?.len();
 
     redis.kill()?;

@@ -102,15 +102,18 @@ async fn a_whole_run_with_an_outage_says_no_secret() -> Result<()> {
         assert!(sidecar.stop().await?.success());
         let said = sidecar.said()?;
         is_clean(&said);
-        for expected in ["the store is away", "a request failed", "WRONGPASS", "webhook target fails", "stopped"] {
+        for expected in
+            ["answered", "the store is away", "a request failed", "WRONGPASS", "webhook target fails", "stopped"]
+        {
             assert!(said.contains(expected), "{expected}: {said}");
         }
     }
     Ok(())
 }
 
+/// Says what it was sent, as a careless application does.
 fn failing() -> Router {
-    Router::new().fallback(async || (StatusCode::INTERNAL_SERVER_ERROR, "no room"))
+    Router::new().fallback(async |body: String| (StatusCode::INTERNAL_SERVER_ERROR, format!("no room for {body}")))
 }
 
 #[tokio::test]

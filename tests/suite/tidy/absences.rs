@@ -36,7 +36,7 @@ const ONLY: [Only; 20] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
-    Only { what: &["reqwest::"], only: &["src/cli/", "src/peer/", "src/webhook/"] },
+    Only { what: &["reqwest::"], only: &["src/cli/", "src/peer/", "src/spans/", "src/webhook/"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
