@@ -1,8 +1,9 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl
+#                 prometheus 2.42 or newer, curl, chromium
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
+# make screenshots  the pictures of docs/console.md, of a broker at work, taken anew
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
@@ -11,12 +12,14 @@
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo dashboards races faults order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo dashboards screenshots races faults order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
 
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
+TOOLS += chromedriver:chromium-driver
+TOOLS += chromium:chromium
 TOOLS += curl:curl
 TOOLS += prometheus:prometheus
 TOOLS += promtool:prometheus
@@ -63,6 +66,9 @@ order: tools
 
 static:
 	deploy/build-static.sh target/dwell-static
+
+screenshots: tools
+	DWELL_SCREENSHOTS=$(CURDIR)/docs cargo test --quiet --locked --test suite -- console::pictures
 
 lint:
 	cargo fmt --check

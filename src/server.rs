@@ -9,7 +9,7 @@ use crate::broker;
 use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
-use crate::http::{self, App, Connections, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
+use crate::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
 use crate::limits::BODY_TIMEOUT;
 use crate::peer::{CredentialFiles, Credentials};
 use crate::spans::{SpanOptions, Tracer};
@@ -38,6 +38,8 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// What is shown to other brokers.
     pub peers: CredentialFiles,
+    /// What the console offers.
+    pub console: Console,
     /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
     /// Where spans go, if they are made.
@@ -51,7 +53,7 @@ impl ServerOptions {
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
-        let (body_timeout, tls) = (BODY_TIMEOUT, None);
+        let (body_timeout, tls, console) = (BODY_TIMEOUT, None, Console::Full);
         let peers = CredentialFiles::default();
         ServerOptions {
             listen,
@@ -63,6 +65,7 @@ impl ServerOptions {
             connections,
             body_timeout,
             peers,
+            console,
             webhooks,
             spans: None,
             clock,
@@ -116,7 +119,8 @@ impl Server {
             tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
         }
         let app = App::new(broker, options.clock, address.guard(is_tls), connections.clone());
-        let app = app.with_body_timeout(options.body_timeout).with_access(access).with_credentials(credentials);
+        let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
+        let app = app.with_access(access).with_credentials(credentials);
         let stopping = app.stopping();
         connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
         let Description { kind, location, durability } = engine.describe();

@@ -90,7 +90,8 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
     let (socket_mode, tls, peers) = (config.socket_mode, config.tls.clone(), config.peers.clone());
-    Ok(ServerOptions { socket_mode, tls, tokens, peers, webhooks, spans, ..options })
+    let console = config.console;
+    Ok(ServerOptions { socket_mode, tls, tokens, peers, console, webhooks, spans, ..options })
 }
 
 /// What is printed once the broker serves.

@@ -1,8 +1,9 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 45] = [
+pub const KEYS: [&str; 46] = [
     "listen",
+    "console",
     "socket_mode",
     "data_dir",
     "durability",

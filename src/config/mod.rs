@@ -37,7 +37,7 @@ pub use webhooks::WEBHOOK_KEYS;
 use crate::access::Token;
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
-use crate::http::{LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
+use crate::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
 use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
 use crate::peer::CredentialFiles;
 use crate::topic::Settings;
@@ -51,6 +51,8 @@ use sources::Layers;
 pub struct Config {
     /// Where to listen. Beyond loopback only with tokens.
     pub listen: Listen,
+    /// What the console at `/ui` offers.
+    pub console: Console,
     /// Who may connect, if that is a Unix socket.
     pub socket_mode: SocketMode,
     /// What a TCP listener encrypts with, if it does.
@@ -124,6 +126,7 @@ impl Config {
         let config = Config {
             tls: read.tls(&listen),
             listen,
+            console: read.word("console", Console::ALL, Console::Full, Console::name),
             socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
             tokens: read.tokens(),
             redis: read.redis(lease_ttl),

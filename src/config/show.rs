@@ -74,6 +74,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
     let topic = &config.topic_defaults;
     Some(match key {
         "listen" => quoted(&config.listen.to_string()),
+        "console" => quoted(config.console.name()),
         "socket_mode" => quoted(&config.socket_mode.to_string()),
         "data_dir" => quoted(&config.data_dir.as_ref()?.display().to_string()),
         "durability" => quoted(config.durability.name()),

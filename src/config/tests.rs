@@ -43,11 +43,12 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 47] = [
+const WRONG: [(&str, &str); 48] = [
     ("socket_mode = '0666'", "socket_mode = \"0666\" (file /dwell.toml): lets everybody on this machine in; accepted"),
     ("socket_mode = 0o660", "socket_mode = \"432\" (file /dwell.toml): is not four octal digits in quotes"),
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
     ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: ADDRESS:PORT"),
+    ("console = 'on'", "console = \"on\" (file /dwell.toml): is none of the words; accepted: full, read_only, off"),
     ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
     ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file /dwell.toml): is not a redis:// URL"),
     ("redis.url_file = '/does/not/exist'", "redis.url_file = \"/does/not/exist\" (file /dwell.toml): cannot be read"),
@@ -136,8 +137,9 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 29] = [
+const COMMON: [(&str, &str); 30] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
+    ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
@@ -185,6 +187,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     let config = load("", &[&COMMON[..], &ladder[..]].concat(), &[])?;
     let expected = Config {
         listen: Listen::Unix("/run/dwell.sock".into()),
+        console: Console::ReadOnly,
         socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
         tls: None,
         tokens: Vec::new(),

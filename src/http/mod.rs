@@ -6,6 +6,7 @@ mod access;
 mod audit;
 mod batch;
 mod body;
+mod console;
 mod consume;
 mod control;
 mod crowd;
@@ -58,6 +59,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use console::{Console, FILES as CONSOLE_FILES};
 pub use guard::Guard;
 pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
 pub use listener::{Connections, Door, Listener};
@@ -97,6 +99,7 @@ pub struct Inner {
     /// Fires when the broker begins to stop: from then on it is not ready.
     stopping: CancellationToken,
     body_timeout: Duration,
+    console: Console,
     /// Bytes that all bodies together may still take.
     body_bytes: Arc<Semaphore>,
 }
@@ -115,6 +118,7 @@ impl App {
             faults: Arc::default(),
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
+            console: Console::Full,
             body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
         }))
     }
@@ -122,6 +126,12 @@ impl App {
     /// Gives a body another time to arrive.
     pub fn with_body_timeout(mut self, body_timeout: Duration) -> App {
         Arc::make_mut(&mut self.0).body_timeout = body_timeout;
+        self
+    }
+
+    /// Says what the console offers.
+    pub fn with_console(mut self, console: Console) -> App {
+        Arc::make_mut(&mut self.0).console = console;
         self
     }
 
@@ -228,7 +238,7 @@ pub fn router(app: App) -> Router {
     series::expect(&app.metrics.http, &document);
     let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
-    layered(router, app)
+    layered(router.merge(console::routes(app.console)), app)
 }
 
 /// What holds for every request, from the outside in: it has a name and is counted, a panic is answered, no other site sent

@@ -39,6 +39,7 @@ mod webhooks;
 mod windows;
 mod groups;
 mod http;
+mod console;
 mod access;
 mod logs;
 mod cli;

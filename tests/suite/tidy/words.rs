@@ -39,7 +39,16 @@ fn the_words_of_others_are_not_used() -> Result<()> {
             page.text.replace_range(from..to, &blank);
         }
     }
-    let all = [files("src", ".rs")?, files("src", ".lua")?, files("deploy", ".toml")?, pages].into_iter().flatten();
+    let all = [
+        files("src", ".rs")?,
+        files("src", ".lua")?,
+        files("src", ".js")?,
+        files("src", ".html")?,
+        files("deploy", ".toml")?,
+        pages,
+    ]
+    .into_iter()
+    .flatten();
     let found: Vec<_> = all.flat_map(|file| banned(&file)).collect();
     assert!(found.is_empty(), "{found:#?}");
     Ok(())

@@ -1,0 +1,213 @@
+// @ts-check
+// Dead messages: looked through, redriven, purged.
+
+import { Problem, call, path, query } from "./api.js";
+import { command, groupFlag } from "./command.js";
+import { ask, fieldOf, valuesOf } from "./dialog.js";
+import { draw, element } from "./dom.js";
+import { groupChoice, headingOf, tabs } from "./frame.js";
+import { number } from "./format.js";
+import { placeOfMessage } from "./messages.js";
+import { button, empty, foreign, link, section, shell, table, time } from "./parts.js";
+import { preview } from "./payload.js";
+import { MAY_CHANGE, go, to } from "./place.js";
+
+/** Messages on a page. */
+const PAGE = 50;
+
+/** The fields of a filter, as the API has them. */
+const FILTER = ["reason", "older_than", "younger_than", "text"];
+
+/** @typedef {{topic: string, group: string, filter: Record<string, string>, chosen: () => string[], reload: () => void}} Dead */
+
+/**
+ * @param {string} topic
+ * @param {import("./place.js").Place} place
+ * @param {import("./frame.js").Page} page
+ * @returns {import("./frame.js").Heading}
+ */
+export function dead(topic, place, page) {
+  const group = place.given.group ?? "default";
+  const filter = Object.fromEntries(FILTER.filter((name) => place.given[name]).map((name) => [name, place.given[name]]));
+  const list = element("div", { "aria-live": "polite", "aria-busy": "true" });
+  const chosen = () => [...list.querySelectorAll("input[name=id]:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
+  const count = element("span", { class: "quiet", role: "status" });
+  list.onchange = () => draw(count, chosen().length ? `${number(chosen().length)} selected` : "");
+  const reload = () => page.once(async () => {
+    const behind = query({ ...filter, limit: PAGE, cursor: place.given.cursor });
+    const found = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead`}${behind}`, page);
+    draw(list, listed(topic, place.given, found), shell(command("dead list", [topic], flags(group, filter))));
+    for (const box of list.querySelectorAll("input[type=checkbox]")) /** @type {HTMLInputElement} */ (box).checked = false;
+    draw(count);
+    list.setAttribute("aria-busy", "false");
+  });
+  const all = { topic, group, filter, chosen, reload };
+  page.body.append(
+    tabs(topic, "Dead letters", group),
+    groupChoice(topic, group, page, (group) => to(["topics", topic, "dead"], { ...place.given, group, cursor: undefined })),
+    section("Filter", filterForm(topic, place.given)), MAY_CHANGE ? actions(all, count) : "", section("Dead letters", list));
+  void reload();
+  return headingOf(topic, "Dead letters");
+}
+
+/**
+ * @param {string} group
+ * @param {Record<string, string>} filter
+ */
+function flags(group, filter) {
+  const named = Object.entries(filter).map(([name, value]) => [name.replaceAll("_", "-"), value]);
+  return { group: groupFlag(group), ...Object.fromEntries(named) };
+}
+
+/**
+ * @param {string} topic
+ * @param {Record<string, string>} given
+ */
+function filterForm(topic, given) {
+  /** @param {Event} event */
+  const submitted = (event) => {
+    event.preventDefault();
+    go(to(["topics", topic, "dead"], { group: given.group, ...valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget)) }));
+  };
+  return element("form", { class: "bar fields", onsubmit: submitted },
+    fieldOf({ name: "reason", label: "Reason", value: given.reason ?? "", type: [["", "any"], ["max_attempts", "out of attempts"],
+      ["buried", "buried"], ["expired", "expired"], ["unreadable", "unreadable"]] }),
+    fieldOf({ name: "older_than", label: "Older than", value: given.older_than, hint: "Died so long ago: 1h, 2d" }),
+    fieldOf({ name: "younger_than", label: "Younger than", value: given.younger_than, hint: "1h, 2d" }),
+    fieldOf({ name: "text", label: "Text", value: given.text, hint: "In the last error or the payload" }),
+    element("button", { type: "submit" }, "Filter"));
+}
+
+/**
+ * @param {Dead} dead
+ * @param {HTMLElement} count
+ */
+function actions(dead, count) {
+  return element("div", { class: "actions" },
+    button("Redrive…", () => void redrive(dead).then(dead.reload), { class: "primary" }),
+    button("Purge…", () => void purge(dead).then(dead.reload), { class: "danger" }), count);
+}
+
+/**
+ * @param {string} topic
+ * @param {Record<string, string>} given
+ * @param {any} found
+ */
+function listed(topic, given, found) {
+  const next = found.next_cursor
+    ? element("nav", { "aria-label": "Pages of dead letters", class: "bar" }, link(to(["topics", topic, "dead"], { ...given, cursor: found.next_cursor }), "Next page"))
+    : null;
+  if (found.dead.length === 0) {
+    if (next) return [element("p", {}, "None so far; there is more to look through."), next];
+    return FILTER.some((name) => given[name])
+      ? empty("No dead letter is like this.", link(to(["topics", topic, "dead"], { group: given.group }), "Show all"))
+      : empty("There are no dead letters.", element("p", {}, "A message that is out of attempts, was buried or has expired is kept here."));
+  }
+  const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3 }));
+  const rows = found.dead.map((/** @type {any} */ dead) => {
+    const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
+      dead.reason.replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
+    return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead.id, cells[0]), ...cells.slice(1)] : cells };
+  });
+  return [table("Dead letters, partition by partition, the oldest death first", heads, rows), next];
+}
+
+/**
+ * A row's head with a box to choose it by.
+ * @param {string} id
+ * @param {any} name
+ */
+function box(id, name) {
+  const input = element("input", { type: "checkbox", name: "id", value: id, "aria-label": `Select ${id}` });
+  return element("span", { class: "chosen" }, input, name);
+}
+
+/**
+ * Which ones: those that are selected, or all that the filter lets through.
+ * @param {Dead} dead
+ * @param {string} verb
+ * @returns {import("./dialog.js").Field}
+ */
+function whichField({ filter, chosen }, verb) {
+  const filtered = Object.keys(filter).length > 0;
+  /** @type {[string, string][]} */
+  const choices = [["described", filtered ? `${verb} all that the filter shows` : `${verb} all of the group`]];
+  if (chosen().length) choices.unshift(["chosen", `${verb} the ${number(chosen().length)} selected`]);
+  return { name: "which", label: "Which", type: choices };
+}
+
+/**
+ * @param {Dead} dead
+ * @param {string} verb
+ * @param {Record<string, string>} values
+ * @param {string[]} ids
+ */
+function lineOf({ topic, group, filter }, verb, values, ids) {
+  if (values.which === "chosen") return command(`dead ${verb}`, [topic, ...ids], { group: groupFlag(group) });
+  const all = Object.keys(filter).length === 0;
+  return command(`dead ${verb}`, [topic], { ...flags(group, filter), all, rate: values.rate, limit: values.limit });
+}
+
+/**
+ * Repeats a request until nothing is left, as the API has it.
+ * @param {Dead} dead
+ * @param {{method: string, target: string, counted: string, ids: string[], values: Record<string, string>}} request
+ * @param {{said: (text: string) => void, signal: AbortSignal}} dialog
+ * @returns {Promise<number>}
+ */
+async function sweep({ filter }, { method, target, counted, ids, values }, { said, signal }) {
+  if (values.which === "chosen") return (await call(method, target, { json: { ids }, signal }))[counted];
+  const [rate, limit] = [values.rate, values.limit].map((text) => (text ? Number(text) : undefined));
+  let [count, cursor] = [0, undefined];
+  do {
+    const left = limit === undefined ? undefined : limit - count;
+    const answer = await call(method, target, { json: { ...filter, rate, limit: left, cursor }, signal });
+    count += answer[counted];
+    cursor = answer.next_cursor;
+    said(`${number(count)} ${counted} so far. Cancel stops it; what is done is done.`);
+  } while (cursor !== undefined && (limit === undefined || count < limit));
+  return count;
+}
+
+/** @type {import("./dialog.js").Field[]} */
+const PACE = [
+  { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 1 to 100,000; empty: as fast as it goes", more: { min: 1, max: 100_000, step: 1 }, shown: ({ which }) => which !== "chosen" },
+  { name: "limit", label: "At most", type: "number", hint: "Messages; empty: all", more: { min: 1, step: 1 }, shown: ({ which }) => which !== "chosen" },
+];
+
+/** @param {Dead} dead */
+function redrive(dead) {
+  const ids = dead.chosen();
+  return ask({
+    title: `Redrive dead letters of ${dead.group}`,
+    body: element("p", {}, "They are ready again at once, with no attempt counted. A consumer that still fails makes them dead again."),
+    fields: [whichField(dead, "Redrive"), ...PACE],
+    confirm: "Redrive",
+    line: (values) => lineOf(dead, "redrive", values, ids),
+    run: async (values, dialog) => {
+      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead/redrive`;
+      const count = await sweep(dead, { method: "POST", target, counted: "redriven", ids, values }, dialog);
+      return [`${number(count)} redriven.`];
+    },
+  });
+}
+
+/** @param {Dead} dead */
+function purge(dead) {
+  const ids = dead.chosen();
+  return ask({
+    title: `Purge dead letters of ${dead.group}`,
+    body: element("p", {}, "They are deleted for good."),
+    fields: [whichField(dead, "Purge"), ...PACE,
+      { name: "topic", label: `Type the name of the topic, ${dead.topic}, to confirm`, required: true }],
+    confirm: "Purge for good",
+    danger: true,
+    line: (values) => lineOf(dead, "purge", values, ids),
+    run: async (values, dialog) => {
+      if (values.topic !== dead.topic) throw new Problem("Nothing is purged", `"${values.topic}" is not the name of the topic.`);
+      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead`;
+      const count = await sweep(dead, { method: "DELETE", target, counted: "purged", ids, values }, dialog);
+      return [`${number(count)} purged.`];
+    },
+  });
+}

@@ -1,0 +1,136 @@
+// @ts-check
+// The groups of a topic: what is in them, who holds them, pause and limits.
+
+import { call, path } from "./api.js";
+import { command } from "./command.js";
+import { ask } from "./dialog.js";
+import { element } from "./dom.js";
+import { NOTHING, lateness, milliseconds, number, relative, span } from "./format.js";
+import { samples } from "./metrics.js";
+import { button, chip, link, shell, table } from "./parts.js";
+import { MAY_CHANGE, to } from "./place.js";
+
+/**
+ * @param {string} topic
+ * @param {any[]} groups As the API lists them.
+ * @param {any} description Of the topic.
+ * @param {string} chosen
+ * @param {() => void} changed Called when one was changed.
+ */
+export function groupTable(topic, groups, description, chosen, changed) {
+  const columns = ["Group", "State", "Scheduled", "Ready", "In flight", "Dead", "Oldest ready", "Lateness p99", "Owners", "Rate", "Max in flight"];
+  const heads = columns.map((head, at) => ({ head, number: at > 1 }));
+  if (MAY_CHANGE) heads.push({ head: "Actions", number: false });
+  const rows = groups.map((group) => {
+    const counts = description.totals.find((/** @type {any} */ each) => each.group === group.group) ?? {};
+    const parts = description.partitions.filter((/** @type {any} */ each) => each.group === group.group);
+    const owners = new Set(parts.map((/** @type {any} */ part) => part.owner).filter(Boolean));
+    const name = link(to(["topics", topic], { group: group.group === "default" ? undefined : group.group }), group.group);
+    name.setAttribute("data-key", `group-${group.group}`);
+    if (group.group === chosen) name.setAttribute("aria-current", "true");
+    const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
+    const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(counts.in_flight),
+      number(counts.dead), counts.oldest_ready_age ? span(milliseconds(counts.oldest_ready_age)) : NOTHING,
+      lateness(samples.lateness(0.99, { topic, group: group.group })), number(owners.size),
+      group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
+    return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, changed)] : cells };
+  });
+  return table("Groups", heads, rows, { hidden: true });
+}
+
+/**
+ * @param {string} topic
+ * @param {any} group
+ * @param {() => void} changed
+ */
+function actions(topic, group, changed) {
+  const name = group.group;
+  const key = { "data-key": `pause-${name}`, class: "small" };
+  const paused = group.state === "paused";
+  return element("div", { class: "actions" },
+    paused
+      ? button("Resume", () => void resume(topic, name).then(changed), { ...key, "aria-label": `Resume ${name}` })
+      : button("Pause…", () => void pause(topic, name).then(changed), { ...key, "aria-label": `Pause ${name}…` }),
+    button("Limits…", () => void limit(topic, group).then(changed), { "data-key": `limits-${name}`, class: "small", "aria-label": `Limits of ${name}…` }));
+}
+
+/**
+ * @param {string} topic
+ * @param {string} group
+ */
+function pause(topic, group) {
+  return ask({
+    title: `Pause ${group}`,
+    body: element("p", {}, "Nothing is handed out until it is resumed. What is out may still be settled; pushes go on."),
+    fields: [{ name: "for", label: "For", hint: "10m, 2h, 1d. Empty: until it is resumed", value: "10m" }],
+    confirm: "Pause",
+    line: (values) => command("group pause", [topic, group], values),
+    run: async (values) => {
+      const now = await call("POST", path`/v1/topics/${topic}/groups/${group}/pause`, { json: values });
+      return [`${group} is paused`, now.paused_until ? ` for ${relative(new Date(now.paused_until)).replace(/^in /, "")}.` : " until it is resumed."];
+    },
+  });
+}
+
+/**
+ * @param {string} topic
+ * @param {string} group
+ */
+function resume(topic, group) {
+  return ask({
+    title: `Resume ${group}`,
+    body: element("p", {}, "Messages are handed out again."),
+    confirm: "Resume",
+    line: () => command("group resume", [topic, group]),
+    run: async () => {
+      await call("POST", path`/v1/topics/${topic}/groups/${group}/resume`);
+      return [`${group} is resumed.`];
+    },
+  });
+}
+
+/**
+ * @param {string} topic
+ * @param {any} group
+ */
+function limit(topic, group) {
+  /** @param {Record<string, string>} values */
+  const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0) });
+  return ask({
+    title: `Limits of ${group.group}`,
+    body: element("p", {}, "By all brokers together. Empty or 0: without a limit."),
+    fields: [
+      { name: "rate", label: "Rate", type: "number", hint: "Messages a second, 0.001 to 100,000", value: String(group.rate ?? "") },
+      { name: "max_in_flight", label: "Max in flight", type: "number", hint: "Deliveries; at least one for each partition", value: String(group.max_in_flight ?? "") },
+    ],
+    confirm: "Set limits",
+    line: (values) => {
+      const { rate, max_in_flight } = wish(values);
+      return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight });
+    },
+    run: async (values) => {
+      await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });
+      return [`The limits of ${group.group} are set.`];
+    },
+  });
+}
+
+/**
+ * Which partitions there are, what is in them and who owns them.
+ * @param {any} description Of the topic.
+ * @param {string} group
+ */
+export function partitionTable(description, group) {
+  const heads = ["Partition", "Scheduled", "Ready", "In flight", "Dead", "Next due", "Oldest ready", "Owner"];
+  const rows = description.partitions.filter((/** @type {any} */ part) => part.group === group).map((/** @type {any} */ part) => ({
+    key: String(part.partition),
+    cells: [number(part.partition), number(part.scheduled), number(part.ready), number(part.in_flight), number(part.dead),
+      part.next_due_at ? relative(new Date(part.next_due_at)) : NOTHING,
+      part.oldest_ready_age ? span(milliseconds(part.oldest_ready_age)) : NOTHING,
+      part.owner ? element("bdi", { class: "mono" }, part.owner) : element("span", { class: "quiet" }, "nobody")],
+  }));
+  return [
+    table(`Partitions of ${group}`, heads.map((head, at) => ({ head, number: at > 0 && at < 7 })), rows, { hidden: true }),
+    shell(command("topic show", [description.topic])),
+  ];
+}

@@ -1,0 +1,115 @@
+// @ts-check
+// The messages of a group, page by page, and the way to one of them.
+
+import { call, path, query } from "./api.js";
+import { command, groupFlag } from "./command.js";
+import { fieldOf, utc, valuesOf } from "./dialog.js";
+import { draw, element } from "./dom.js";
+import { groupChoice, headingOf, tabs } from "./frame.js";
+import { number } from "./format.js";
+import { chip, empty, foreign, link, shell, section, table, time } from "./parts.js";
+import { preview } from "./payload.js";
+import { MAY_CHANGE, go, to } from "./place.js";
+
+/** Messages on a page. */
+const PAGE = 50;
+
+/**
+ * @param {string} topic
+ * @param {import("./place.js").Place} place
+ * @param {import("./frame.js").Page} page
+ * @returns {import("./frame.js").Heading}
+ */
+export function messages(topic, place, page) {
+  const { group = "default", state, from, to: until, cursor } = place.given;
+  const list = element("div", { "aria-live": "polite", "aria-busy": "true" });
+  page.body.append(
+    tabs(topic, "Messages", group),
+    groupChoice(topic, group, page, (group) => to(["topics", topic, "messages"], { ...place.given, group, cursor: undefined })),
+    section("Find a message", finder(topic, group)), section("List", filter(topic, place.given), list));
+  void page.once(async () => {
+    const wanted = { group, state, from, to: until, limit: PAGE, cursor };
+    const found = await call("GET", `${path`/v1/topics/${topic}/messages`}${query(wanted)}`, page);
+    const line = command("message list", [topic], { group: groupFlag(group), state, from, to: until });
+    draw(list, listed(topic, place.given, found), shell(line));
+    list.setAttribute("aria-busy", "false");
+  });
+  return headingOf(topic, "Messages");
+}
+
+/**
+ * Where a message is shown.
+ * @param {string} topic
+ * @param {{id: string, key?: string}} message
+ * @param {string} [group]
+ */
+export function placeOfMessage(topic, message, group) {
+  return to(["topics", topic, "messages", message.id], { key: message.key, group: group === "default" ? undefined : group });
+}
+
+/**
+ * @param {string} topic
+ * @param {string} group
+ */
+function finder(topic, group) {
+  /** @param {Event} event */
+  const submitted = (event) => {
+    event.preventDefault();
+    const { id, key } = valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget));
+    go(placeOfMessage(topic, { id, key }, group));
+  };
+  return element("form", { class: "bar fields", role: "search", onsubmit: submitted },
+    fieldOf({ name: "id", label: "Id", required: true }),
+    fieldOf({ name: "key", label: "Key", hint: "The one it was pushed with, if it was" }),
+    element("button", { type: "submit" }, "Look at it"));
+}
+
+/**
+ * @param {string} topic
+ * @param {Record<string, string>} given
+ */
+function filter(topic, given) {
+  /** @param {string | undefined} time */
+  const local = (time) => {
+    const at = new Date(time ?? "");
+    return Number.isNaN(at.getTime()) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  };
+  /** @param {Event} event */
+  const submitted = (event) => {
+    event.preventDefault();
+    const { state, from, to: until } = valuesOf(/** @type {HTMLFormElement} */ (event.currentTarget));
+    go(to(["topics", topic, "messages"], { group: given.group, state, from: utc(from), to: utc(until) }));
+  };
+  return element("form", { class: "bar fields", onsubmit: submitted },
+    fieldOf({ name: "state", label: "State", value: given.state ?? "", type: [["", "scheduled and ready"], ["scheduled", "scheduled"],
+      ["ready", "ready"], ["in_flight", "in flight"], ["dead", "dead"]] }),
+    fieldOf({ name: "from", label: "Due from", type: "datetime-local", value: local(given.from) }),
+    fieldOf({ name: "to", label: "Due before", type: "datetime-local", value: local(given.to) }),
+    element("button", { type: "submit" }, "Show"));
+}
+
+/**
+ * @param {string} topic
+ * @param {Record<string, string>} given
+ * @param {any} found
+ */
+function listed(topic, given, found) {
+  const next = found.next_cursor
+    ? element("nav", { "aria-label": "Pages of messages", class: "bar" }, link(to(["topics", topic, "messages"], { ...given, cursor: found.next_cursor }), "Next page"))
+    : null;
+  if (found.messages.length === 0) {
+    if (next) return [element("p", {}, "There is none on this page; there may be on the next."), next];
+    return empty("No message is like this.", element("p", {}, "Choose another state or time", MAY_CHANGE ? [", or ", link(to(["topics", topic, "push"]), "push one"), "."] : "."));
+  }
+  const heads = ["Id", "State", "Next at", "Key", "Attempts", "Partition", "Payload"];
+  const rows = found.messages.map((/** @type {any} */ message) => ({
+    key: `${message.partition}/${message.id}`,
+    cells: [link(placeOfMessage(topic, message, given.group), element("span", { class: "mono" }, message.id)), chip(message.state),
+      time(message.next_at ?? message.due_at), foreign(message.key, 40), number(message.attempts), number(message.partition), preview(message)],
+  }));
+  return [
+    table("Messages, partition by partition, those that are tried next first", heads.map((head, at) => ({ head, number: at === 4 || at === 5 })), rows),
+    given.cursor ? element("p", {}, link(to(["topics", topic, "messages"], { ...given, cursor: undefined }), "First page")) : null,
+    next,
+  ];
+}

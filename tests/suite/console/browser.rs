@@ -1,0 +1,251 @@
+//! A real Chromium without a window, steered over WebDriver.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use dwell::error::{Error, Result};
+use reqwest::{Client, Method};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{eventually, failed, scratch};
+
+/// What an element is called in WebDriver.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// The key Enter.
+pub(super) const ENTER: &str = "\u{e007}";
+
+/// The key Tab.
+pub(super) const TAB: &str = "\u{e004}";
+
+/// The key Escape.
+pub(super) const ESCAPE: &str = "\u{e00c}";
+
+/// chromedriver with its browser. All that it started ends with it.
+struct Driver {
+    child: Child,
+    url: String,
+    _profile: TempDir,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The driver and all that it started are a group of their own. It may have ended by itself.
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _ = self.child.wait();
+    }
+}
+
+/// One tab.
+pub(super) struct Browser {
+    client: Client,
+    session: String,
+    /// The profile has to live as long as the browser.
+    _driver: Driver,
+}
+
+/// Something on the page.
+pub(super) struct Element(String);
+
+impl Browser {
+    /// Starts one, with an empty profile.
+    pub(super) async fn start() -> Result<Browser> {
+        let profile = scratch()?;
+        let mut command = Command::new("chromedriver");
+        command.args(["--port=0", "--log-level=SEVERE"]).process_group(0).env("HOME", profile.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(failed("chromedriver, of the package chromium-driver"))?;
+        let said = child.stdout.take().ok_or_else(|| Error::bug("no stdout"))?;
+        let mut driver = Driver { child, url: String::new(), _profile: profile };
+        for line in BufReader::new(said).lines() {
+            let line = line.map_err(failed("what chromedriver says"))?;
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                driver.url = format!("http://127.0.0.1:{}", port.trim_end_matches('.'));
+                break;
+            }
+        }
+        let client = Client::builder().no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
+        let profile = format!("--user-data-dir={}", driver._profile.path().join("profile").display());
+        let flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"];
+        let quiet = [
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-breakpad",
+            "--hide-scrollbars",
+        ];
+        let args: Vec<&str> = flags.into_iter().chain(quiet).chain(["--window-size=1280,900", &profile]).collect();
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}});
+        let made = said_by(&client, Method::POST, &format!("{}/session", driver.url), &wanted).await?;
+        let id = made["sessionId"].as_str().ok_or_else(|| Error::bug(format!("no session: {made}")))?;
+        Ok(Browser { session: format!("{}/session/{id}", driver.url), client, _driver: driver })
+    }
+
+    async fn tell(&self, target: &str, body: Value) -> Result<Value> {
+        said_by(&self.client, Method::POST, &format!("{}{target}", self.session), &body).await
+    }
+
+    /// Goes to an address.
+    pub(super) async fn open(&self, url: &str) -> Result<()> {
+        self.tell("/url", json!({"url": url})).await.map(drop)
+    }
+
+    /// Runs a script in the page, the body of a function, and gives what it returns.
+    pub(super) async fn run(&self, script: &str, args: Value) -> Result<Value> {
+        self.tell("/execute/sync", json!({"script": script, "args": args})).await
+    }
+
+    /// Lets a minute pass for the page, in no time.
+    pub(super) async fn minute(&self) -> Result<()> {
+        let begin = "window.minuteOver = false; setTimeout(() => { window.minuteOver = true; }, 60000)";
+        self.run(begin, json!([])).await?;
+        self.devtools("Emulation.setVirtualTimePolicy", json!({"policy": "advance", "budget": 60_001})).await?;
+        let over = async || Ok((self.run("return window.minuteOver", json!([])).await? == true).then_some(()));
+        patiently("a minute of the browser", over).await
+    }
+
+    /// Says something to the browser itself, over the protocol of its developer tools.
+    pub(super) async fn devtools(&self, command: &str, params: Value) -> Result<Value> {
+        self.tell("/goog/cdp/execute", json!({"cmd": command, "params": params})).await
+    }
+
+    /// What the browser logged since it was asked last: `browser` or `performance`.
+    pub(super) async fn log(&self, kind: &str) -> Result<Vec<Value>> {
+        Ok(self.tell("/se/log", json!({"type": kind})).await?.as_array().cloned().unwrap_or_default())
+    }
+
+    /// The button, link or summary with this name, once there is one, in the dialog if one is open.
+    pub(super) async fn named(&self, name: &str) -> Result<Element> {
+        let script = "const root = document.querySelector('dialog[open]') ?? document;
+            return [...root.querySelectorAll('button, summary'), ...root.querySelectorAll('a')].find((e) =>
+                e.checkVisibility() && (e.getAttribute('aria-label') ?? e.textContent).trim() === arguments[0]) ?? null";
+        patiently(name, async || {
+            let found = self.run(script, json!([name])).await?;
+            Ok(found[ELEMENT].as_str().map(|id| Element(id.to_owned())))
+        })
+        .await
+    }
+
+    /// The field with this label, once there is one, in the dialog if one is open.
+    pub(super) async fn field(&self, label: &str) -> Result<Element> {
+        let script = "const root = document.querySelector('dialog[open]') ?? document;
+            const found = [...root.querySelectorAll('label')].find((e) => e.textContent.startsWith(arguments[0]));
+            return found?.control?.checkVisibility() ? found.control : null";
+        patiently(label, async || {
+            let found = self.run(script, json!([label])).await?;
+            Ok(found[ELEMENT].as_str().map(|id| Element(id.to_owned())))
+        })
+        .await
+    }
+
+    /// Clicks as a hand does: on what is there.
+    pub(super) async fn click(&self, name: &str) -> Result<()> {
+        let Element(id) = self.named(name).await?;
+        self.tell(&format!("/element/{id}/click"), json!({})).await.map(drop)
+    }
+
+    /// Writes into a field, in place of what is in it.
+    pub(super) async fn write(&self, label: &str, text: &str) -> Result<()> {
+        let Element(id) = self.field(label).await?;
+        self.tell(&format!("/element/{id}/clear"), json!({})).await?;
+        self.tell(&format!("/element/{id}/value"), json!({"text": text})).await.map(drop)
+    }
+
+    /// Chooses what has these words in a field.
+    pub(super) async fn choose(&self, label: &str, words: &str) -> Result<()> {
+        let Element(id) = self.field(label).await?;
+        let script = "const [select, words] = arguments;
+            const option = [...select.options].find((e) => e.textContent === words);
+            if (!option) return [...select.options].map((e) => e.textContent).join();
+            select.value = option.value;
+            for (const kind of ['input', 'change']) select.dispatchEvent(new Event(kind, {bubbles: true}));
+            return null";
+        let there = self.run(script, json!([{ELEMENT: id}, words])).await?;
+        if there.is_null() { Ok(()) } else { Err(Error::bug(format!("{label} has no {words:?} but {there}"))) }
+    }
+
+    /// Presses keys one after the other, wherever the focus is.
+    pub(super) async fn press(&self, keys: &str) -> Result<()> {
+        let both = |key: char| {
+            let key = key.to_string();
+            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+        };
+        let actions: Vec<Value> = keys.chars().flat_map(both).collect();
+        self.tell("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}))
+            .await
+            .map(drop)
+    }
+
+    /// What can be read on the page, as one line.
+    pub(super) async fn text(&self) -> Result<String> {
+        let text = self.run("return document.body.innerText.replace(/\\s+/g, ' ')", json!([])).await?;
+        Ok(text.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until this can be read on the page.
+    pub(super) async fn reads(&self, text: &str) -> Result<()> {
+        let (last, text) = (&mut String::new(), text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let there = patiently(&text, async || {
+            *last = self.text().await?;
+            Ok(last.contains(&text).then_some(()))
+        });
+        let waited = there.await;
+        waited.map_err(|error| Error::unavailable(format!("{}; the page reads: {last}", error.detail())))
+    }
+
+    /// Waits until this can not be read on the page any more.
+    pub(super) async fn reads_no(&self, text: &str) -> Result<()> {
+        patiently(&format!("no {text}"), async || Ok((!self.text().await?.contains(text)).then_some(()))).await
+    }
+
+    /// The command line that is shown in the dialog if one is open, or else the last on the page that begins so.
+    pub(super) async fn line(&self, begin: &str) -> Result<String> {
+        let script = "const root = document.querySelector('dialog[open]') ?? document;
+            return [...root.querySelectorAll('.shell code')].map((e) => e.textContent)
+                .findLast((line) => line.startsWith(arguments[0])) ?? null";
+        patiently(begin, async || Ok(self.run(script, json!([begin])).await?.as_str().map(str::to_owned))).await
+    }
+
+    /// What the page looks like, as a PNG in base64.
+    pub(super) async fn screenshot(&self) -> Result<String> {
+        let shot = self.devtools("Page.captureScreenshot", json!({"format": "png"})).await?;
+        Ok(shot["data"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Ends it.
+    pub(super) async fn quit(self) -> Result<()> {
+        said_by(&self.client, Method::DELETE, &self.session, &Value::Null).await.map(drop)
+    }
+}
+
+/// Asks again and again until the answer is there: a browser on a machine that does much else has six times as long as others.
+pub(super) async fn patiently<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    for _ in 0..5 {
+        if let Ok(answer) = eventually(what, &mut ask).await {
+            return Ok(answer);
+        }
+    }
+    eventually(what, ask).await
+}
+
+/// The `value` of an answer of the driver.
+async fn said_by(client: &Client, method: Method, target: &str, body: &Value) -> Result<Value> {
+    let failed = |error: reqwest::Error| Error::unavailable(format!("chromedriver: {error}"));
+    let request = client.request(method, target);
+    let request = if body.is_null() { request } else { request.json(body) };
+    let answer = request.send().await.map_err(failed)?;
+    let status = answer.status();
+    let mut body: Value = answer.json().await.map_err(failed)?;
+    if status.is_success() {
+        return Ok(body["value"].take());
+    }
+    let (kind, detail) = (&body["value"]["error"], &body["value"]["message"]);
+    Err(Error::bug(format!(
+        "{target}: {kind}: {}",
+        detail.as_str().unwrap_or_default().lines().next().unwrap_or_default()
+    )))
+}
