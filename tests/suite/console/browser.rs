@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use dwell::error::{Error, Result};
+use dwell::https::{self, Roots};
 use reqwest::{Client, Method};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
@@ -68,7 +69,8 @@ impl Browser {
                 break;
             }
         }
-        let client = Client::builder().no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
+        let client =
+            https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
         let profile = format!("--user-data-dir={}", driver._profile.path().join("profile").display());
         let flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"];
         let quiet = [

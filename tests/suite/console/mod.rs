@@ -12,6 +12,7 @@ mod work;
 use dwell::engine::StoreOptions;
 use dwell::error::{Error, Result};
 use dwell::http::Listen;
+use dwell::https::{self, Roots};
 use dwell::server::{Server, ServerOptions};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
@@ -40,7 +41,8 @@ impl Console {
         let mut options = ServerOptions::new(Listen::ephemeral(), store, dwell::broker::Options::default());
         change(&mut options, &dir);
         let server = Server::start(options).await?;
-        let client = Client::builder().no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
+        let client =
+            https::client(&Roots::none())?.no_proxy().build().map_err(|error| Error::bug(error.to_string()))?;
         Ok(Console { browser: Browser::start().await?, base: server.url(), client, _server: server, _dir: dir })
     }
 
