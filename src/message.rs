@@ -137,6 +137,9 @@ fn check_id(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > ID_BYTES_MAX {
         return Err(format!("an id has 1 to {ID_BYTES_MAX} characters, this one has {}", text.len()));
     }
+    if matches!(text, "." | "..") {
+        return Err("an id is not \".\" or \"..\": browsers and HTTP clients take it out of a path".to_owned());
+    }
     match text.chars().find(|c| !c.is_ascii_graphic()) {
         Some(c) => Err(format!("an id has only visible ASCII characters without spaces, not {c:?}")),
         None => Ok(()),
@@ -444,7 +447,8 @@ mod tests {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
         }
         assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());
-        for bad in ["", "a b", "a\n", "é", &"a".repeat(ID_BYTES_MAX + 1)] {
+        assert!(MessageId::new("...").is_ok());
+        for bad in ["", ".", "..", "a b", "a\n", "é", &"a".repeat(ID_BYTES_MAX + 1)] {
             assert!(MessageId::new(bad).is_err(), "{bad:?}");
         }
         assert!(Key::new("é".repeat(KEY_BYTES_MAX / 2)).is_ok());

@@ -18,6 +18,9 @@ use clap::{Parser, Subcommand};
 use self::crowd::Crowd;
 use self::others::{Measured, Others};
 
+/// How long the others send before they are measured.
+const SETTLING: Duration = Duration::from_secs(5);
+
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What slow clients cost the others
@@ -101,12 +104,13 @@ async fn compare(args: Args) -> Outcome<bool> {
     println!("{} beside {} a second, each {} s", args.crowd, args.others.rate, args.seconds);
     println!("| crowd | request | requests | failed | p50, ms | p99, ms | slowest, ms |");
     println!("|---|---|---|---|---|---|---|");
-    // The first requests open connections and files.
-    args.others.measure(&address, Duration::from_secs(2)).await?;
     let mut p99 = [Vec::new(), Vec::new()];
     for is_crowded in [false, true, false, true] {
         let crowd = is_crowded.then(|| Other::start(&args.crowd.arguments(&address))).transpose()?;
-        let measured = args.others.measure(&address, span).await?;
+        // The first requests open connections and files, or meet what the crowd before left behind: thousands of
+        // connections that end at once.
+        args.others.clone().measure(&address, SETTLING).await?;
+        let measured = args.others.clone().measure(&address, span).await?;
         drop(crowd);
         for measured in &measured {
             println!("| {} | {measured} |", if is_crowded { "there" } else { "none" });

@@ -49,7 +49,7 @@ export function keepToken(value) {
 export function path(texts, ...parts) {
   for (const part of parts) {
     if (part === "." || part === "..") {
-      throw new Problem("A browser cannot ask for this", `"${part}" is a step in a path. The command line can.`);
+      throw new Problem("A browser cannot ask for this", `"${part}" is a step in a path; nothing has this name.`);
     }
   }
   return String.raw({ raw: texts }, ...parts.map(encoded));

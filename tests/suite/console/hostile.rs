@@ -58,7 +58,7 @@ async fn a_name_that_is_a_step_in_a_path_is_not_asked_for() -> Result<()> {
     console.browser.click("Purge…").await?;
     console.browser.write("Type the name", "orders").await?;
     console.browser.click("Purge for good").await?;
-    console.browser.reads("The command line can.").await?;
+    console.browser.reads("nothing has this name").await?;
     console.tell("GET /v1/topics/orders/groups/dead", Value::Null).await?;
     console.end().await
 }
