@@ -124,7 +124,7 @@ async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> 
         Ok((dwell.metric(refused)? >= 6.0).then_some(()))
     })
     .await?;
-    assert_eq!(log.count("did not take these"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
+    assert_eq!(log.count("not taken by the store: tried again"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
     assert_eq!(dwell.metric("dwell_wal_records{log=\"wal\"}")?, 1.0);
     assert!(dwell.metric("dwell_wal_records{log=\"journal\"}")? <= 2.0);
     for partition in 0..8 {

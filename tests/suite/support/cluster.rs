@@ -77,6 +77,7 @@ impl Cluster {
         }
         for node in &nodes {
             node.says("CLUSTER INFO", "cluster_state:ok").await?;
+            node.says("CLUSTER INFO", &format!("cluster_slots_assigned:{SLOTS}")).await?;
         }
         for node in &nodes[3..] {
             node.says("INFO replication", "master_link_status:up").await?;
