@@ -109,8 +109,8 @@ async fn compare(args: Args) -> Outcome<bool> {
         let crowd = is_crowded.then(|| Other::start(&args.crowd.arguments(&address))).transpose()?;
         // The first requests open connections and files, or meet what the crowd before left behind: thousands of
         // connections that end at once.
-        args.others.clone().measure(&address, SETTLING).await?;
-        let measured = args.others.clone().measure(&address, span).await?;
+        args.others.measure(&address, SETTLING).await?;
+        let measured = args.others.measure(&address, span).await?;
         drop(crowd);
         for measured in &measured {
             println!("| {} | {measured} |", if is_crowded { "there" } else { "none" });
