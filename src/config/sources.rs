@@ -27,7 +27,7 @@ pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
     }
 }
 
-/// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show`] masks.
+/// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show()`] masks.
 #[derive(Clone, Default)]
 pub struct Sources {
     /// A TOML file.
