@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
-use crate::message::{Key, MessageId, TopicName};
+use super::message::WhichArgs;
+use super::{ServerArgs, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,25 +15,15 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ExplainArgs {
-    /// The topic
-    #[arg(value_parser = parse::topic)]
-    topic: TopicName,
-    /// The message
-    #[arg(value_parser = parse::id)]
-    id: MessageId,
-    /// The key that it was pushed with, if it was
-    #[arg(long, value_parser = parse::key)]
-    key: Option<Key>,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    which: WhichArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 pub(super) async fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let explained = args.server.client()?.explain(&args.topic, &args.id, args.key.as_ref()).await?;
-    if args.json {
+    let explained = args.server.client()?.explain(&args.which.topic, &args.which.id, args.which.key.as_ref()).await?;
+    if args.which.json {
         return output::json(&explained);
     }
     let line = |group: &super::control::GroupReason| format!("{}: {}: {}", group.group, group.reason, group.detail);

@@ -92,20 +92,21 @@ struct ListArgs {
     json: bool,
 }
 
+/// A message, by its id.
 #[derive(Debug, Args)]
-struct WhichArgs {
+pub(super) struct WhichArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
-    topic: TopicName,
+    pub(super) topic: TopicName,
     /// The message
     #[arg(value_parser = parse::id)]
-    id: MessageId,
+    pub(super) id: MessageId,
     /// The key that it was pushed with, if it was
     #[arg(long, value_parser = parse::key)]
-    key: Option<Key>,
+    pub(super) key: Option<Key>,
     /// Print the answer as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
