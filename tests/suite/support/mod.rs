@@ -33,8 +33,8 @@ pub(crate) use self::tls::Certificates;
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::{World, scratch};
 
-/// How long something may take before a story fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long something may take before a story fails: longer than any machine needs, since no story measures with it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A number from the environment, to make a story longer or to repeat it.
 pub(crate) fn from_environment<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
