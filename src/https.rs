@@ -40,6 +40,18 @@ impl Roots {
         }
     }
 
+    /// Those of a file, or without one those of the system, if any are needed.
+    ///
+    /// # Errors
+    /// `Invalid` when there is a file that cannot be used, which `field` names, or no certificate at all.
+    pub fn choose(field: &str, file: Option<&Path>, are_needed: bool) -> Result<Roots> {
+        match file {
+            Some(path) => Roots::read(path).map_err(|why| Error::invalid(field, why)),
+            None if are_needed => Roots::system(),
+            None => Ok(Roots::none()),
+        }
+    }
+
     /// Those that follow from the certificates of a file, as PEM. The error says what is wrong with it.
     pub fn read(path: &Path) -> std::result::Result<Roots, String> {
         let pem = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;

@@ -5,6 +5,8 @@ use std::fmt;
 /// One thing that a token may be good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
+    /// See names and numbers, but no payload: metrics, topics, groups, and how a message stands. Every scope includes it.
+    View,
     /// Push, and cancel or reschedule by id.
     Produce,
     /// Take deliveries and settle them, and see payloads.
@@ -15,11 +17,12 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Scope; 3] = [Scope::Produce, Scope::Consume, Scope::Admin];
+    pub const ALL: [Scope; 4] = [Scope::View, Scope::Produce, Scope::Consume, Scope::Admin];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Scope::View => "view",
             Scope::Produce => "produce",
             Scope::Consume => "consume",
             Scope::Admin => "admin",
@@ -28,9 +31,10 @@ impl Scope {
 
     const fn bit(self) -> u8 {
         match self {
-            Scope::Produce => 1,
-            Scope::Consume => 2,
-            Scope::Admin => 4,
+            Scope::View => 1,
+            Scope::Produce => 2,
+            Scope::Consume => 4,
+            Scope::Admin => 8,
         }
     }
 }
@@ -83,10 +87,13 @@ mod tests {
 
     #[test]
     fn one_of_the_needed_scopes_is_enough_and_admin_always_is() {
-        let [produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
+        let [view, produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
         let either = Scopes::of(&[Scope::Produce, Scope::Consume]);
         for (given, needed, expected) in [
             (produce, produce, true),
+            (view, produce, false),
+            (view, either, false),
+            (view, admin, false),
             (produce, consume, false),
             (produce, admin, false),
             (produce, either, true),

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 46] = [
+pub const KEYS: [&str; 47] = [
     "listen",
     "console",
     "socket_mode",
@@ -47,6 +47,7 @@ pub const KEYS: [&str; 46] = [
     "log.level",
     "log.format",
     "trace.otlp_endpoint",
+    "trace.otlp_ca_file",
     "trace.sample_ratio",
 ];
 

@@ -2,12 +2,14 @@
 
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::errors::{ConfigError, ConfigErrors};
 use super::sources::{Layers, Raw};
 use super::tokens::TOKENS;
 use super::{Origin, redis_url};
+use crate::https::Roots;
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
@@ -99,6 +101,13 @@ impl<'a> Reader<'a> {
             return None;
         }
         self.parsed(&key, accepted, None, |text| parse(text).map(Some))
+    }
+
+    /// A file with certificates.
+    pub(super) fn certificates(&mut self, key: &str) -> Option<PathBuf> {
+        self.parsed(key, "a file with one or more certificates as PEM", None, |path| {
+            Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        })
     }
 
     /// A duration in a range.

@@ -111,6 +111,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "log.level" => quoted(config.log.level.name()),
         "log.format" => quoted(config.log.format.name()),
         "trace.otlp_endpoint" => quoted(&config.trace.endpoint.as_ref()?.to_string()),
+        "trace.otlp_ca_file" => quoted(&config.trace.ca_file.as_ref()?.display().to_string()),
         "trace.sample_ratio" => format!("{:?}", config.trace.ratio),
         _ => return backoff_value(&topic.backoff, key.strip_prefix("topic.backoff.")?),
     })

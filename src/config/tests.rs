@@ -104,7 +104,7 @@ const WRONG: [(&str, &str); 48] = [
     ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
     ("trace.sample_ratio = 1.5", "accepted: 0 to 1"),
     ("trace.sample_ratio = nan", "accepted: 0 to 1"),
-    ("trace.otlp_endpoint = 'https://a'", "asks for TLS, which this version does not speak here"),
+    ("trace.otlp_endpoint = 'grpc://a'", "is neither an http:// nor an https:// URL"),
     ("redis.timout = '1s'", "redis.timout (file /dwell.toml): is not known; did you mean redis.timeout?"),
     ("listen = ", "the file (file /dwell.toml): TOML parse error at line 1"),
 ];
@@ -225,7 +225,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         },
         auto_create: false,
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },
-        trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ratio: 0.5 },
+        trace: TraceConfig { endpoint: Endpoint::parse("http://collector:4318").ok(), ca_file: None, ratio: 0.5 },
         webhooks: Vec::new(),
     };
     assert_eq!(config, Ok(expected));
@@ -377,7 +377,7 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let mut named = Vec::from(redis);
     named.extend(["cert", "key", "client_ca"].map(|name| format!("tls.{name}_file")));
     named.extend(["token", "ca"].map(|name| format!("group.{name}_file")));
-    named.extend(["webhook.secret_file", "webhook.ca_file"].map(str::to_owned));
+    named.extend(["webhook.secret_file", "webhook.ca_file", "trace.otlp_ca_file"].map(str::to_owned));
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_matches(['[', ']']));

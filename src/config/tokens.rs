@@ -8,7 +8,6 @@ use super::reader::Reader;
 use super::show::quoted;
 use super::sources::{Layers, Raw, item_key};
 use crate::access::{Bearer, Scope, Scopes, Token, TokenFile};
-use crate::https::Roots;
 use crate::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
 use crate::peer::CredentialFiles;
 
@@ -46,9 +45,7 @@ impl Reader<'_> {
         let token = self.parsed("group.token_file", accepted, None, |path| {
             TokenFile::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
         });
-        let ca = self.parsed("group.ca_file", "a file with one or more certificates as PEM", None, |path| {
-            Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
-        });
+        let ca = self.certificates("group.ca_file");
         CredentialFiles { token, ca }
     }
 
@@ -81,7 +78,7 @@ impl Reader<'_> {
     }
 
     fn scopes(&mut self, key: String, origin: &Origin) -> Option<Scopes> {
-        let accepted = r#"a list of "produce", "consume" and "admin", which includes both"#;
+        let accepted = r#"a list of "view", "produce", "consume" and "admin", which includes the others"#;
         let names = match self.layers.get(&key) {
             None => {
                 self.miss(key, origin.clone(), accepted);

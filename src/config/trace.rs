@@ -1,5 +1,7 @@
 //! Where spans go, in a configuration.
 
+use std::path::PathBuf;
+
 use super::reader::Reader;
 use crate::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 
@@ -11,6 +13,8 @@ const RATIO: f64 = 0.01;
 pub struct TraceConfig {
     /// An OTLP/HTTP receiver; without one no spans are made.
     pub endpoint: Option<Endpoint>,
+    /// What its certificate has to follow from.
+    pub ca_file: Option<PathBuf>,
     /// 0 to 1: the part of those messages that is traced whose producers said nothing about a trace.
     pub ratio: f64,
 }
@@ -18,7 +22,8 @@ pub struct TraceConfig {
 impl TraceConfig {
     /// Where spans go, if they are made.
     pub fn options(&self) -> Option<SpanOptions> {
-        Some(SpanOptions { endpoint: self.endpoint.clone()?, ratio: self.ratio })
+        let (endpoint, ca_file) = (self.endpoint.clone()?, self.ca_file.clone());
+        Some(SpanOptions { endpoint, ca_file, ratio: self.ratio })
     }
 }
 
@@ -27,6 +32,7 @@ impl Reader<'_> {
     pub(super) fn trace(&mut self) -> TraceConfig {
         let parse = |text: &str| Endpoint::parse(text).map(Some);
         let endpoint = self.parsed("trace.otlp_endpoint", ENDPOINT_ACCEPTED, None, parse);
-        TraceConfig { endpoint, ratio: self.number("trace.sample_ratio", 0.0..=1.0, RATIO) }
+        let ca_file = self.certificates("trace.otlp_ca_file");
+        TraceConfig { endpoint, ca_file, ratio: self.number("trace.sample_ratio", 0.0..=1.0, RATIO) }
     }
 }

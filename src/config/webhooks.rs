@@ -1,6 +1,6 @@
 //! The webhooks of a configuration: one table each.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::Origin;
@@ -8,7 +8,6 @@ use super::reader::Reader;
 use super::show::quoted;
 use super::sources::{Layers, Raw, item_key, read_text};
 use crate::error::Error;
-use crate::https::Roots;
 use crate::limits::{NAME_BYTES_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN, WEBHOOKS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::secret::Secret;
@@ -56,9 +55,7 @@ impl Reader<'_> {
                 secret => Ok(Some(Secret::new(secret))),
             }
         });
-        let ca_file = self.parsed(&key("ca_file"), "a file with one or more certificates as PEM", None, |path| {
-            Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
-        });
+        let ca_file = self.certificates(&key("ca_file"));
         let enabled = self.switch(&key("enabled"), true);
         let (topic, target) = (topic?, target?);
         Some(Webhook { topic, group, target, concurrency, timeout, secret, ca_file, enabled })

@@ -43,8 +43,9 @@ pub(super) struct Crowd {
     /// Whether somebody waits for room.
     is_awaited: AtomicBool,
     room: Notify,
-    /// That there is no room.
-    said: Seldom,
+    /// That connections give way, and that there is none that may.
+    given_way: Seldom,
+    none_may: Seldom,
 }
 
 /// In the order in which they came.
@@ -82,7 +83,8 @@ impl Crowd {
             moves,
             is_awaited: AtomicBool::new(false),
             room: Notify::new(),
-            said: Seldom::default(),
+            given_way: Seldom::default(),
+            none_may: Seldom::default(),
         })
     }
 
@@ -105,11 +107,9 @@ impl Crowd {
     fn try_enter(self: &Arc<Self>) -> Option<Taken> {
         let mut seats = self.seats();
         if seats.taken.len() >= self.max {
-            if self.said.is_due(Clock::System.instant()) {
-                tracing::warn!(connections = self.max, "connections that wait for their client give way");
-            }
-            let number = seats.give_way()?;
-            seats.taken.remove(&number);
+            let number = seats.give_way();
+            self.say(number.is_some());
+            seats.taken.remove(&number?);
         }
         let number = seats.next;
         seats.next += 1;
@@ -124,6 +124,16 @@ impl Crowd {
         let mut seats = self.seats();
         if let Some(number) = seats.give_way() {
             seats.taken.remove(&number);
+        }
+    }
+
+    fn say(&self, has_given_way: bool) {
+        let (connections, now) = (self.max, Clock::System.instant());
+        if has_given_way && self.given_way.is_due(now) {
+            tracing::warn!(connections, "connections that wait for their client give way");
+        }
+        if !has_given_way && self.none_may.is_due(now) {
+            tracing::warn!(connections, "all connections are being answered: new ones wait");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What each request needs: the one place that says it. A request that is not here needs `admin`.
 //!
-//! What shows payloads needs a scope, what shows names and numbers does not: a list, dead letters and schedules need
+//! What shows payloads needs a scope, for what shows names and numbers any token will do: a list, dead letters and schedules need
 //! `consume`. A message can also be looked at with `produce`: who knows its id may cancel it.
 
 use axum::http::Method;

@@ -7,7 +7,7 @@ use reqwest::header::HeaderValue;
 use crate::access::TokenFile;
 use crate::address::Address;
 use crate::clock::Instant;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::https::Roots;
 
 /// The files of it.
@@ -33,11 +33,7 @@ impl Credentials {
     /// # Errors
     /// `Invalid` when certificates are needed and cannot be read.
     pub fn open(files: CredentialFiles, own: Option<&Address>) -> Result<Credentials> {
-        let roots = match files.ca {
-            Some(path) => Roots::read(&path).map_err(|why| Error::invalid("group.ca_file", why))?,
-            None if own.is_some_and(Address::is_tls) => Roots::system()?,
-            None => Roots::none(),
-        };
+        let roots = Roots::choose("group.ca_file", files.ca.as_deref(), own.is_some_and(Address::is_tls))?;
         Ok(Credentials { token: files.token.map(TokenFile::new), roots })
     }
 

@@ -1,5 +1,6 @@
 //! The loop that exports spans, many in one request. What the receiver does not take is gone, and counted.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,10 +43,12 @@ pub struct Exporter {
 impl Exporter {
     pub(super) fn new(
         endpoint: Endpoint,
+        ca_file: Option<&Path>,
         spans: mpsc::Receiver<Finished>,
         recorder: Arc<Recorder>,
     ) -> Result<Exporter> {
-        let client = https::client(&Roots::none())?
+        let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
+        let client = https::client(&roots)?
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             .redirect(Policy::none())

@@ -6,6 +6,7 @@ mod endpoint;
 mod exporter;
 mod otlp;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,6 +28,8 @@ use crate::trace::TraceContext;
 pub struct SpanOptions {
     /// An OTLP receiver.
     pub endpoint: Endpoint,
+    /// What its certificate has to follow from, as PEM; without it the system's.
+    pub ca_file: Option<PathBuf>,
     /// 0 to 1: the part of those messages that is recorded whose producers said nothing about a trace.
     pub ratio: f64,
 }
@@ -104,11 +107,11 @@ impl Tracer {
     /// Makes spans, which [`Exporter::run`] exports.
     ///
     /// # Errors
-    /// `Bug` when no HTTP client can be made.
+    /// `Invalid` when certificates are needed and cannot be read.
     pub fn exporting(options: SpanOptions, clock: Clock) -> crate::error::Result<(Tracer, Exporter)> {
         let (finished, spans) = mpsc::channel(SPANS_WAITING_MAX);
         let recorder = Arc::new(Recorder { clock, ratio: options.ratio, finished, dropped: AtomicU64::new(0) });
-        let exporter = Exporter::new(options.endpoint, spans, recorder.clone())?;
+        let exporter = Exporter::new(options.endpoint, options.ca_file.as_deref(), spans, recorder.clone())?;
         Ok((Tracer(Some(recorder)), exporter))
     }
 
@@ -194,7 +197,7 @@ mod tests {
 
     fn tracer(ratio: f64) -> Result<(Tracer, Exporter)> {
         let endpoint = Endpoint::parse("http://127.0.0.1:1").map_err(crate::error::Error::bug)?;
-        Tracer::exporting(SpanOptions { endpoint, ratio }, Clock::System)
+        Tracer::exporting(SpanOptions { endpoint, ca_file: None, ratio }, Clock::System)
     }
 
     fn parent(flags: u8) -> Result<TraceContext> {

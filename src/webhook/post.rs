@@ -31,11 +31,7 @@ pub(super) struct Poster {
 impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
         let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
-        let roots = match &webhook.ca_file {
-            Some(path) => Roots::read(path).map_err(|why| Error::invalid("ca_file", why))?,
-            None if webhook.target.is_tls() => Roots::system()?,
-            None => Roots::none(),
-        };
+        let roots = Roots::choose("ca_file", webhook.ca_file.as_deref(), webhook.target.is_tls())?;
         let client = https::client(&roots)?
             .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(webhook.target.resolver())

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::support::{Application, eventually, scratch};
+use crate::support::{Application, Certificates, eventually, scratch};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
@@ -34,13 +34,24 @@ struct Receiver {
 
 impl Receiver {
     async fn start(status: StatusCode) -> Result<Receiver> {
+        let (router, bodies) = Receiver::router(status);
+        Ok(Receiver { application: Application::serve(router, 0).await?, bodies, spans: Vec::new() })
+    }
+
+    async fn start_over_tls(certificates: &Certificates) -> Result<Receiver> {
+        let (router, bodies) = Receiver::router(StatusCode::OK);
+        let application = Application::serve_over_tls(router, certificates).await?;
+        Ok(Receiver { application, bodies, spans: Vec::new() })
+    }
+
+    fn router(status: StatusCode) -> (Router, mpsc::UnboundedReceiver<Value>) {
         let (sender, bodies) = mpsc::unbounded_channel();
         let take = move |State(sender): State<mpsc::UnboundedSender<Value>>, body: Bytes| async move {
             let _ = sender.send(serde_json::from_slice(&body).unwrap_or_default());
             status
         };
-        let router = Router::new().route("/posted/v1/traces", axum::routing::post(take)).with_state(sender);
-        Ok(Receiver { application: Application::serve(router, 0).await?, bodies, spans: Vec::new() })
+        let route = axum::routing::post(take);
+        (Router::new().route("/posted/v1/traces", route).with_state(sender), bodies)
     }
 
     /// Waits until it has a span of each of these names, and answers the last of each.
@@ -69,11 +80,15 @@ struct Traced {
 
 impl Traced {
     async fn start(endpoint: &str, ratio: f64, webhook: Option<&str>) -> Result<Traced> {
+        let endpoint = Endpoint::parse(endpoint).map_err(Error::bug)?;
+        Traced::exporting(SpanOptions { endpoint, ca_file: None, ratio }, webhook).await
+    }
+
+    async fn exporting(spans: SpanOptions, webhook: Option<&str>) -> Result<Traced> {
         let dir = scratch()?;
         let store = StoreOptions::Embedded { dir: dir.path().join("store") };
         let mut options = ServerOptions::new(Listen::ephemeral(), store, Options::default());
-        let endpoint = Endpoint::parse(endpoint).map_err(Error::bug)?;
-        (options.clock, options.spans) = (Clock::System, Some(SpanOptions { endpoint, ratio }));
+        (options.clock, options.spans) = (Clock::System, Some(spans));
         if let Some(url) = webhook {
             options.webhooks.push(Webhook {
                 topic: TopicName::new("hooked")?,
@@ -186,6 +201,27 @@ async fn what_the_producer_does_not_record_is_handed_on_as_it_is() -> Result<()>
     traced.server.stop().await?;
     assert_eq!(receiver.spans.len(), 2, "{:?}", receiver.spans);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_receiver_over_tls_gets_spans_if_its_certificate_is_believed() -> Result<()> {
+    let (certificates, others, dir, other) = (Certificates::new()?, Certificates::new()?, scratch()?, scratch()?);
+    certificates.write(dir.path())?;
+    others.write(other.path())?;
+    let mut receiver = Receiver::start_over_tls(&certificates).await?;
+    let believing = async |dir: &TempDir| {
+        let url = receiver.application.url().replace("http://", "https://");
+        let (endpoint, ca_file) = (Endpoint::parse(&url).map_err(Error::bug)?, Some(dir.path().join("ca")));
+        Traced::exporting(SpanOptions { endpoint, ca_file, ratio: 0.0 }, None).await
+    };
+    let (believer, doubter) = (believing(&dir).await?, believing(&other).await?);
+    doubter.push("orders", Some(PARENT)).await?;
+    eventually("a span is not sent", async || Ok((doubter.spans_that("failed").await? == 1).then_some(()))).await?;
+    assert!(receiver.bodies.try_recv().is_err(), "it was sent to whoever answers");
+    believer.push("orders", Some(PARENT)).await?;
+    receiver.until(&["push"]).await?;
+    doubter.server.stop().await?;
+    believer.server.stop().await
 }
 
 #[tokio::test]

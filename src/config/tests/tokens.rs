@@ -56,7 +56,7 @@ fn everything_wrong_with_every_token_is_said_at_once_and_no_token_is() -> IoResu
         "auth.token[3].file = \"/short\" (file /dwell.toml): holds a token of 6 characters; 16 to 1024 are needed",
         "auth.token[3].scopes = [] (file /dwell.toml): is empty",
         "auth.token[4].file = \"/empty\" (file /dwell.toml): is empty",
-        "auth.token[4].scopes = \"admin\" (file /dwell.toml): is no list; accepted: a list of \"produce\", \"consume\"",
+        "auth.token[4].scopes = \"admin\" (file /dwell.toml): is no list; accepted: a list of \"view\", \"produce\", \"consume\"",
         "auth.token[5].file = \"/words\" (file /dwell.toml): holds something that is no visible ASCII",
         "auth.token[5].scopes = [\"produce\", \"Admin\"] (file /dwell.toml): has another word",
         "auth.token[6].name = \"a b\" (file /dwell.toml): has another character",

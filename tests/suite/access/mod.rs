@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use crate::http::served::{Outcome, Served};
 
 /// What the holder of each token of the stories says.
-const TOKENS: [(&str, &str, &[Scope]); 4] = [
+const TOKENS: [(&str, &str, &[Scope]); 5] = [
+    ("viewer", "s3cret-of-the-dashboards", &[Scope::View]),
     ("producer", "s3cret-of-the-producer", &[Scope::Produce]),
     ("consumer", "s3cret-of-the-consumer", &[Scope::Consume]),
     ("both", "s3cret-of-both-of-them", &[Scope::Produce, Scope::Consume]),

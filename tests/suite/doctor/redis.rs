@@ -80,6 +80,13 @@ async fn each_defect_is_named_with_what_mends_it() -> Result<()> {
             "warn",
             "redis-cli config set appendfsync everysec",
         ),
+        (
+            "ACL SETUSER default -flushall",
+            "ACL SETUSER default +@all",
+            "persistence",
+            "fail",
+            "redis-cli acl setuser default '~*' '&*' +@all",
+        ),
         ("CONFIG SET timeout 30", "CONFIG SET timeout 0", "clients", "warn", "redis-cli config set timeout 0"),
         (
             "CONFIG SET tcp-keepalive 0",

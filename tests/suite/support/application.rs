@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::tls::{Certificates, TlsListener};
 use super::{eventually, failed};
 
 /// An application on a thread of its own. Dropped, it is gone with every connection, as if it was killed.
@@ -25,6 +26,22 @@ pub(crate) struct Application {
 impl Application {
     /// One that answers by itself, on any free port if it is 0.
     pub(crate) async fn serve(router: Router, port: u16) -> Result<Application> {
+        let (runtime, listener, address) = Application::listen(port).await?;
+        runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, router).await });
+        Ok(Application { address, runtime: Some(runtime) })
+    }
+
+    /// One that answers by itself, over TLS.
+    pub(crate) async fn serve_over_tls(router: Router, certificates: &Certificates) -> Result<Application> {
+        let (acceptor, (runtime, listener, address)) = (certificates.acceptor()?, Application::listen(0).await?);
+        runtime.spawn(async move {
+            let listener = TlsListener { listener: TcpListener::from_std(listener)?, acceptor };
+            axum::serve(listener, router).await
+        });
+        Ok(Application { address, runtime: Some(runtime) })
+    }
+
+    async fn listen(port: u16) -> Result<(Runtime, std::net::TcpListener, SocketAddr)> {
         // The one before on this port is gone a moment after it was dropped.
         let bind = || std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = eventually("the application listens", async || Ok(bind().ok())).await?;
@@ -32,8 +49,7 @@ impl Application {
         let address = listener.local_addr().map_err(failed("an address"))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed("a runtime"))?;
-        runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, router).await });
-        Ok(Application { address, runtime: Some(runtime) })
+        Ok((runtime, listener, address))
     }
 
     /// One whose POSTs the story answers.

@@ -1,5 +1,6 @@
 //! Certificates for one test, and a redis-server that shows and asks for them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -9,10 +10,11 @@ use dwell::store::redis::RedisOptions;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::redis::RedisServer;
 use super::{failed, scratch};
@@ -62,15 +64,32 @@ impl Certificates {
         Ok((server, self.options(&format!("rediss://localhost:{port}"))))
     }
 
+    /// Shakes hands with whoever believes this authority.
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor> {
+        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().map_err(|_| refused("TLS"))?.with_no_client_auth();
+        let (certificate, key) = self.shown()?;
+        let config = config.with_single_cert(vec![certificate], key).map_err(|_| refused("a server"))?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// The certificate and its key.
+    fn shown(&self) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>)> {
+        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
+        let certificate =
+            CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| refused("a certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| refused("a key"))?;
+        Ok((certificate, key))
+    }
+
     /// What is answered to `GET /livez` at an address, over TLS, by who is shown this certificate; nothing, if it is refused.
     pub(crate) async fn shown_to(&self, address: &str) -> Result<String> {
         let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|_| refused("a root"))?;
         roots.add(root).map_err(|_| refused("roots"))?;
-        let certificate =
-            CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| refused("a certificate"))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| refused("a key"))?;
+        let (certificate, key) = self.shown()?;
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().map_err(|_| refused("TLS"))?;
         let config = config.with_root_certificates(roots).with_client_auth_cert(vec![certificate], key);
@@ -90,6 +109,31 @@ impl Certificates {
     pub(crate) fn options(&self, url: &str) -> RedisOptions {
         let identity = Some((self.certificate.clone(), self.key.as_str().into()));
         RedisOptions { ca: Some(self.authority.clone()), identity, ..RedisOptions::new(url) }
+    }
+}
+
+/// Takes connections over TLS. Who does not shake hands is forgotten.
+pub(super) struct TlsListener {
+    pub(super) listener: TcpListener,
+    pub(super) acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            if let Ok((stream, address)) = self.listener.accept().await
+                && let Ok(stream) = self.acceptor.accept(stream).await
+            {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
     }
 }
 

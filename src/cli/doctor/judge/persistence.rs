@@ -22,6 +22,14 @@ pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
             AOF,
         );
     }
+    if facts.reads_all == Some(false) {
+        let found = "append-only file, which Redis reads as the user `default`: what that may not do a restart loses";
+        return Finding::fail(
+            "persistence",
+            found,
+            "redis-cli acl setuser default '~*' '&*' +@all, and the same in the file of the users; it may stay off",
+        );
+    }
     if facts.setting("no-appendfsync-on-rewrite") == Some("yes") {
         let found =
             "append-only file, but not written through while it is rewritten: a power cut then loses up to 30 s";
@@ -40,7 +48,7 @@ pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
         }
         None => Finding::ok(
             "persistence",
-            "append-only file; how often it is written through cannot be seen without CONFIG GET",
+            "append-only file; whether a restart reads all of it cannot be seen without ACL GETUSER, nor how often it is written through without CONFIG GET",
         ),
     }
 }
@@ -113,6 +121,9 @@ mod tests {
         assert_eq!(status(&[], &[("no-appendfsync-on-rewrite", "yes")]), Status::Warn);
         let none = persistence(&node(&[("aof_enabled", "0")], &[]), &terms());
         assert!(none.status == Status::Fail && none.advice.is_some_and(|a| a.contains("config set appendonly yes")));
+        let mut forgetful = node(&[], &[]);
+        forgetful.reads_all = Some(false);
+        assert_eq!(persistence(&forgetful, &terms()).status, Status::Fail);
         let journal = Terms { journal: Some(Duration::from_secs(30)), ..terms() };
         assert!(persistence(&node(&[("aof_enabled", "0")], &[]), &journal).found.contains("the last 30s"));
         let mut silent = node(&[], &[]);

@@ -41,6 +41,7 @@ pub(super) fn node(info: &[(&str, &str)], settings: &[(&str, &str)]) -> NodeFact
     NodeFacts {
         info: map(INFO, info),
         settings: Some(map(SETTINGS, settings)),
+        reads_all: Some(true),
         refused: Ok(Vec::new()),
         deaf: None,
         pings: vec![Duration::from_micros(80); 50],

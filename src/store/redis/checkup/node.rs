@@ -49,6 +49,9 @@ pub struct NodeFacts {
     pub info: BTreeMap<String, String>,
     /// The settings that matter, as CONFIG GET says them.
     pub settings: Option<BTreeMap<String, String>>,
+    /// Whether the user `default` may do everything, even if nobody can log in as it: Redis reads its append-only file as
+    /// this user, and passes over every script that it may not run.
+    pub reads_all: Option<bool>,
     /// What the user may not do and has to, as in `hset on dwell:id`; or why that cannot be seen.
     pub refused: Result<Vec<String>>,
     /// Why announcements are not heard, if they are not.
@@ -102,6 +105,7 @@ impl NodeFacts {
         Ok(NodeFacts {
             info: fields(&text(info).map_err(Outcome::Refused)?),
             settings: settings(connection).await,
+            reads_all: reads_all(connection).await.ok(),
             refused: refused(connection, &keys).await,
             deaf: hears(address, &keys).await.err(),
             pings: pings(connection, options.timeout).await,
@@ -156,6 +160,19 @@ async fn settings(connection: &mut MultiplexedConnection) -> Option<BTreeMap<Str
         settings.insert(reply.text().ok()?, reply.text().ok()?);
     }
     Some(settings)
+}
+
+async fn reads_all(connection: &mut MultiplexedConnection) -> Result<bool> {
+    let mut reply = Reply::of(ask(connection, redis::cmd("ACL").arg(&["GETUSER", "default"])).await?)?;
+    let mut rules = BTreeMap::new();
+    while reply.left() > 1 {
+        // Flags and passwords are lists.
+        if let (name, Ok(rule)) = (reply.text()?, text(reply.value()?)) {
+            rules.insert(name, rule);
+        }
+    }
+    let is = |name: &str, all: &str| rules.get(name).is_some_and(|rule| rule == all);
+    Ok(is("commands", "+@all") && is("keys", "~*") && is("channels", "&*"))
 }
 
 /// Looks with the script that looks on each new connection of a broker.
