@@ -4,7 +4,7 @@
 //! the store. An invalid lease hands nothing out. It is not lost: if nobody took it the next renewal resumes the epoch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,6 +23,9 @@ const MARGIN: u32 = 10;
 /// The pause after renewals that the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
+/// Why a lease is lost that nobody else has: what it was granted by may be gone.
+pub const STORE_CHANGED: &str = "the store changed while the lease was not valid";
+
 /// A lease of this process.
 #[derive(Debug)]
 pub struct Lease {
@@ -33,6 +36,8 @@ pub struct Lease {
     losses: AtomicU64,
     glances: watch::Sender<Option<Glance>>,
     lost: CancellationToken,
+    /// Why, from when it is.
+    why_lost: OnceLock<String>,
 }
 
 impl Lease {
@@ -54,6 +59,19 @@ impl Lease {
     /// Fires when a renewal finds that the pair belongs to another epoch.
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+
+    /// Why it is lost, once it is.
+    pub fn why_lost(&self) -> String {
+        self.why_lost.get().cloned().unwrap_or_default()
+    }
+
+    /// Its loop may be in the middle of a call, and must not find it valid again after that.
+    fn lose(&self, why: String) {
+        self.tell(&why);
+        // The first reason is the one that counts.
+        let _ = self.why_lost.set(why);
+        self.lost.cancel();
     }
 
     /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
@@ -106,6 +124,7 @@ impl Keeper {
             losses: AtomicU64::new(0),
             glances: watch::Sender::new(None),
             lost: CancellationToken::new(),
+            why_lost: OnceLock::new(),
         });
         lease.renewed(sent, self.ttl, self.losses());
         self.lock().push(lease.clone());
@@ -128,10 +147,8 @@ impl Keeper {
             let (now, losses) = (self.store.clock().local().instant(), self.losses());
             for (lease, renewal) in page.iter().zip(renewals) {
                 match renewal {
-                    // Its loop may be in the middle of a call, and must not find it valid again after that.
                     Ok(Renewal::Kept(_)) if lease.is_doubtful(now, losses) => {
-                        lease.tell("the store changed while it was not valid");
-                        lease.lost.cancel();
+                        lease.lose(STORE_CHANGED.to_owned());
                         self.forget(lease);
                     }
                     Ok(Renewal::Kept(glance)) => {
@@ -139,8 +156,10 @@ impl Keeper {
                         lease.glances.send_replace(Some(glance));
                     }
                     Ok(Renewal::Lost { by }) => {
-                        lease.tell(&by.map_or("nobody has it".to_owned(), |by| format!("{by} has it")));
-                        lease.lost.cancel();
+                        lease.lose(match by {
+                            Some(by) => format!("a renewal found that {by} has it"),
+                            None => "a renewal found another epoch, and no owner".to_owned(),
+                        });
                         self.forget(lease);
                     }
                     Err(error) => {

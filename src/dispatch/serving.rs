@@ -10,6 +10,7 @@ use super::owned::now;
 use super::{Dispatch, Owned};
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
+use crate::lease::STORE_CHANGED;
 use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
 use crate::time::Timestamp;
 use crate::topic::Pair;
@@ -90,10 +91,11 @@ impl Serving {
             if self.dispatch.gone.is_cancelled() {
                 drain_until = clock.instant();
             }
-            let lost = self.owned.lease.lost().clone();
+            let lease = self.owned.lease.clone();
+            let lost = lease.lost();
             let step = tokio::select! {
                 step = self.step() => step?,
-                () = lost.cancelled() => return Err(Error::stale("a renewal found another epoch")),
+                () = lost.cancelled() => return Err(Error::stale(lease.why_lost())),
                 () = clock.sleep_until(drain_until) => return self.release().await,
             };
             let Some(until) = step else { continue };
@@ -128,7 +130,7 @@ impl Serving {
         if self.owned.lease.is_valid(now) {
             return Ok(());
         }
-        Err(Error::stale("the store changed while the lease was not valid"))
+        Err(Error::stale(STORE_CHANGED))
     }
 
     /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.

@@ -79,7 +79,7 @@ impl<S: Store> Store for Failover<S> {
                 self.wal
                     .check()
                     .map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
-                Ok(Some(format!("{}; pushes are buffered on disk, {waiting} so far", away.detail())))
+                Ok(Some(format!("{}; pushes are buffered on disk, {waiting} records so far", away.detail())))
             }
             None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),
             None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {

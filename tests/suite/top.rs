@@ -166,6 +166,25 @@ async fn a_signal_and_control_c_give_the_terminal_back_and_colours_can_be_left_o
 }
 
 #[tokio::test]
+async fn while_redis_is_away_it_shows_how_the_broker_stands_and_what_waits() -> Result<()> {
+    let dir = scratch()?;
+    let server = format!("unix:{}", dir.path().join("dwell.sock").display());
+    let away = format!("redis+unix://{}", dir.path().join("no-redis.sock").display());
+    let broker = Process::serve(dir.path(), &[("REDIS_URL", &away)]).await?;
+    let push = broker.client.post("/v1/topics/orders/messages?delay=1h", &json!("x")).await;
+    assert_eq!(push.map(|(status, _)| status), Some(202));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    command.args(["top", "--once"]).env_clear().env("DWELL_SERVER", &server).stdin(Stdio::null());
+    let output = command.output().map_err(failed("dwell top"))?;
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The topic, which nobody knew, and the message.
+    assert!(text.contains("DEGRADED") && text.contains("wal 2 records"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Redis cannot be reached"), "{output:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn without_a_terminal_it_is_a_table() -> Result<()> {
     let dir = scratch()?;
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());

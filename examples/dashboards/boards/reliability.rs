@@ -47,10 +47,10 @@ fn zeros() -> Vec<Panel> {
         .watched_by("DwellLeasesLost"),
         zero(
             "Breakers open",
-            "Brokers whose pushes go to the local disk, because Redis does not answer.",
+            "Brokers whose pushes go to the local disk, because Redis does not take them.",
             "dwell_breaker_open",
         )
-        .watched_by("DwellRedisDown"),
+        .watched_by("DwellRedisRefuses"),
     ]
 }
 
@@ -133,7 +133,7 @@ fn redis() -> Vec<Panel> {
         Panel::lines("Breaker", "1 while pushes go to the local disk at once, by broker.", Unit::Count)
             .query(over("max", "instance", &chosen("dwell_breaker_open", Of::Process)), "{{instance}}")
             .most(1.0)
-            .watched_by("DwellRedisDown"),
+            .watched_by("DwellRedisRefuses"),
         Panel::lines(
             "Clock offset",
             "How far the clock of the broker is ahead of that of Redis. Due times follow Redis.",

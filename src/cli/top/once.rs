@@ -13,14 +13,24 @@ use crate::clock::Clock;
 /// Topics that are described.
 const TOPICS_MAX: usize = 200;
 
-/// Looks twice, so far apart, since rates are between two looks, and prints what it saw.
+/// Looks twice, so far apart, since rates are between two looks, and prints what it saw. While the store is away that is
+/// how the broker stands, and what waits in the WAL.
 pub(super) async fn run(client: Client, server: String, every: Duration) -> Result<(), Failure> {
     let mut state = State::new(server, (0, 0));
-    look(&client, &mut state, Wanted { list: true, topics: Vec::new() }).await?;
+    let looked = look_twice(&client, &mut state, every).await;
+    match &looked {
+        Ok(()) => output::line(table(&state))?,
+        Err(_) if state.away.is_none() => output::line(head(&state).join("\n"))?,
+        Err(_) => {}
+    }
+    looked
+}
+
+async fn look_twice(client: &Client, state: &mut State, every: Duration) -> Result<(), Failure> {
+    look(client, state, Wanted { list: true, topics: Vec::new() }).await?;
     Clock::System.sleep(every).await;
     let topics = state.rows().into_iter().take(TOPICS_MAX).map(|row| row.name).collect();
-    look(&client, &mut state, Wanted { list: false, topics }).await?;
-    output::line(table(&state))
+    look(client, state, Wanted { list: false, topics }).await
 }
 
 /// # Errors
@@ -31,8 +41,12 @@ async fn look(client: &Client, state: &mut State, wanted: Wanted) -> Result<(), 
     why.map_or(Ok(()), |message| Err(Failure { code: UNAVAILABLE, message }))
 }
 
+fn head(state: &State) -> Vec<String> {
+    header(state).iter().map(|line| line.text().trim_end().to_owned()).collect()
+}
+
 fn table(state: &State) -> String {
-    let mut lines: Vec<String> = header(state).iter().map(|line| line.text().trim_end().to_owned()).collect();
+    let mut lines = head(state);
     let mut rows = vec![names_of_columns()];
     let all = state.rows();
     rows.extend(all.iter().take(TOPICS_MAX).map(cells));

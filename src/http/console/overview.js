@@ -34,9 +34,10 @@ export function overview(place, page) {
   let names = /** @type {string[]} */ ([]);
   const show = () => draw(topics, listed(place, names, rows, show));
   page.follow(async (health) => {
-    const [metrics, list] = await Promise.all([text("/metrics", page), call("GET", "/v1/topics", page)]);
-    samples.add(metrics);
+    samples.add(await text("/metrics", page));
     draw(broker, brokerFacts(health));
+    // While the store is away nobody knows the topics, and how the broker is matters most.
+    const list = await call("GET", "/v1/topics", page);
     names = list.topics.filter((/** @type {string} */ name) => name.includes(place.given.filter ?? ""));
     const from = pageOf(place, names) * PAGE;
     const found = await each(names.slice(from, from + PAGE), TOGETHER, (name) => rowOf(name, page.signal));

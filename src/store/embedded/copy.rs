@@ -6,9 +6,9 @@ use super::Inner;
 use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::body_due_at;
-use crate::disk::{Parts, check_room};
+use crate::disk::Parts;
 use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, DISK_RESERVE_BYTES, RECOVER_IDS_MAX};
+use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::{GroupName, MessageId};
 use crate::partition::Partition;
 use crate::store::{Copied, CopyCursor};
@@ -22,8 +22,7 @@ impl Inner {
         group: &GroupName,
         from: Option<CopyCursor>,
     ) -> Result<Copied> {
-        self.committer.check()?;
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         let from = from.map(|CopyCursor(id)| MessageId::new(id)).transpose()?;
         let copied = self.copy_page(descriptor, partition, group, from.as_ref())?;
         self.commit().await?;

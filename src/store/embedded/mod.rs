@@ -31,6 +31,7 @@ mod pair;
 mod push;
 mod reservation;
 mod put;
+mod room;
 mod scan;
 mod schedules;
 mod settle;
@@ -62,6 +63,7 @@ use super::{
 use crate::clock::Clock;
 use crate::disk::{Disk, free_bytes};
 use crate::error::{Error, Result};
+use crate::limits::DISK_RESERVE_BYTES;
 use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
@@ -80,6 +82,8 @@ pub struct Embedded {
 struct Inner {
     tree: Tree,
     dir: PathBuf,
+    /// Bytes of its disk that are kept free.
+    reserve_bytes: u64,
     clock: StoreClock,
     wakes: Wakes,
     losses: watch::Sender<Loss>,
@@ -110,6 +114,7 @@ impl Embedded {
             let inner = Inner {
                 tree,
                 dir: dir.to_owned(),
+                reserve_bytes: DISK_RESERVE_BYTES,
                 clock: StoreClock::new(clock),
                 wakes: Wakes::default(),
                 // One process that trusts its disk has nothing to suspect.
@@ -208,6 +213,10 @@ impl Store for Embedded {
 
     async fn ping(&self) -> Result<()> {
         self.inner.committer.check()
+    }
+
+    async fn ready(&self) -> Result<Option<String>> {
+        self.inner.check_storable().map(|()| None)
     }
 
     async fn close(&self) -> Result<()> {

@@ -11,9 +11,9 @@ use super::keys::{Place, Score};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::decode_body;
-use crate::disk::{Parts, check_room};
+use crate::disk::Parts;
 use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, DISK_RESERVE_BYTES, RECOVER_IDS_MAX};
+use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::{Channel, MovedPage};
@@ -37,7 +37,7 @@ type Mover = (MessageId, Score, bool);
 
 impl Inner {
     pub(super) async fn move_page(&self, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         let mut moved = MovedPage::default();
         for (partition, movers) in self.movers(pair, to)? {
             let wake = self.move_all(pair, &to.pair(partition, &pair.group), &movers, &mut moved)?;

@@ -10,9 +10,9 @@ use super::keys::Score;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::encode_body;
-use crate::disk::{Parts, check_room};
+use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_IDS_MAX, DISK_RESERVE_BYTES};
+use crate::limits::CALL_IDS_MAX;
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::store::{Channel, PushKind, Pushed};
@@ -33,8 +33,7 @@ impl Inner {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        self.committer.check()?;
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let (answers, wake) = self.insert(descriptor, partition, kind, messages, &values)?;
         if wake {

@@ -9,9 +9,9 @@ use super::keys::{Place, Score};
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
-use crate::disk::{Parts, check_room};
+use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{DISK_RESERVE_BYTES, PUT_IDS_MAX};
+use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message};
 use crate::partition::Partition;
 use crate::store::{Channel, PushKind, Pushed, Put};
@@ -47,8 +47,7 @@ impl Inner {
             let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
-        self.committer.check()?;
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         let (answers, wake) =
             self.put_all(descriptor, partition, Terms { kind, conflict, ordered: descriptor.is_ordered() }, messages)?;
         if wake {

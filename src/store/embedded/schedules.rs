@@ -13,9 +13,9 @@ use super::keys::{self, Place};
 use super::open::broken;
 use super::topics::{Topic, locked};
 use crate::codec::encode_body;
-use crate::disk::{Parts, check_room};
+use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{DISK_RESERVE_BYTES, SCHEDULES_MAX};
+use crate::limits::SCHEDULES_MAX;
 use crate::message::{ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{Channel, Fired, Firing, PushKind, Pushed, ScheduleChange, ScheduleRecord};
@@ -52,7 +52,7 @@ impl Inner {
         partition: Partition,
         change: &ScheduleChange,
     ) -> Result<bool> {
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         if !self.change_schedule(descriptor, partition, change)? {
             return Ok(false);
         }
@@ -110,7 +110,7 @@ impl Inner {
     }
 
     pub(super) async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
-        check_room(&self.dir, DISK_RESERVE_BYTES)?;
+        self.check_storable()?;
         let messages = &firing.messages;
         let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
         let mut fired = Fired::Changed;

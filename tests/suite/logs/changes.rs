@@ -125,3 +125,29 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     assert!(all.len() < 100, "{} lines for 1,200 messages: {all:#?}", all.len());
     Ok(())
 }
+
+/// Nobody took its lease, and it must not look as if somebody had.
+#[tokio::test]
+async fn a_broker_whose_redis_was_restarted_says_that_and_no_more() -> Result<()> {
+    let mut redis = RedisServer::durable().await?;
+    let config = format!(
+        "[redis]\nurl = '{}'\ntimeout = '300ms'\n[log]\nformat = 'json'\n[lease]\nttl = '1s'\n[topic]\npartitions = 1\n",
+        redis.url()
+    );
+    let sidecar = Sidecar::start(&config).await?;
+    sidecar.tell("POST /v1/topics/orders/messages", "x").await?;
+    consume(&sidecar).await?;
+    redis.kill()?;
+    assert_eq!(sidecar.ask("POST /v1/topics/orders/messages", "x").await?.0, 202);
+    let over = async || {
+        let metrics = sidecar.tell("GET /metrics", "").await?;
+        let age = metrics.lines().find_map(|line| line.strip_prefix("dwell_wal_oldest_age_seconds{log=\"wal\"} "));
+        Ok(age.and_then(|age| age.parse::<f64>().ok()).filter(|age| *age > 1.0))
+    };
+    eventually("the lease is over", over).await?;
+    redis.restart().await?;
+    let lost = async || Ok(lines(&sidecar)?.into_iter().find(|line| message(line) == "lease lost"));
+    let lost = eventually("a lease is lost", lost).await?;
+    assert_eq!(lost["error"], "stale: the store changed while the lease was not valid", "{lost}");
+    Ok(())
+}

@@ -18,7 +18,9 @@ async fn what_is_pushed_while_redis_is_dead_is_delivered_once_it_is_back() -> Re
     let promised = dwell.push("orders", &["a", "b", "c"], Duration::from_millis(10)).await?;
     assert!(promised.iter().all(|outcome| outcome.pushed == Pushed::Buffered), "{promised:?}");
     let health = dwell.broker().health().await;
-    assert!(health.ready && health.detail.as_deref().is_some_and(|why| why.contains("buffered on disk, 3 so far")));
+    assert!(
+        health.ready && health.detail.as_deref().is_some_and(|why| why.contains("buffered on disk, 3 records so far"))
+    );
     // A repeat of what may be in Redis already is taken as well: Redis tells them apart.
     assert_eq!(dwell.push_one("orders", "before").await?.pushed, Pushed::Buffered);
     outage.redis.restart().await?;

@@ -70,7 +70,21 @@ pub(super) fn last_writes(facts: &NodeFacts) -> Finding {
     Finding::ok("last-writes", "the last writes of Redis to its disk succeeded")
 }
 
+/// Whether fewer replicas follow than Redis asks for before it takes a write. How many keep up is a field of INFO only if
+/// any are asked for; how many those are is a setting, which the user may perhaps not see.
+fn too_few(facts: &NodeFacts) -> Option<Finding> {
+    let good: u64 = facts.info.get("min_slaves_good_slaves")?.parse().ok()?;
+    let asked: u64 = facts.setting("min-replicas-to-write").and_then(|asked| asked.parse().ok()).unwrap_or(1);
+    (good < asked).then(|| {
+        let found = format!("{good} keep up, and `min-replicas-to-write` asks for {asked}: Redis refuses every push");
+        Finding::fail("replicas", found, "start the replicas, or redis-cli config set min-replicas-to-write 0")
+    })
+}
+
 pub(super) fn replicas(facts: &NodeFacts) -> Finding {
+    if let Some(refuses) = too_few(facts) {
+        return refuses;
+    }
     let count = facts.number("connected_slaves");
     if count == 0 {
         return Finding::ok("replicas", "none: what Redis keeps is on one disk");
@@ -152,6 +166,20 @@ mod tests {
         );
         assert_eq!(with(&[online, ("min_slaves_good_slaves", "1")]).status, Status::Ok);
         let late = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=11");
-        assert!(with(&[late, ("min_slaves_good_slaves", "0")]).found.contains("silent for 11 s"));
+        assert!(with(&[late]).found.contains("silent for 11 s"));
+    }
+
+    #[test]
+    fn a_redis_that_waits_for_replicas_which_are_not_there_refuses_pushes() {
+        let none = [("min_slaves_good_slaves", "0")];
+        let one = [("connected_slaves", "1"), ("min_slaves_good_slaves", "1")];
+        let asked = [("min-replicas-to-write", "2")];
+        let mut silent = node(&none, &[]);
+        silent.settings = None;
+        for facts in [silent, node(&none, &asked), node(&one, &asked)] {
+            let finding = replicas(&facts);
+            assert!(finding.status == Status::Fail && finding.found.contains("refuses every push"), "{finding:?}");
+        }
+        assert!(replicas(&node(&one, &asked)).found.starts_with("1 keep up, and `min-replicas-to-write` asks for 2"));
     }
 }

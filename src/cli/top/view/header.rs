@@ -49,7 +49,8 @@ fn store(state: &State) -> Line {
 /// The logs beside Redis, and how Redis answers. An embedded store has neither.
 fn logs(state: &State) -> Line {
     let Some(reading) = &state.reading else { return Line::default() };
-    if state.readiness.as_ref().is_some_and(|ready| ready.as_ref().is_ok_and(|ready| ready.store.kind == "embedded")) {
+    // One that is not ready does not say which it is, but only Redis has logs beside it.
+    if reading.logs.is_empty() {
         return Line::of(Ink::Dim, "no log beside it: the store is on this disk");
     }
     let mut line = Line::default();
