@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::api::{Group, NewGroup, PauseOf};
 use super::client::GroupOf;
 use super::failure::Failure;
-use super::topic::table;
+use super::topic::{state, table};
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
@@ -138,22 +138,6 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             output::line(format_args!("{} is {}", group.group, state(&group)))
         }
     }
-}
-
-/// What it does now, in words.
-fn state(group: &Group) -> String {
-    let mut words = match (&group.copy_of, group.paused_until) {
-        (Some(source), _) => format!("{} from {source}", group.state),
-        (None, Some(until)) => format!("{} until {until}", group.state),
-        (None, None) => group.state.clone(),
-    };
-    if let Some(rate) = group.rate {
-        words.push_str(&format!(", at most {rate} a second"));
-    }
-    if let Some(limit) = group.max_in_flight {
-        words.push_str(&format!(", at most {limit} in flight"));
-    }
-    words
 }
 
 /// The state, and a table with a line for every partition.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::api::{Counts, Declaration, MoveTo, Topic};
+use super::api::{Counts, Declaration, Group, MoveTo, Topic};
 use super::client::Client;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
@@ -132,7 +132,10 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
         }
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
         TopicCommand::Show { topic, json: true } => output::json(&client.topic(topic).await?),
-        TopicCommand::Show { topic, json: false } => output::line(described(&client.topic(topic).await?)),
+        TopicCommand::Show { topic, json: false } => {
+            let described_topic = client.topic(topic).await?;
+            output::line(described(&described_topic, &client.groups(topic).await?))
+        }
         TopicCommand::Move { topic, to, partitions } => {
             move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await
         }
@@ -199,10 +202,30 @@ fn kept_dead(settings: &Settings) -> String {
     if bounds.is_empty() { "for ever".to_owned() } else { bounds.join(", ") }
 }
 
-/// Settings, and a table with a line for every partition and group and one for all of a group.
-fn described(topic: &Topic) -> String {
+/// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
+/// messages of a group from being handed out, if anything does.
+fn described(topic: &Topic, groups: &[Group]) -> String {
     let counts: Vec<&Counts> = topic.partitions.iter().chain(&topic.totals).collect();
-    format!("{}\n{}\n\n{}", topic.topic, settings(topic), table(&counts))
+    let held = groups.iter().map(|group| (&group.group, state(group))).filter(|(_, state)| state != "active");
+    let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
+    let apart = if held.is_empty() { "" } else { "\n" };
+    format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(&counts))
+}
+
+/// What it does now, in words.
+pub(super) fn state(group: &Group) -> String {
+    let mut words = match (&group.copy_of, group.paused_until) {
+        (Some(source), _) => format!("{} from {source}", group.state),
+        (None, Some(until)) => format!("{} until {until}", group.state),
+        (None, None) => group.state.clone(),
+    };
+    if let Some(rate) = group.rate {
+        words.push_str(&format!(", at most {rate} a second"));
+    }
+    if let Some(limit) = group.max_in_flight {
+        words.push_str(&format!(", at most {limit} in flight"));
+    }
+    words
 }
 
 /// A line for each of the counts.
@@ -254,7 +277,13 @@ orders
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a
       all  default         12      3          2     1  -                         -             -";
-        assert_eq!(described(&topic), expected);
+        let group = |more: &str| {
+            let group = r#"{"group": "default", "state": "STATE"}"#;
+            serde_json::from_str::<Group>(&group.replace("STATE", more))
+        };
+        assert_eq!(described(&topic, &[group("active")?]), expected);
+        let paused = described(&topic, &[group("paused")?]);
+        assert_eq!(paused, expected.replace("\n\npart", "\n\ndefault is paused\n\npart"));
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Without tokens whoever reaches dwell may do everything, so a browser must not be led here. A loopback address is not
 //! enough: any page may send requests to it (`Origin` tells), and after DNS rebinding the browser takes the answers for
-//! the page's own (`Host` tells).
+//! the page's own (`Host` tells). An image or a link is a GET without `Origin`, whose answer no page can read; but a GET opens
+//! a stream, which takes messages and charges their attempts (`Sec-Fetch-Site` tells: browsers send it with every request to
+//! a loopback address or over TLS, and no page can change it). Only the console may be linked to from elsewhere.
 //!
 //! Beyond loopback `Host` cannot tell: dwell does not know by which names it is reached, and a page that was rebound
 //! sends its own name, as `Host` and as `Origin`, alike. But there dwell asks for tokens, and a browser adds none by
@@ -16,13 +18,17 @@ use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Version, header};
+use axum::http::{HeaderMap, HeaderName, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::App;
 use super::problem::{Class, Problem};
 use crate::error::Kind;
+
+/// How a browser says whose page made a request: `same-origin`, `same-site` (another port, say), `cross-site`, or `none` when
+/// no page did, but who uses it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Which requests no other site has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +67,14 @@ impl Guard {
                 }
             }
         }
+        if let Some(site) = single(request.headers(), SEC_FETCH_SITE)?
+            && !["same-origin", "none"].contains(&site)
+            && !is_console(request)
+        {
+            let detail =
+                format!("`Sec-Fetch-Site`: {site:?}, so another site asks; no web pages but dwell's own can use it");
+            return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));
+        }
         let Some(origin) = single(request.headers(), header::ORIGIN)? else { return Ok(()) };
         let schemes: &[&str] = match self {
             Guard::Loopback { tls: true } => &["https://"],
@@ -85,6 +99,12 @@ pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&st
     }
     let text = value.map(|value| value.to_str()).transpose();
     text.map_err(|_| Problem::malformed(format!("the header `{name}` has bytes that are not visible ASCII")))
+}
+
+/// Whether a request is for the files of the console, which say and change nothing.
+fn is_console<B>(request: &axum::http::Request<B>) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::GET && (path == "/ui" || path.starts_with("/ui/"))
 }
 
 fn is_loopback(authority: &str) -> bool {
@@ -145,6 +165,24 @@ mod tests {
             assert_eq!(from(LOOPBACK, origin), 403, "{origin}");
             assert_eq!(from(Guard::Unix, origin), 403, "{origin}");
         }
+    }
+
+    #[test]
+    fn an_image_or_a_link_of_another_site_opens_no_stream() {
+        let get = |guard, target, site| status(guard, target, &[("host", "localhost:7373"), ("sec-fetch-site", site)]);
+        let stream = "/v1/topics/orders/groups/default/stream";
+        for guard in [LOOPBACK, Guard::Loopback { tls: true }, Guard::Network, Guard::Unix] {
+            for site in ["cross-site", "same-site", "", "anything"] {
+                assert_eq!(get(guard, stream, site), 403, "{guard:?} {site:?}");
+                assert_eq!(get(guard, "/uix", site), 403, "{guard:?} {site:?}");
+                assert_eq!(get(guard, "/ui", site), 200, "who links to the console, {guard:?} {site:?}");
+            }
+            for site in ["same-origin", "none"] {
+                assert_eq!(get(guard, stream, site), 200, "{guard:?} {site:?}");
+            }
+        }
+        let twice = [("host", "localhost"), ("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(status(LOOPBACK, stream, &twice), 400);
     }
 
     #[test]

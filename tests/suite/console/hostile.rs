@@ -1,11 +1,12 @@
 //! What producers put into ids, keys, payloads and reasons is shown, and nothing more.
 
-use dwell::error::Result;
+use dwell::error::{Error, Result};
 use futures_util::StreamExt;
 use futures_util::stream::iter;
 use serde_json::{Value, json};
 
 use super::Console;
+use super::browser::patiently;
 
 /// Markup that would run something if it were taken for markup.
 const MARKUP: &str =
@@ -116,4 +117,30 @@ async fn ten_thousand_topics_are_shown_a_page_at_a_time() -> Result<()> {
     let asked = browser.run("return performance.getEntriesByType('resource').length", json!([])).await?;
     assert!(asked.as_u64().is_some_and(|asked| asked < 1_000), "{asked}");
     console.end().await
+}
+
+/// An image is asked for without an `Origin`, and a stream takes messages from whoever asks.
+#[tokio::test]
+async fn an_image_of_another_site_takes_no_messages() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.push("orders", vec![json!({"payload": "x", "id": "a"})]).await?;
+    // To the browser this is another site, and as near: farther ones it keeps from loopback addresses by itself.
+    let site = console.base.replace("127.0.0.1", "localhost");
+    browser.open(&format!("{site}/livez")).await?;
+    let image = "let image = new Image(); image.onerror = () => document.title = 'refused'; image.src = arguments[0]";
+    let stream = format!("{}/v1/topics/orders/groups/default/stream", console.base);
+    browser.run(image, json!([stream])).await?;
+    let title = async || Ok(browser.run("return document.title", json!([])).await?.as_str().map(str::to_owned));
+    patiently("the image is refused", async || Ok(title().await?.filter(|title| title == "refused"))).await?;
+    let metrics = console.client.get(format!("{}/metrics", console.base)).send().await;
+    let metrics = metrics.map_err(|error| Error::unavailable(error.to_string()))?.text().await.unwrap_or_default();
+    let refusals = "dwell_http_requests_total{code=\"403\",route=\"/v1/topics/{topic}/groups/{group}/stream\"} 1";
+    assert!(metrics.contains(refusals), "{metrics}");
+    let taken = console.tell("POST /v1/topics/orders/groups/default/reserve", json!({"wait": "10s"})).await?;
+    assert_eq!(taken["deliveries"][0]["attempt"], 1, "{taken}");
+    // A link of theirs may lead to the console.
+    browser.run("location.href = arguments[0]", json!([format!("{}/ui", console.base)])).await?;
+    browser.reads("● ready").await?;
+    console.browser.quit().await
 }
