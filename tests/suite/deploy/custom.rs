@@ -75,7 +75,8 @@ struct Selector {
 pub(super) struct Endpoint {
     pub(super) port: String,
     path: String,
-    interval: Span,
+    #[serde(rename = "interval")]
+    every: Span,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scheme: Option<Scheme>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,7 +218,7 @@ impl TryFrom<String> for Span {
         let number = text.strip_suffix(['s', 'm', 'h']).unwrap_or_default();
         match number.parse::<u32>().is_ok_and(|number| number > 0) {
             true => Ok(Span(text)),
-            false => Err(format!("{text:?} is no interval")),
+            false => Err(format!("{text:?} is no span")),
         }
     }
 }
