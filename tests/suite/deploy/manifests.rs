@@ -1,13 +1,14 @@
 //! The files of deploy/kubernetes, and what names them.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use dwell::error::{Error, Result};
 use serde_json::Value;
 
 use super::kustomize::{Names, kustomizations, overlays};
-use super::{text, yaml};
-use crate::support::failed;
+use super::{of_deploy, said, yaml};
+use crate::support::{failed, scratch};
 
 #[test]
 fn a_kustomization_names_what_is_there_and_everything_that_is_there() -> Result<()> {
@@ -87,16 +88,31 @@ fn named(kind: &str, path: &str) -> Result<usize> {
     Ok(seen)
 }
 
+/// The steps of docs/deploy.md, but for the one that needs a cluster, in a copy of this directory.
 #[test]
-fn secrets_are_made_by_the_script_or_by_hand_and_never_kept_here() -> Result<()> {
-    let script = text("secrets.sh")?;
+fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
+    let page = include_str!("../../../docs/deploy.md");
+    let part = page.split("\n## Kubernetes\n").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
+    let (apply, steps): (Vec<&str>, Vec<&str>) = part.lines().skip(1).partition(|line| line.starts_with("kubectl "));
+    assert_eq!((apply.len(), steps.len()), (1, 2), "{part}");
+    let dir = scratch()?;
+    said(Command::new("cp").arg("-r").arg(of_deploy("")).arg(dir.path().join("deploy")))?;
+    said(Command::new("sh").args(["-ec", &steps.join("\n")]).current_dir(dir.path()))?;
+    let example = apply[0].rsplit(' ').next().map(|name| dir.path().join(name)).unwrap_or_default();
+    let all = kustomizations()?;
+    let one = all.iter().find(|one| one.is("example")).ok_or_else(|| Error::bug("no example"))?;
+    for (_, path) in one.files() {
+        let length = std::fs::metadata(example.join(path)).map_err(failed(path))?.len();
+        assert!(length > 20, "{path}: {length} bytes");
+    }
+    Ok(())
+}
+
+#[test]
+fn secrets_are_never_kept_here() -> Result<()> {
     for one in kustomizations()?.iter().filter(|one| one.namespace.is_some()) {
-        assert!(one.is("example") || one.is("production"), "{one:?}");
-        for (key, path) in one.files() {
-            let name = path.strip_prefix("secrets/").ok_or_else(|| Error::bug(path.to_owned()))?;
-            let made = script.lines().any(|line| line.starts_with("for name in") && line.contains(name));
-            assert!(made || key == "redis-url", "nothing makes {path}");
-        }
+        let secrets: Vec<_> = one.secret_generator.iter().flat_map(|generator| &generator.files).collect();
+        assert!(secrets.len() == 5 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
     }
     let ignored = include_str!("../../../.gitignore");
     assert!(ignored.lines().any(|line| line == "secrets"), "{ignored}");

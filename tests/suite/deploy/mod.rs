@@ -8,6 +8,7 @@ mod kubernetes;
 mod kustomize;
 mod manifests;
 mod merge;
+mod pair;
 mod pods;
 mod redis;
 mod schema;

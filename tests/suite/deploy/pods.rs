@@ -1,11 +1,16 @@
 //! The pods that manifests make, and what dwell finds in them: its environment, its secrets, its configuration.
 
+use std::path::PathBuf;
+
 use dwell::config::Config;
 use dwell::error::{Error, Result};
 use serde_json::Value;
 
 use super::{loaded, of_deploy, said};
 use crate::support::{Certificates, failed, scratch};
+
+/// Where secrets are in a pod.
+const SECRETS: &str = "/run/secrets";
 
 /// The manifests of a kind.
 pub(super) fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -91,14 +96,28 @@ impl Secrets {
 
     /// The configuration of the dwell in a pod, with its file and its environment.
     pub(super) fn config(&self, manifests: &[Value], pod: &str, namespace: &str) -> Result<Config> {
-        let spec = spec_of(manifests, pod)?;
-        let volume = items(spec, "/volumes").find(|volume| volume["name"] == "config");
-        let name = volume.map(|volume| &volume["configMap"]["name"]).ok_or_else(|| Error::bug("no configuration"))?;
-        let map = manifests.iter().find(|one| one["kind"] == "ConfigMap" && one["metadata"]["name"] == *name);
-        let text = map.and_then(|map| map["data"]["dwell.toml"].as_str());
-        let text = text.ok_or_else(|| Error::bug(format!("{pod}: no ConfigMap {name}")))?;
-        loaded(text, &environment(dwell_of(spec)?, pod, namespace), "/run/secrets", self.dir.path())
+        let environment = environment(dwell_of(spec_of(manifests, pod)?)?, pod, namespace);
+        loaded(toml(manifests, pod)?, &environment, SECRETS, self.dir.path())
     }
+
+    /// Where one of them is, as in `dwell/app`.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A text that names some of them, with where they are.
+    pub(super) fn placed(&self, text: &str) -> String {
+        text.replace(SECRETS, &self.dir.path().display().to_string())
+    }
+}
+
+/// The configuration file in a pod.
+pub(super) fn toml<'a>(manifests: &'a [Value], pod: &str) -> Result<&'a str> {
+    let volume = items(spec_of(manifests, pod)?, "/volumes").find(|volume| volume["name"] == "config");
+    let name = volume.map(|volume| &volume["configMap"]["name"]).ok_or_else(|| Error::bug("no configuration"))?;
+    let map = manifests.iter().find(|one| one["kind"] == "ConfigMap" && one["metadata"]["name"] == *name);
+    let text = map.and_then(|map| map["data"]["dwell.toml"].as_str());
+    text.ok_or_else(|| Error::bug(format!("{pod}: no ConfigMap {name}")))
 }
 
 /// The spec of the pods of a workload.
