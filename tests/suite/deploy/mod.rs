@@ -12,6 +12,7 @@ mod pair;
 mod pods;
 mod redis;
 mod schema;
+mod services;
 mod supervisor;
 mod systemd;
 
