@@ -8,7 +8,9 @@
 mod dead;
 mod record;
 
-use bincode::{Decode, Encode};
+use bincode::de::BorrowDecoder;
+use bincode::error::DecodeError;
+use bincode::{BorrowDecode, Encode};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
@@ -33,30 +35,44 @@ const VERSIONS: [u8; 3] = [VERSION, VERSION_PRIORITY, VERSION_TRACE];
 /// Bytes before the header: due time, version, checksum.
 const PREFIX: usize = 8 + 1 + 4;
 
-/// bincode without a limit panics on a hostile length; every decoder here has one.
+/// bincode without a limit panics on a hostile length; every decoder here has one. It also makes room for as many bytes or
+/// items as a length claims, up to that limit, before it reads the first: so texts are borrowed, and lists are [`Pairs`].
 const CONFIG: bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Varint,
     bincode::config::Limit<ENVELOPE_BYTES_MAX>,
 > = bincode::config::standard().with_limit::<ENVELOPE_BYTES_MAX>();
 
-#[derive(Encode, Decode)]
-struct HeaderV1 {
+#[derive(Encode, BorrowDecode)]
+struct HeaderV1<'a> {
     pushed_at_ms: u64,
-    key: Option<String>,
+    key: Option<&'a str>,
     expires_at_ms: Option<u64>,
     max_attempts: Option<u32>,
-    content_type: Option<String>,
-    meta: Vec<(String, String)>,
+    content_type: Option<&'a str>,
+    meta: Pairs<'a>,
+}
+
+/// Pairs of texts, as bincode writes a `Vec` of them; read one by one, whatever their number claims to be.
+#[derive(Encode)]
+struct Pairs<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'de, Context> BorrowDecode<'de, Context> for Pairs<'de> {
+    fn borrow_decode<D: BorrowDecoder<'de, Context = Context>>(
+        decoder: &mut D,
+    ) -> std::result::Result<Self, DecodeError> {
+        let count = u64::borrow_decode(decoder)?;
+        (0..count).map(|_| BorrowDecode::borrow_decode(decoder)).collect::<std::result::Result<_, _>>().map(Pairs)
+    }
 }
 
 /// What stands behind the header of a body with a trace, behind the priority.
-#[derive(Encode, Decode)]
-struct TraceV4 {
+#[derive(Encode, BorrowDecode)]
+struct TraceV4<'a> {
     trace_id: [u8; 16],
     span_id: [u8; 8],
     flags: u8,
-    state: Option<String>,
+    state: Option<&'a str>,
 }
 
 /// The body of a message.
@@ -64,11 +80,11 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
         pushed_at_ms: envelope.pushed_at.as_ms(),
-        key: envelope.key.as_ref().map(|key| key.as_str().to_owned()),
+        key: envelope.key.as_ref().map(Key::as_str),
         expires_at_ms: envelope.expires_at.map(Timestamp::as_ms),
         max_attempts: envelope.max_attempts,
-        content_type: envelope.content_type.clone(),
-        meta: envelope.meta.clone(),
+        content_type: envelope.content_type.as_deref(),
+        meta: Pairs(envelope.meta.iter().map(|(name, value)| (&**name, &**value)).collect()),
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
@@ -86,7 +102,7 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     }
     if let Some(trace) = &envelope.trace {
         let (trace_id, span_id, flags) = (trace.trace_id, trace.span_id, trace.flags());
-        let trace = TraceV4 { trace_id, span_id, flags, state: trace.tracestate().map(str::to_owned) };
+        let trace = TraceV4 { trace_id, span_id, flags, state: trace.tracestate() };
         bincode::encode_into_std_write(trace, &mut body, CONFIG).map_err(failed)?;
     }
     body.extend_from_slice(&envelope.payload);
@@ -113,7 +129,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let (header, mut read): (HeaderV1, usize) = bincode::decode_from_slice(&body[PREFIX..], CONFIG)
+    let (header, mut read): (HeaderV1<'_>, usize) = bincode::borrow_decode_from_slice(&body[PREFIX..], CONFIG)
         .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
     let mut priority = 0;
     if body[8] != VERSION {
@@ -135,8 +151,8 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         expires_at: header.expires_at_ms.map(Timestamp::from_ms),
         max_attempts: header.max_attempts,
         priority,
-        content_type: header.content_type,
-        meta: header.meta,
+        content_type: header.content_type.map(str::to_owned),
+        meta: header.meta.0.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         trace,
         payload,
     };
@@ -145,9 +161,9 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
 
 /// The place in a trace at the beginning of these bytes, and how many it takes.
 fn decode_trace(bytes: &[u8]) -> Result<(TraceContext, usize)> {
-    let (trace, read): (TraceV4, usize) = bincode::decode_from_slice(bytes, CONFIG)
+    let (trace, read): (TraceV4<'_>, usize) = bincode::borrow_decode_from_slice(bytes, CONFIG)
         .map_err(|error| Error::corrupt(format!("has an unreadable place in a trace ({error})")))?;
-    Ok((TraceContext::new(trace.trace_id, trace.span_id, trace.flags, trace.state.as_deref())?, read))
+    Ok((TraceContext::new(trace.trace_id, trace.span_id, trace.flags, trace.state)?, read))
 }
 
 /// The due time in front of a body, without decoding the rest.

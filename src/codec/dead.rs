@@ -3,7 +3,7 @@
 //! A dead record is `version (1) | bincode | history`, a history is a line for each failed attempt, oldest first:
 //! `[at ms, attempt, reason or null]`. Lines, so that a script can add one and drop the oldest without reading them.
 
-use bincode::{Decode, Encode};
+use bincode::{BorrowDecode, Decode, Encode};
 
 use super::CONFIG;
 use crate::error::{Error, Result};
@@ -91,11 +91,11 @@ pub struct DeadRecord {
     pub history: Vec<Failure>,
 }
 
-#[derive(Encode, Decode)]
-struct Header {
+#[derive(Encode, BorrowDecode)]
+struct Header<'a> {
     reason: DeadReason,
     attempts: u32,
-    last_error: Option<String>,
+    last_error: Option<&'a str>,
 }
 
 impl DeadRecord {
@@ -116,7 +116,7 @@ impl DeadRecord {
 /// The bytes of a dead record. Lines of a history may be put behind them.
 pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
     let DeadRecord { reason, attempts, last_error, history } = record;
-    let header = Header { reason: *reason, attempts: *attempts, last_error: last_error.clone() };
+    let header = Header { reason: *reason, attempts: *attempts, last_error: last_error.as_deref() };
     let mut bytes = vec![VERSION];
     bincode::encode_into_std_write(header, &mut bytes, CONFIG)
         .map_err(|error| Error::bug(format!("a dead record did not encode: {error}")))?;
@@ -130,11 +130,11 @@ pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
     if !matches!(*version, WITHOUT_HISTORY | VERSION) {
         return Err(Error::corrupt(format!("a dead record has version {version}, this dwell reads up to {VERSION}")));
     }
-    let (header, read): (Header, usize) = bincode::decode_from_slice(rest, CONFIG)
+    let (header, read): (Header<'_>, usize) = bincode::borrow_decode_from_slice(rest, CONFIG)
         .map_err(|error| Error::corrupt(format!("a dead record is unreadable ({error})")))?;
     let history = if *version == VERSION { decode_history(&rest[read..])? } else { Vec::new() };
     let Header { reason, attempts, last_error } = header;
-    Ok(DeadRecord { reason, attempts, last_error, history })
+    Ok(DeadRecord { reason, attempts, last_error: last_error.map(str::to_owned), history })
 }
 
 /// The line of a failure, with its end.

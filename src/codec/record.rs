@@ -3,7 +3,7 @@
 //! A record is `version (1 byte) | crc32 of the rest (4) | number (8, big endian) | appended at, ms (8, big endian) |
 //! header (bincode) | the body of a message, or a descriptor (JSON)`.
 
-use bincode::{Decode, Encode};
+use bincode::{BorrowDecode, Encode};
 use bytes::Bytes;
 
 use super::{CONFIG, decode_body, encode_body};
@@ -93,17 +93,17 @@ pub struct NumberedRecord {
     pub record: Record,
 }
 
-#[derive(Encode, Decode)]
-enum HeaderV1 {
+#[derive(Encode, BorrowDecode)]
+enum HeaderV1<'a> {
     Create,
-    Push { topic: String, incarnation: u64, id: String },
+    Push { topic: &'a str, incarnation: u64, id: &'a str },
 }
 
-#[derive(Encode, Decode)]
-enum HeaderV2 {
-    Push { topic: String, incarnation: u64, id: String, sent: bool, conflict: u8 },
-    Cancel { topic: String, incarnation: u64, partition: u16, id: String, at_ms: u64 },
-    Reschedule { topic: String, incarnation: u64, partition: u16, id: String, was_ms: u64, due_at_ms: u64 },
+#[derive(Encode, BorrowDecode)]
+enum HeaderV2<'a> {
+    Push { topic: &'a str, incarnation: u64, id: &'a str, sent: bool, conflict: u8 },
+    Cancel { topic: &'a str, incarnation: u64, partition: u16, id: &'a str, at_ms: u64 },
+    Reschedule { topic: &'a str, incarnation: u64, partition: u16, id: &'a str, was_ms: u64, due_at_ms: u64 },
 }
 
 /// A record that is encoded but for its number, which only the log knows, at the last moment.
@@ -146,7 +146,7 @@ fn parts(record: &Record) -> Result<(u8, Vec<u8>, Vec<u8>)> {
             ((VERSION, encoded(HeaderV1::Create)?), json)
         }
         Record::Push { topic, incarnation, message, sent, conflict } => {
-            let (topic, incarnation, id) = (topic.to_string(), *incarnation, message.id.to_string());
+            let (topic, incarnation, id) = (topic.as_str(), *incarnation, message.id.as_str());
             let header = match (*sent, number_of(*conflict)) {
                 (false, 0) => (VERSION, encoded(HeaderV1::Push { topic, incarnation, id })?),
                 (sent, conflict) => v2(HeaderV2::Push { topic, incarnation, id, sent, conflict })?,
@@ -154,11 +154,11 @@ fn parts(record: &Record) -> Result<(u8, Vec<u8>, Vec<u8>)> {
             (header, encode_body(message)?)
         }
         Record::Cancel { topic, incarnation, partition, id, at } => {
-            let (topic, incarnation, partition, id) = (topic.to_string(), *incarnation, partition.0, id.to_string());
+            let (topic, incarnation, partition, id) = (topic.as_str(), *incarnation, partition.0, id.as_str());
             (v2(HeaderV2::Cancel { topic, incarnation, partition, id, at_ms: at.as_ms() })?, Vec::new())
         }
         Record::Reschedule { topic, incarnation, partition, id, was, due_at } => {
-            let (topic, incarnation, partition, id) = (topic.to_string(), *incarnation, partition.0, id.to_string());
+            let (topic, incarnation, partition, id) = (topic.as_str(), *incarnation, partition.0, id.as_str());
             let (was_ms, due_at_ms) = (was.as_ms(), due_at.as_ms());
             (v2(HeaderV2::Reschedule { topic, incarnation, partition, id, was_ms, due_at_ms })?, Vec::new())
         }
@@ -239,8 +239,8 @@ fn decode_v2(bytes: &Bytes) -> Result<Record> {
 }
 
 /// The header of a record, and what follows it.
-fn header_of<H: Decode<()>>(bytes: &Bytes) -> Result<(H, Bytes)> {
-    let (header, read) = bincode::decode_from_slice(&bytes[PREFIX..], CONFIG)
+fn header_of<'a, H: BorrowDecode<'a, ()>>(bytes: &'a Bytes) -> Result<(H, Bytes)> {
+    let (header, read) = bincode::borrow_decode_from_slice(&bytes[PREFIX..], CONFIG)
         .map_err(|error| Error::corrupt(format!("has an unreadable header ({error})")))?;
     Ok((header, bytes.slice(PREFIX + read..)))
 }

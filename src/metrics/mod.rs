@@ -16,7 +16,7 @@ mod topics;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::{Registry, TextEncoder};
 
 pub use self::census::{CensusMetrics, Depth, Tally, WITHIN};
 use self::groups::GroupFamilies;
@@ -33,7 +33,7 @@ pub use self::spans::SpanMetrics;
 pub use self::store::StoreMetrics;
 use self::topics::TopicFamilies;
 pub use self::topics::TopicMetrics;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{GroupName, TopicName};
 
 /// The metrics of one process.
@@ -99,8 +99,8 @@ impl Metrics {
 
     /// The Prometheus text format.
     pub fn text(&self) -> Result<String> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(|error| make::bug(&error))?;
-        String::from_utf8(text).map_err(|error| Error::bug(error.to_string()))
+        let mut text = String::new();
+        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text).map_err(|error| make::bug(&error))?;
+        Ok(text)
     }
 }

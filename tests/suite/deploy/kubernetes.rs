@@ -1,140 +1,99 @@
-//! What the manifests of Kubernetes say of each other, and of dwell: ports, probes, times, sizes, permissions.
+//! What the manifests of Kubernetes say of each other, and of dwell: ports, probes, times, sizes, permissions, secrets.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
+use dwell::config::{Config, Durability};
 use dwell::error::{Error, Result};
+use dwell::limits::DISK_RESERVE_BYTES;
 use serde_json::{Value, json};
 
-use super::manifests::{Kustomization, kustomizations};
-use super::{checked_config, of_deploy, said};
-use crate::support::scratch;
-
-/// The kustomization that all others build on.
-fn base() -> Result<Kustomization> {
-    kustomizations()?.into_iter().find(|one| one.is("base")).ok_or_else(|| Error::bug("no base"))
-}
-
-/// The manifests of a kind.
-fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    let found: Vec<_> = manifests.iter().filter(|value| value["kind"] == kind).collect();
-    assert!(!found.is_empty(), "no {kind}");
-    found
-}
-
-fn items<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &'a Value> {
-    value.pointer(place).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The pods that the manifests make: their name, labels and spec.
-fn pods(manifests: &[Value]) -> Vec<(&str, &Value, &Value)> {
-    let workloads = ["Deployment", "StatefulSet"].into_iter().flat_map(|kind| of_kind(manifests, kind));
-    let pod = |workload: &'static str, value: &Value| value.pointer(workload).is_some();
-    let mut pods = Vec::new();
-    for value in workloads {
-        assert!(pod("/spec/template/spec", value), "{value}");
-        let template = &value["spec"]["template"];
-        pods.push((
-            value["metadata"]["name"].as_str().unwrap_or_default(),
-            &template["metadata"]["labels"],
-            &template["spec"],
-        ));
-    }
-    pods
-}
-
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    items(spec, "/initContainers").chain(items(spec, "/containers"))
-}
-
-/// The container of a pod that runs dwell.
-fn dwell_of(spec: &Value) -> Result<&Value> {
-    containers(spec).find(|one| one["name"] == "dwell").ok_or_else(|| Error::bug(format!("no dwell in {spec}")))
-}
-
-/// Whether labels have all that a selector asks for.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let wanted = selector.as_object().into_iter().flatten();
-    wanted.fold(!selector.is_null(), |all, (name, value)| all && labels[name] == *value)
-}
+use super::kustomize::overlays;
+use super::pods::{Secrets, containers, dwell_of, items, pods, selects, spec_of};
 
 #[test]
 fn selectors_select_pods_and_ports_have_names() -> Result<()> {
-    let all = kustomizations()?.iter().map(Kustomization::manifests).collect::<Result<Vec<_>>>()?.concat();
-    let base = base()?.manifests()?;
-    let pods = pods(&base);
     let mut seen = 0;
-    for value in &all {
-        let selector = match value["kind"].as_str().unwrap_or_default() {
-            "Service" => &value["spec"]["selector"],
-            "NetworkPolicy" => &value["spec"]["podSelector"]["matchLabels"],
-            "Deployment" | "StatefulSet" | "PodDisruptionBudget" | "PodMonitor" => {
-                &value["spec"]["selector"]["matchLabels"]
-            }
-            _ => continue,
-        };
-        let selected: Vec<_> = pods.iter().filter(|(_, labels, _)| selects(selector, labels)).collect();
-        assert_eq!(selected.len(), 1, "{value}");
-        seen += 1;
-        if value["kind"] == "Service" {
+    for (_, manifests) in overlays()? {
+        let pods = pods(&manifests);
+        for value in &manifests {
+            let selector = match value["kind"].as_str().unwrap_or_default() {
+                "Service" => &value["spec"]["selector"],
+                "NetworkPolicy" => &value["spec"]["podSelector"]["matchLabels"],
+                "Deployment" | "StatefulSet" | "PodDisruptionBudget" | "PodMonitor" => {
+                    &value["spec"]["selector"]["matchLabels"]
+                }
+                _ => continue,
+            };
+            let selected: Vec<_> = pods.iter().filter(|(_, labels, _)| selects(selector, labels)).collect();
+            assert_eq!(selected.len(), 1, "{value}");
+            seen += 1;
             let ports: Vec<_> = containers(selected[0].2).flat_map(|one| items(one, "/ports")).collect();
-            let named = |target: &Value| ports.iter().any(|port| port["name"] == *target);
-            assert!(
-                items(value, "/spec/ports").all(|port| named(&port["targetPort"]) && port["port"] == 7373),
-                "{value}"
-            );
+            let named = |name: &Value| ports.iter().any(|port| port["name"] == *name);
+            let goes = |port: &Value| named(&port["targetPort"]) && port["port"] == 7373;
+            assert!(value["kind"] != "Service" || items(value, "/spec/ports").all(goes), "{value}");
+            assert!(items(value, "/spec/podMetricsEndpoints").all(|one| named(&one["port"])), "{value}");
+            let into = items(value, "/spec/ingress").flat_map(|rule| items(rule, "/ports"));
+            assert!(into.map(|port| &port["port"]).all(named), "{value}");
         }
     }
-    assert!(seen >= 8, "{seen}");
+    assert!(seen >= 18, "{seen}");
     Ok(())
 }
 
 #[test]
 fn no_container_is_root_or_may_write_where_it_should_not() -> Result<()> {
-    for (name, _, spec) in pods(&base()?.manifests()?) {
-        let pod = &spec["securityContext"];
-        assert_eq!([&pod["runAsNonRoot"], &pod["seccompProfile"]["type"]], [&json!(true), &json!("RuntimeDefault")]);
-        assert!(pod["runAsUser"].as_u64() > Some(0) && pod["fsGroup"].as_u64() > Some(0), "{name}: {pod}");
-        assert_eq!([&spec["automountServiceAccountToken"], &spec["enableServiceLinks"]], [&json!(false); 2], "{name}");
-        for container in containers(spec) {
-            let how = &container["securityContext"];
-            let closed = json!({
-                "allowPrivilegeEscalation": false,
-                "readOnlyRootFilesystem": true,
-                "capabilities": {"drop": ["ALL"]},
-            });
-            assert_eq!(*how, closed, "{name}: {container}");
-            let memory = [&container["resources"]["limits"]["memory"], &container["resources"]["requests"]["memory"]];
-            assert!(memory.iter().all(|memory| memory.is_string()), "{name}: {container}");
+    for (_, manifests) in overlays()? {
+        for (name, _, spec) in pods(&manifests) {
+            let pod = &spec["securityContext"];
+            assert_eq!(
+                [&pod["runAsNonRoot"], &pod["seccompProfile"]["type"]],
+                [&json!(true), &json!("RuntimeDefault")]
+            );
+            assert!(pod["runAsUser"].as_u64() > Some(0) && pod["fsGroup"].as_u64() > Some(0), "{name}: {pod}");
+            let given = [&spec["automountServiceAccountToken"], &spec["enableServiceLinks"]];
+            assert_eq!(given, [&json!(false); 2], "{name}");
+            containers(spec).for_each(|container| is_closed(name, container));
         }
     }
     Ok(())
 }
 
+fn is_closed(name: &str, container: &Value) {
+    let closed = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(container["securityContext"], closed, "{name}: {container}");
+    let memory = [&container["resources"]["limits"]["memory"], &container["resources"]["requests"]["memory"]];
+    assert!(memory.iter().all(|memory| memory.is_string()), "{name}: {container}");
+}
+
 /// Livez and readyz are not mistaken for each other: a pod that is restarted because Redis is away is worse off.
 #[test]
 fn probes_ask_what_they_are_for() -> Result<()> {
-    for (name, _, spec) in pods(&base()?.manifests()?) {
-        let dwell = dwell_of(spec)?;
-        let sidecar = dwell["restartPolicy"] == "Always";
-        for (probe, path, command) in [
-            ("startupProbe", "/livez", json!(["/dwell", "health", "--live"])),
-            ("livenessProbe", "/livez", json!(["/dwell", "health", "--live"])),
-            ("readinessProbe", "/readyz", json!(["/dwell", "health"])),
-        ] {
-            let (http, exec) = (&dwell[probe]["httpGet"], &dwell[probe]["exec"]["command"]);
-            match sidecar {
-                // On loopback.
-                true => assert_eq!(*exec, command, "{name}: {probe}"),
-                false => assert_eq!(*http, json!({"path": path, "port": "http"}), "{name}: {probe}"),
+    for (_, manifests) in overlays()? {
+        for (name, _, spec) in pods(&manifests) {
+            let dwell = dwell_of(spec)?;
+            for (probe, path, command) in [
+                ("startupProbe", "/livez", json!(["/dwell", "health", "--live"])),
+                ("livenessProbe", "/livez", json!(["/dwell", "health", "--live"])),
+                ("readinessProbe", "/readyz", json!(["/dwell", "health"])),
+            ] {
+                let (http, exec) = (&dwell[probe]["httpGet"], &dwell[probe]["exec"]["command"]);
+                match dwell["restartPolicy"] == "Always" {
+                    // A sidecar, on loopback.
+                    true => assert_eq!(*exec, command, "{name}: {probe}"),
+                    false => {
+                        assert_eq!([&http["path"], &http["port"]], [&json!(path), &json!("http")], "{name}: {probe}")
+                    }
+                }
             }
+            // A start may take two minutes; nothing else is restarted for being slow at it.
+            let start = ["periodSeconds", "failureThreshold"].map(|field| dwell["startupProbe"][field].as_u64());
+            assert!(matches!(start, [Some(s), Some(n)] if s * n >= 120), "{name}: {start:?}");
         }
-        // A start may take two minutes; nothing else is restarted for being slow at it.
-        let start = &dwell["startupProbe"];
-        assert!(
-            start["periodSeconds"].as_u64().zip(start["failureThreshold"].as_u64()).is_some_and(|(s, n)| s * n >= 120)
-        );
     }
     Ok(())
 }
@@ -161,43 +120,27 @@ fn storage<'a>(manifests: &'a [Value], name: &str) -> Option<&'a Value> {
 
 #[test]
 fn the_configurations_are_correct_and_fit_their_pods() -> Result<()> {
-    let (all, base) = (kustomizations()?, base()?);
-    let manifests = base.manifests()?;
-    let dir = scratch()?;
-    said(Command::new(of_deploy("secrets.sh")).arg(dir.path()))?;
-    for (from, to) in [("dwell-admin", "admin"), ("dwell-app", "app"), ("dwell-metrics", "metrics")] {
-        std::fs::rename(dir.path().join(from), dir.path().join(to)).map_err(crate::support::failed(from))?;
-    }
-    std::fs::write(dir.path().join("redis-url"), "redis://dwell:secret@redis:6379")
-        .map_err(crate::support::failed("a file"))?;
-    let mut seen = 0;
-    for one in &all {
-        for (pod, name) in [("dwell-gateway", "dwell-gateway"), ("producer", "dwell-sidecar")] {
-            let Some(file) = one.config(name) else { continue };
-            let config = checked_config(&file, "/run/secrets/dwell", dir.path())?;
+    let secrets = Secrets::new()?;
+    for (one, manifests) in overlays()? {
+        for pod in ["dwell-gateway", "producer"] {
+            let config = secrets.config(&manifests, pod, one.namespace.as_deref().unwrap_or_default());
+            let config = config.map_err(|error| Error::bug(format!("{}: {pod}: {error}", one.dir.display())))?;
             fits(&config, pod, &manifests)?;
-            let text = std::fs::read_to_string(&file).map_err(crate::support::failed("a configuration"))?;
-            let wanted: BTreeSet<_> =
-                text.split("/run/secrets/dwell/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-            for overlay in all.iter().filter(|one| !one.secret_keys().is_empty()) {
-                let keys = overlay.secret_keys();
-                assert!(wanted.iter().all(|key| keys.contains(key)), "{file:?} wants {wanted:?} of {keys:?}");
-            }
-            seen += 1;
         }
     }
-    assert_eq!(seen, 3);
     Ok(())
 }
 
 /// A configuration, as `dwell config show` prints it, is one for this pod.
-fn fits(config: &dwell::config::Config, pod: &str, manifests: &[Value]) -> Result<()> {
-    let pods = pods(manifests);
-    let (_, _, spec) = pods.iter().find(|(name, ..)| *name == pod).ok_or_else(|| Error::bug(pod.to_owned()))?;
+fn fits(config: &Config, pod: &str, manifests: &[Value]) -> Result<()> {
+    let spec = spec_of(manifests, pod)?;
     let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(0);
     assert!(grace >= config.drain_timeout.as_secs() + 20, "{pod}: {grace} s");
     let size = storage(manifests, pod).and_then(bytes).ok_or_else(|| Error::bug(format!("{pod} has no storage")))?;
-    assert!(size >= 2 * config.wal_limit_bytes, "{pod}: {size} bytes");
+    // As docs/deploy.md says, and a tenth for the file system.
+    let logs = if config.durability == Durability::Journal { 2 } else { 1 };
+    let needed = (logs * config.wal_limit_bytes + DISK_RESERVE_BYTES) * 11 / 10;
+    assert!(size >= needed, "{pod}: {size} of {needed} bytes");
     let dwell = dwell_of(spec)?;
     assert_eq!(dwell["args"], json!(["serve", "--config", "/etc/dwell/dwell.toml"]));
     let mounted = |path: &Path, writable: bool| {
@@ -209,5 +152,70 @@ fn fits(config: &dwell::config::Config, pod: &str, manifests: &[Value]) -> Resul
     assert!(mounted(Path::new("/etc/dwell"), false) && mounted(Path::new("/run/secrets/dwell"), false), "{pod}");
     let listen = config.listen.to_string();
     assert!(listen.ends_with(":7373"), "{pod}: {listen}");
+    Ok(())
+}
+
+/// The keys that a secret has: those that an overlay gives it, or those that cert-manager does.
+fn keys(manifests: &[Value], secret: &Value) -> BTreeSet<String> {
+    let is_it = |one: &&Value| one["kind"] == "Secret" && one["metadata"]["name"] == *secret;
+    let certified = |one: &&Value| one["kind"] == "Certificate" && one["spec"]["secretName"] == *secret;
+    match manifests.iter().find(is_it) {
+        Some(one) => one["data"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect(),
+        None if manifests.iter().any(|one| certified(&one)) => {
+            ["tls.crt", "tls.key", "ca.crt"].map(str::to_owned).into()
+        }
+        None => BTreeSet::new(),
+    }
+}
+
+/// The names of files in `text` that are below a directory.
+fn files_below(text: &str, dir: &str) -> BTreeSet<String> {
+    let dir = format!("{dir}/");
+    let end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
+    text.split(&dir).skip(1).filter_map(|rest| Some(rest.split(end).next()?.to_owned())).collect()
+}
+
+/// Every file of a secret that a container is told of is a key of what is mounted there.
+#[test]
+fn every_secret_that_is_named_has_the_keys_that_are_used() -> Result<()> {
+    let mut seen = 0;
+    for (_, manifests) in overlays()? {
+        let config = |spec: &Value| {
+            let maps = items(spec, "/volumes").map(|volume| volume["configMap"]["name"].clone());
+            let is_one = |one: &&Value, name: &Value| one["kind"] == "ConfigMap" && one["metadata"]["name"] == *name;
+            maps.filter_map(|name| manifests.iter().find(|one| is_one(one, &name)))
+                .map(Value::to_string)
+                .collect::<String>()
+        };
+        for (pod, _, spec) in pods(&manifests) {
+            for container in containers(spec) {
+                for mount in items(container, "/volumeMounts") {
+                    let volume = items(spec, "/volumes").find(|volume| volume["name"] == mount["name"]);
+                    let Some(secret) = volume.map(|volume| &volume["secret"]).filter(|secret| !secret.is_null()) else {
+                        continue;
+                    };
+                    let all = keys(&manifests, &secret["secretName"]);
+                    let items: BTreeSet<_> =
+                        items(secret, "/items").filter_map(|item| item["key"].as_str().map(str::to_owned)).collect();
+                    assert!(items.is_subset(&all), "{pod}: {secret} has {all:?}");
+                    let given = if items.is_empty() { all } else { items };
+                    let read = if container["name"] == "dwell" { config(spec) } else { String::new() };
+                    let told = format!("{container}{read}");
+                    let used = files_below(&told, mount["mountPath"].as_str().unwrap_or_default());
+                    assert!(used.is_subset(&given) && !used.is_empty(), "{pod}: {used:?} of {given:?}");
+                    seen += used.len();
+                }
+            }
+        }
+        for endpoint in manifests.iter().flat_map(|one| items(one, "/spec/podMetricsEndpoints")) {
+            let asked = [&endpoint["authorization"]["credentials"], &endpoint["tlsConfig"]["ca"]["secret"]];
+            for secret in asked.into_iter().filter(|secret| !secret.is_null()) {
+                let key = secret["key"].as_str().unwrap_or_default();
+                assert!(keys(&manifests, &secret["name"]).contains(key), "{secret}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 20, "{seen}");
     Ok(())
 }

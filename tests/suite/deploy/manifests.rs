@@ -1,158 +1,14 @@
-//! The manifests of Kubernetes as they lie in deploy/kubernetes, and what each kustomization makes of them.
+//! The files of deploy/kubernetes, and what names them.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use dwell::error::{Error, Result};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{of_deploy, yaml};
-use crate::support::failed;
-
-/// The fields of a kustomization that are used here; another one is a mistake until it is added.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct Kustomization {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    resources: Vec<String>,
-    components: Vec<String>,
-    patches: Vec<Patch>,
-    config_map_generator: Vec<Generator>,
-    secret_generator: Vec<Generator>,
-    generator_options: Value,
-    configurations: Vec<String>,
-    images: Vec<Value>,
-    /// Where it lies.
-    #[serde(skip)]
-    dir: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Patch {
-    path: String,
-    target: Target,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Target {
-    kind: String,
-    name: String,
-}
-
-/// What makes a ConfigMap or a Secret of files, `key=path` each.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Generator {
-    name: String,
-    behavior: String,
-    files: Vec<String>,
-}
-
-/// Every kustomization, sorted by path.
-pub(super) fn kustomizations() -> Result<Vec<Kustomization>> {
-    let mut found = Vec::new();
-    for dir in directories(&of_deploy("kubernetes"))? {
-        let file = dir.join("kustomization.yaml");
-        if file.exists() {
-            let read = yaml(&file)?.pop().unwrap_or_default();
-            let read = serde_json::from_value::<Kustomization>(read);
-            let read = read.map_err(|error| Error::bug(format!("{}: {error}", file.display())))?;
-            found.push(Kustomization { dir, ..read });
-        }
-    }
-    assert!(found.len() >= 4, "{found:?}");
-    Ok(found)
-}
-
-/// A directory and all below it, but for secrets that somebody made.
-fn directories(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut all = vec![root.to_owned()];
-    let mut looked_at = 0;
-    while let Some(dir) = all.get(looked_at).cloned() {
-        looked_at += 1;
-        for entry in std::fs::read_dir(dir).map_err(failed("a directory"))? {
-            let path = entry.map_err(failed("an entry"))?.path();
-            if path.is_dir() && !path.ends_with("secrets") {
-                all.push(path);
-            }
-        }
-    }
-    all.sort();
-    Ok(all)
-}
-
-impl Kustomization {
-    /// The manifests that it brings, with those of the kustomizations it builds on.
-    pub(super) fn manifests(&self) -> Result<Vec<Value>> {
-        let mut manifests = Vec::new();
-        for path in self.resources.iter().map(|name| self.dir.join(name)) {
-            match path.is_dir() {
-                true => manifests.extend(beside(&path)?.manifests()?),
-                false => manifests.extend(yaml(&path)?),
-            }
-        }
-        Ok(manifests)
-    }
-
-    fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        let generators = self.config_map_generator.iter().chain(&self.secret_generator);
-        generators.flat_map(|generator| &generator.files).filter_map(|file| file.split_once('='))
-    }
-
-    /// The keys of the secret that it makes.
-    pub(super) fn secret_keys(&self) -> BTreeSet<&str> {
-        let files = self.secret_generator.iter().flat_map(|generator| &generator.files);
-        files.filter_map(|file| Some(file.split_once('=')?.0)).collect()
-    }
-
-    /// The file behind the one key of the ConfigMap of a name.
-    pub(super) fn config(&self, name: &str) -> Option<PathBuf> {
-        let generator = self.config_map_generator.iter().find(|generator| generator.name == name)?;
-        Some(self.dir.join(generator.files.first()?.strip_prefix("dwell.toml=")?))
-    }
-
-    pub(super) fn is(&self, end: &str) -> bool {
-        self.dir.ends_with(end)
-    }
-}
-
-/// The kustomization in a directory.
-fn beside(dir: &Path) -> Result<Kustomization> {
-    let wanted = dir.canonicalize().map_err(failed(&dir.display().to_string()))?;
-    let is_it = |one: &Kustomization| one.dir.canonicalize().is_ok_and(|dir| dir == wanted);
-    kustomizations()?.into_iter().find(is_it).ok_or_else(|| Error::bug(format!("no kustomization in {wanted:?}")))
-}
-
-#[test]
-fn every_manifest_and_every_patch_is_of_a_known_version_of_its_kind() -> Result<()> {
-    let mut checked = 0;
-    for kustomization in kustomizations()? {
-        let files = kustomization.resources.iter().chain(kustomization.patches.iter().map(|patch| &patch.path));
-        for path in files.map(|name| kustomization.dir.join(name)).filter(|path| !path.is_dir()) {
-            // A list is a patch of single operations.
-            for value in yaml(&path)?.iter().filter(|value| !value.is_array()) {
-                let expected = match value["kind"].as_str().unwrap_or_default() {
-                    "Namespace" | "Service" => "v1",
-                    "Deployment" | "StatefulSet" => "apps/v1",
-                    "NetworkPolicy" => "networking.k8s.io/v1",
-                    "PodDisruptionBudget" => "policy/v1",
-                    "PodMonitor" => "monitoring.coreos.com/v1",
-                    other => return Err(Error::bug(format!("{}: {other:?}", path.display()))),
-                };
-                assert_eq!(value["apiVersion"], expected, "{}", path.display());
-                assert!(value["metadata"]["name"].is_string(), "{}", path.display());
-                checked += 1;
-            }
-        }
-    }
-    assert!(checked >= 12, "{checked}");
-    Ok(())
-}
+use super::kustomize::{Names, kustomizations, overlays};
+use super::{of_deploy, said, yaml};
+use crate::support::{failed, scratch};
 
 #[test]
 fn a_kustomization_names_what_is_there_and_everything_that_is_there() -> Result<()> {
@@ -178,59 +34,85 @@ fn a_kustomization_names_what_is_there_and_everything_that_is_there() -> Result<
     Ok(())
 }
 
+/// A component that no overlay has would be checked by nothing.
 #[test]
-fn every_patch_has_something_to_change() -> Result<()> {
+fn every_component_is_part_of_an_overlay() -> Result<()> {
     let all = kustomizations()?;
-    for one in &all {
-        // A component changes what the base has.
-        let below = if one.kind == "Component" {
-            all.iter().find(|one| one.is("base")).map(Kustomization::manifests).transpose()?.unwrap_or_default()
-        } else {
-            one.manifests()?
-        };
-        for Patch { path, target } in &one.patches {
-            let is_it = |value: &&Value| value["kind"] == *target.kind && value["metadata"]["name"] == *target.name;
-            let object = below.iter().find(is_it).ok_or_else(|| Error::bug(format!("{path}: no {target:?}")))?;
-            for patch in yaml(&one.dir.join(path))? {
-                match patch.as_array() {
-                    Some(operations) => operations.iter().for_each(|operation| has_place(object, operation)),
-                    None => has_names(object, &patch, path),
-                }
-            }
-        }
+    let used: BTreeSet<String> = all.iter().flat_map(|one| one.components.clone()).collect();
+    for one in all.iter().filter(|one| one.kind == "Component") {
+        let name = one.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        assert!(used.iter().any(|used| used.ends_with(&format!("/components/{name}"))), "{name}: {used:?}");
     }
     Ok(())
 }
 
-/// An operation adds below something that is there.
-fn has_place(object: &Value, operation: &Value) {
-    let path = operation["path"].as_str().unwrap_or_default();
-    let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-    assert!(operation["op"] == "add" && object.pointer(above).is_some(), "{operation}");
+/// What gets a hash in its name is named by a kind that kustomize does not know: where, says a file.
+#[test]
+fn references_to_what_is_renamed_are_where_they_are_said_to_be() -> Result<()> {
+    let mut seen = 0;
+    for one in kustomizations()? {
+        for path in one.configurations.iter().map(|name| one.dir.join(name)) {
+            let fields = yaml(&path)?.into_iter().next().unwrap_or_default();
+            let names: Names = serde_path_to_error::deserialize(fields)
+                .map_err(|error| Error::bug(format!("{}: {error}", path.display())))?;
+            for reference in &names.name_reference {
+                assert_eq!((&*reference.kind, &*reference.version), ("Secret", "v1"), "{reference:?}");
+                seen +=
+                    reference.field_specs.iter().map(|field| named(&field.kind, &field.path)).sum::<Result<usize>>()?;
+            }
+        }
+    }
+    assert_eq!(seen, 2);
+    Ok(())
 }
 
-/// Containers and volumes are merged by name: one that the object has not would be a new one.
-fn has_names(object: &Value, patch: &Value, path: &str) {
-    for list in ["initContainers", "containers"] {
-        let place = format!("/spec/template/spec/{list}");
-        let names = |value: &Value| -> BTreeSet<String> {
-            let items = value.pointer(&place).and_then(Value::as_array).into_iter().flatten();
-            items.map(|item| item["name"].to_string()).collect()
-        };
-        assert!(names(patch).is_subset(&names(object)), "{path}: {list}");
+/// How often a place of a kind holds the name of a secret that is made: everywhere, or it is the wrong place.
+fn named(kind: &str, path: &str) -> Result<usize> {
+    let mut seen = 0;
+    for (_, manifests) in overlays()? {
+        let made: Vec<_> = manifests.iter().filter(|one| one["kind"] == "Secret").collect();
+        for manifest in manifests.iter().filter(|one| one["kind"] == kind) {
+            let found = path.split('/').fold(vec![manifest], |values, name| {
+                let inside = values.into_iter().flat_map(|value| match &value[name] {
+                    Value::Array(items) => items.iter().collect(),
+                    Value::Null => Vec::new(),
+                    value => vec![value],
+                });
+                inside.collect()
+            });
+            assert!(!found.is_empty(), "{kind} has no {path}");
+            assert!(found.iter().all(|name| made.iter().any(|one| one["metadata"]["name"] == **name)), "{found:?}");
+            seen += 1;
+        }
     }
+    Ok(seen)
+}
+
+/// The steps of docs/deploy.md, but for the one that needs a cluster, in a copy of this directory.
+#[test]
+fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
+    let page = include_str!("../../../docs/deploy.md");
+    let part = page.split("\n## Kubernetes\n").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
+    let (apply, steps): (Vec<&str>, Vec<&str>) = part.lines().skip(1).partition(|line| line.starts_with("kubectl "));
+    assert_eq!((apply.len(), steps.len()), (1, 2), "{part}");
+    let dir = scratch()?;
+    said(Command::new("cp").arg("-r").arg(of_deploy("")).arg(dir.path().join("deploy")))?;
+    said(Command::new("sh").args(["-ec", &steps.join("\n")]).current_dir(dir.path()))?;
+    let example = apply[0].rsplit(' ').next().map(|name| dir.path().join(name)).unwrap_or_default();
+    let all = kustomizations()?;
+    let one = all.iter().find(|one| one.is("example")).ok_or_else(|| Error::bug("no example"))?;
+    for (_, path) in one.files() {
+        let length = std::fs::metadata(example.join(path)).map_err(failed(path))?.len();
+        assert!(length > 20, "{path}: {length} bytes");
+    }
+    Ok(())
 }
 
 #[test]
-fn secrets_are_made_by_the_script_or_by_hand_and_never_kept_here() -> Result<()> {
-    let script = super::text("secrets.sh")?;
-    for one in kustomizations()?.iter().filter(|one| !one.secret_generator.is_empty()) {
-        assert!(one.is("example") || one.is("production"), "{one:?}");
-        for (key, path) in one.files() {
-            let name = path.strip_prefix("secrets/").ok_or_else(|| Error::bug(path.to_owned()))?;
-            let made = script.lines().any(|line| line.starts_with("for name in") && line.contains(name));
-            assert!(made || key == "redis-url", "nothing makes {path}");
-        }
+fn secrets_are_never_kept_here() -> Result<()> {
+    for one in kustomizations()?.iter().filter(|one| one.namespace.is_some()) {
+        let secrets: Vec<_> = one.secret_generator.iter().flat_map(|generator| &generator.files).collect();
+        assert!(secrets.len() == 5 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
     }
     let ignored = include_str!("../../../.gitignore");
     assert!(ignored.lines().any(|line| line == "secrets"), "{ignored}");

@@ -1,10 +1,18 @@
 //! The files of deploy/: what starts dwell is told the truth, and every file is one that its reader takes.
 
 mod compose;
+mod custom;
+mod gateway;
 mod image;
 mod kubernetes;
+mod kustomize;
 mod manifests;
+mod merge;
+mod pair;
+mod pods;
 mod redis;
+mod schema;
+mod services;
 mod supervisor;
 mod systemd;
 
@@ -53,8 +61,15 @@ fn yaml(path: &Path) -> Result<Vec<Value>> {
 /// A configuration file as dwell reads it where it is installed; what is in the directory `secrets` there is in `here`.
 fn checked_config(file: &Path, secrets: &str, here: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(file).map_err(failed(&file.display().to_string()))?;
+    loaded(&text, &[], secrets, here).map_err(|error| Error::bug(format!("{}: {error}", file.display())))
+}
+
+/// The same of the text of a file and an environment.
+fn loaded(text: &str, env: &[(String, String)], secrets: &str, here: &Path) -> Result<Config> {
     let copy = here.join("dwell.toml");
-    std::fs::write(&copy, text.replace(secrets, &here.display().to_string())).map_err(failed("a copy"))?;
-    let sources = Sources { file: Some(copy), ..Sources::default() };
-    Config::load(&sources).map_err(|errors| Error::bug(format!("{}: {errors}", file.display())))
+    let placed = |text: &str| text.replace(secrets, &here.display().to_string());
+    std::fs::write(&copy, placed(text)).map_err(failed("a copy"))?;
+    let env = env.iter().map(|(name, value)| (name.into(), placed(value).into())).collect();
+    let sources = Sources { file: Some(copy), env, ..Sources::default() };
+    Config::load(&sources).map_err(|errors| Error::bug(errors.to_string()))
 }

@@ -74,6 +74,9 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     redis.restart().await?;
     sidecar.until_ready_says("\"ready\"").await?;
     consume(&sidecar).await?;
+    // It is said when the replay looks and finds nothing more, a moment after the last message went.
+    let replayed = async || Ok(lines(&sidecar)?.iter().any(|line| message(line) == "replay done").then_some(()));
+    eventually("the replay is said to be done", replayed).await?;
     sidecar.tell("DELETE /v1/topics/orders", "").await?;
     assert!(sidecar.stop().await?.success());
 

@@ -29,7 +29,7 @@ pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;
 pub(crate) use self::sentinel::{Watched, signal, signal_to};
 pub(crate) use self::sequences::Sequences;
-pub(crate) use self::tls::Certificates;
+pub(crate) use self::tls::{Certificates, free_port};
 pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, retries, returns, up_to};
 pub(crate) use self::world::{World, scratch};
 

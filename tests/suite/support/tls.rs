@@ -139,7 +139,7 @@ impl axum::serve::Listener for TlsListener {
 
 /// A port that nobody has, and that nobody gets by chance: below those that the system gives to outgoing connections, and
 /// each only once in this process.
-pub(super) fn free_port() -> Result<String> {
+pub(crate) fn free_port() -> Result<String> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(10_000..20_000)));
     let candidates = (0..1_000).map(|_| 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000);
     let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
