@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::control::outcome;
 use super::spread::Turn;
 use super::{Broker, check_count};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
 use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
@@ -239,6 +239,11 @@ fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
     }
 }
 
+/// What the producer has to mend, or asked for with `conflict=reject`, is no failure of dwell's: an alert is on those.
+fn is_of_the_producer(kind: Kind) -> bool {
+    matches!(kind, Kind::Invalid | Kind::Forbidden | Kind::NotFound | Kind::Conflict | Kind::TooLarge)
+}
+
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     match outcome.as_ref().map(|outcome| outcome.pushed) {
         Ok(Pushed::Stored) => metrics.stored.inc(),
@@ -247,6 +252,7 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
         Ok(Pushed::Duplicate) => metrics.duplicate.inc(),
         Ok(Pushed::Replaced) => metrics.replaced.inc(),
         Ok(Pushed::Debounced) => metrics.debounced.inc(),
+        Err(error) if is_of_the_producer(error.kind()) => {}
         Err(_) => metrics.failed.inc(),
     }
 }

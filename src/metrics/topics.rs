@@ -36,7 +36,7 @@ impl TopicFamilies {
                 "dwell_pushes_total",
                 &["topic", "outcome"],
                 "messages pushed: `stored`, `journaled`, `buffered` (on the local disk, because Redis is away), \
-                 `duplicate`, `replaced`, `debounced`, `failed`",
+                 `duplicate`, `replaced`, `debounced`, `failed` (answered 5xx)",
             )?,
             occurrences: make.counters(
                 "dwell_schedule_occurrences_total",

@@ -61,13 +61,22 @@ async function rowOf(name, signal) {
     return {
       name, scheduled: sum("scheduled"), ready: sum("ready"), in_flight: sum("in_flight"), dead: sum("dead"),
       oldest: Math.max(...ages), late: samples.lateness(0.99, { topic: name }),
-      pushed: samples.rate("dwell_pushes_total", { topic: name }),
+      pushed: accepted({ topic: name }),
       delivered: samples.rate("dwell_deliveries_total", { topic: name }),
     };
   } catch (error) {
     if (error instanceof Problem && (error.status === 404 || error.status === 0)) return undefined;
     throw error;
   }
+}
+
+/**
+ * How many messages a second are taken in; nothing before the second sample.
+ * @param {Record<string, string>} labels
+ */
+function accepted(labels) {
+  const all = samples.rate("dwell_pushes_total", labels);
+  return all === undefined ? undefined : all - (samples.rate("dwell_pushes_total", { ...labels, outcome: "failed" }) ?? 0);
 }
 
 /** @param {any} health */
@@ -77,7 +86,7 @@ function brokerFacts(health) {
   return [
     facts([
       ["Status", chip(health.status)],
-      ["Pushed", perSecond(samples.rate("dwell_pushes_total"))],
+      ["Pushed", perSecond(accepted({}))],
       ["Handed out", perSecond(samples.rate("dwell_deliveries_total"))],
       ["Lateness p99", lateness(late)],
       ["Write-ahead log", log("wal")],

@@ -111,6 +111,21 @@ async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> 
     Ok(())
 }
 
+/// An alert is on pushes that fail.
+#[tokio::test]
+async fn a_push_that_its_producer_wanted_refused_has_not_failed() -> Result<()> {
+    let dir = scratch()?;
+    let dwell = Process::serve(dir.path(), &[]).await?;
+    for expected in [201, 409, 409] {
+        let push = dwell.client.post("/v1/topics/orders/messages?id=a&delay=1h&conflict=reject", &json!("x")).await;
+        assert_eq!(push.map(|(status, _)| status), Some(expected));
+    }
+    let page = look(&dwell).await?;
+    let pushed: Vec<_> = page.all("dwell_pushes_total").filter(|(_, count)| *count > 0.0).collect();
+    assert_eq!(pushed, [("dwell_pushes_total{outcome=\"stored\",topic=\"orders\"}", 1.0)]);
+    Ok(())
+}
+
 /// A million names make no more series than some hundred do.
 #[test]
 fn a_million_topics_do_not_grow_the_series() -> Result<()> {
