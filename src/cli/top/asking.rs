@@ -8,6 +8,7 @@ use super::reading::Reading;
 use crate::cli::api::Topic;
 use crate::cli::client::{Client, Readiness};
 use crate::cli::exposition;
+use crate::cli::failure::Failure;
 use crate::cli::problem::CallError;
 use crate::clock::{Clock, Instant};
 use crate::message::TopicName;
@@ -46,6 +47,18 @@ pub(super) struct Answer {
 pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) answer: Result<Answer, String>,
+}
+
+/// Whether watching makes sense. A broker that is away comes back; one that refuses the token does so for ever.
+pub(super) async fn check(client: &Client) -> Result<(), Failure> {
+    let metrics = tokio::select! {
+        metrics = client.metrics() => metrics,
+        () = Clock::System.sleep(PATIENCE) => return Ok(()),
+    };
+    match metrics {
+        Err(error) if !error.is_passing() => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Asks once. It never fails: a broker that is away is something to show.

@@ -23,7 +23,7 @@ use clap::Args;
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyCode, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
 
-use self::asking::{Seen, ask};
+use self::asking::{Seen, ask, check};
 use self::screen::Screen;
 use self::state::{Event, State};
 use super::ServerArgs;
@@ -69,6 +69,7 @@ fn pause(text: &str) -> Result<Duration, String> {
 
 pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
     let (client, server) = (args.server.client()?, args.server.server.to_string());
+    check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if args.once || is_dumb || !io::stdout().is_terminal() {

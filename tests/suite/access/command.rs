@@ -57,9 +57,12 @@ async fn a_command_shows_its_token_and_is_told_what_to_do_without() -> Outcome {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("a token with the scope admin; `producer` has produce; give --token-file"), "{said}");
 
-    let (code, said) = shop.run(&["topic", "list"], &[believed]).await?;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("a token is needed") && said.contains("or set DWELL_TOKEN_FILE (unauthorized)"), "{said}");
+    for command in [["topic", "list"], ["top", "--once"]] {
+        let (code, said) = shop.run(&command, &[believed]).await?;
+        assert_eq!(code, Some(1), "{command:?}: {said}");
+        let says = |text: &str| said.contains(text);
+        assert!(says("a token is needed") && says("or set DWELL_TOKEN_FILE (unauthorized)"), "{command:?}: {said}");
+    }
     std::fs::write(shop.file("old"), "s3cret-of-yesterday")?;
     let (code, said) = shop.run(&["topic", "list"], &[believed, ("DWELL_TOKEN_FILE", &shop.file("old"))]).await?;
     assert!(code == Some(1) && said.contains("/old holds another one, perhaps an old one"), "{said}");
