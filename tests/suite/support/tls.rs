@@ -30,6 +30,10 @@ fn refused(error: rcgen::Error) -> Error {
     Error::bug(format!("a certificate: {error}"))
 }
 
+fn cannot_make(what: &str) -> Error {
+    Error::unavailable(format!("cannot make {what}"))
+}
+
 impl Certificates {
     /// For `localhost` and 127.0.0.1.
     pub(crate) fn new() -> Result<Certificates> {
@@ -66,35 +70,33 @@ impl Certificates {
 
     /// Shakes hands with whoever believes this authority.
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor> {
-        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
         let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|_| refused("TLS"))?.with_no_client_auth();
+        let config =
+            config.with_safe_default_protocol_versions().map_err(|_| cannot_make("TLS"))?.with_no_client_auth();
         let (certificate, key) = self.shown()?;
-        let config = config.with_single_cert(vec![certificate], key).map_err(|_| refused("a server"))?;
+        let config = config.with_single_cert(vec![certificate], key).map_err(|_| cannot_make("a server"))?;
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
     /// The certificate and its key.
     fn shown(&self) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>)> {
-        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
         let certificate =
-            CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| refused("a certificate"))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| refused("a key"))?;
+            CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(|_| cannot_make("a certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| cannot_make("a key"))?;
         Ok((certificate, key))
     }
 
     /// What is answered to `GET /livez` at an address, over TLS, by who is shown this certificate; nothing, if it is refused.
     pub(crate) async fn shown_to(&self, address: &str) -> Result<String> {
-        let refused = |what: &str| Error::unavailable(format!("cannot make {what}"));
         let mut roots = RootCertStore::empty();
-        let root = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|_| refused("a root"))?;
-        roots.add(root).map_err(|_| refused("roots"))?;
+        let root = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|_| cannot_make("a root"))?;
+        roots.add(root).map_err(|_| cannot_make("roots"))?;
         let (certificate, key) = self.shown()?;
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|_| refused("TLS"))?;
+        let config = config.with_safe_default_protocol_versions().map_err(|_| cannot_make("TLS"))?;
         let config = config.with_root_certificates(roots).with_client_auth_cert(vec![certificate], key);
-        let connector = TlsConnector::from(Arc::new(config.map_err(|_| refused("a client"))?));
-        let name = ServerName::try_from("localhost").map_err(|_| refused("a name"))?;
+        let connector = TlsConnector::from(Arc::new(config.map_err(|_| cannot_make("a client"))?));
+        let name = ServerName::try_from("localhost").map_err(|_| cannot_make("a name"))?;
         let stream = TcpStream::connect(address).await.map_err(failed("a connection"))?;
         let Ok(mut stream) = connector.connect(name, stream).await else { return Ok(String::new()) };
         let request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
