@@ -192,9 +192,9 @@ fn push(number: usize, bytes: usize) -> Result<Record> {
     let message = NewMessage::new(vec![b'x'; bytes]).id(id).accept(Timestamp::from_ms(1_767_323_045_678))?;
     Ok(Record::Push {
         topic: TopicName::new("orders")?,
-        incarnation: 1,
         message,
-        sent: false,
+        version: dwell::version::Version::from_us(1),
+        call: None,
         conflict: Conflict::Keep,
     })
 }

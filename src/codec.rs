@@ -1,9 +1,9 @@
 //! Bytes that outlive a process: versioned, checksummed. The only user of bincode.
 //!
-//! A body is `due_at (8 bytes, big endian) | version (1) | crc32 of the rest (4) | header (bincode) | payload`.
-//! The due time stands in front, outside the checksum, so that the store can change it without decoding the rest. The
-//! header begins with the time of the push, which scripts of the store read.
-//! A new version gets a new number and a new decoder; the old decoders stay.
+//! A body is `due_at (8 bytes, big endian) | version (8, big endian) | format (1) | crc32 of the rest (4) | header
+//! (bincode) | payload`. Due time and version stand in front, outside the checksum, so that the store can change them
+//! without decoding the rest. The header begins with the time of the push, the key and the expiry, which scripts pass or read.
+//! A new format gets a new number and a new decoder; the old decoders stay.
 
 mod dead;
 mod record;
@@ -18,25 +18,28 @@ use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Envelope, Key, Message, MessageId};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
+use crate::version::Version;
 
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
 };
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
-const VERSION: u8 = 1;
+const FORMAT: u8 = 1;
 /// A body with a priority behind the header. Only those that have one, so that the others can be read by an older dwell.
-const VERSION_PRIORITY: u8 = 2;
+const FORMAT_PRIORITY: u8 = 2;
 /// A body with a priority and a place in a trace behind the header; only those that have one, too. Numbers of versions differ
 /// in two bits, since the checksum does not cover them: so 3 is none.
-const VERSION_TRACE: u8 = 4;
-/// Every version that is read.
-const VERSIONS: [u8; 3] = [VERSION, VERSION_PRIORITY, VERSION_TRACE];
-/// Bytes before the header: due time, version, checksum.
-const PREFIX: usize = 8 + 1 + 4;
+const FORMAT_TRACE: u8 = 4;
+/// Every format that is read.
+const FORMATS: [u8; 3] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE];
+/// Where the format stands, behind due time and version.
+const FORMAT_AT: usize = 16;
+/// Bytes before the header: due time, version, format, checksum.
+const PREFIX: usize = FORMAT_AT + 1 + 4;
 
 /// bincode without a limit panics on a hostile length; every decoder here has one. It also makes room for as many bytes or
-/// items as a length claims, up to that limit, before it reads the first: so texts are borrowed, and lists are [`Pairs`].
+/// items as a length claims, up to that limit, before it reads the first: so texts are borrowed, and lists are [`List`].
 const CONFIG: bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Varint,
@@ -50,19 +53,19 @@ struct HeaderV1<'a> {
     expires_at_ms: Option<u64>,
     max_attempts: Option<u32>,
     content_type: Option<&'a str>,
-    meta: Pairs<'a>,
+    meta: List<(&'a str, &'a str)>,
 }
 
-/// Pairs of texts, as bincode writes a `Vec` of them; read one by one, whatever their number claims to be.
+/// A list as bincode writes a `Vec`; read item by item, whatever its length claims to be.
 #[derive(Encode)]
-struct Pairs<'a>(Vec<(&'a str, &'a str)>);
+struct List<T>(Vec<T>);
 
-impl<'de, Context> BorrowDecode<'de, Context> for Pairs<'de> {
+impl<'de, Context, T: BorrowDecode<'de, Context>> BorrowDecode<'de, Context> for List<T> {
     fn borrow_decode<D: BorrowDecoder<'de, Context = Context>>(
         decoder: &mut D,
     ) -> std::result::Result<Self, DecodeError> {
         let count = u64::borrow_decode(decoder)?;
-        (0..count).map(|_| BorrowDecode::borrow_decode(decoder)).collect::<std::result::Result<_, _>>().map(Pairs)
+        (0..count).map(|_| T::borrow_decode(decoder)).collect::<std::result::Result<_, _>>().map(List)
     }
 }
 
@@ -75,8 +78,8 @@ struct TraceV4<'a> {
     state: Option<&'a str>,
 }
 
-/// The body of a message.
-pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
+/// The body of a message that an operation with this version set.
+pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
         pushed_at_ms: envelope.pushed_at.as_ms(),
@@ -84,20 +87,21 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
         expires_at_ms: envelope.expires_at.map(Timestamp::as_ms),
         max_attempts: envelope.max_attempts,
         content_type: envelope.content_type.as_deref(),
-        meta: Pairs(envelope.meta.iter().map(|(name, value)| (&**name, &**value)).collect()),
+        meta: List(envelope.meta.iter().map(|(name, value)| (&**name, &**value)).collect()),
     };
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
-    let version = match (&envelope.trace, envelope.priority) {
-        (Some(_), _) => VERSION_TRACE,
-        (None, 1..) => VERSION_PRIORITY,
-        (None, 0) => VERSION,
+    body.extend_from_slice(&version.as_us().to_be_bytes());
+    let format = match (&envelope.trace, envelope.priority) {
+        (Some(_), _) => FORMAT_TRACE,
+        (None, 1..) => FORMAT_PRIORITY,
+        (None, 0) => FORMAT,
     };
-    body.push(version);
+    body.push(format);
     body.extend_from_slice(&[0; 4]);
     let failed = |error| Error::bug(format!("a header did not encode: {error}"));
     bincode::encode_into_std_write(header, &mut body, CONFIG).map_err(failed)?;
-    if version != VERSION {
+    if format != FORMAT {
         body.push(envelope.priority);
     }
     if let Some(trace) = &envelope.trace {
@@ -107,7 +111,7 @@ pub fn encode_body(message: &Message) -> Result<Vec<u8>> {
     }
     body.extend_from_slice(&envelope.payload);
     let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
-    body[9..PREFIX].copy_from_slice(&sum);
+    body[FORMAT_AT + 1..PREFIX].copy_from_slice(&sum);
     Ok(body)
 }
 
@@ -121,25 +125,25 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     if body.len() < PREFIX {
         return Err(corrupt("is too short"));
     }
-    if !VERSIONS.contains(&body[8]) {
-        return Err(corrupt(&format!("has version {}, this dwell reads {VERSIONS:?}", body[8])));
+    if !FORMATS.contains(&body[FORMAT_AT]) {
+        return Err(corrupt(&format!("has format {}, this dwell reads {FORMATS:?}", body[FORMAT_AT])));
     }
     let mut sum = [0; 4];
-    sum.copy_from_slice(&body[9..PREFIX]);
+    sum.copy_from_slice(&body[FORMAT_AT + 1..PREFIX]);
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
     let (header, mut read): (HeaderV1<'_>, usize) = bincode::borrow_decode_from_slice(&body[PREFIX..], CONFIG)
         .map_err(|error| corrupt(&format!("has an unreadable header ({error})")))?;
     let mut priority = 0;
-    if body[8] != VERSION {
-        let least = if body[8] == VERSION_PRIORITY { 1 } else { 0 };
+    if body[FORMAT_AT] != FORMAT {
+        let least = if body[FORMAT_AT] == FORMAT_PRIORITY { 1 } else { 0 };
         let valid = body.get(PREFIX + read).filter(|priority| (least..=PRIORITY_MAX).contains(*priority));
         priority = *valid.ok_or_else(|| corrupt("has no valid priority"))?;
         read += 1;
     }
     let mut trace = None;
-    if body[8] == VERSION_TRACE {
+    if body[FORMAT_AT] == FORMAT_TRACE {
         let (stored, more) = decode_trace(&body[PREFIX + read..]).map_err(|error| corrupt(error.detail()))?;
         (trace, read) = (Some(stored), read + more);
     }
@@ -172,16 +176,24 @@ pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
 }
 
-/// Changes the due time in front of a body.
-pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp) {
-    if let Some(front) = body.first_chunk_mut() {
-        *front = due_at.as_ms().to_be_bytes();
+/// The version of a body, without decoding the rest.
+pub fn body_version(body: &[u8]) -> Version {
+    Version::from_us(body.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
+}
+
+/// Changes the due time in front of a body, by an operation with this version.
+pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp, version: Version) {
+    if let Some(front) = body.first_chunk_mut::<FORMAT_AT>() {
+        front[..8].copy_from_slice(&due_at.as_ms().to_be_bytes());
+        front[8..].copy_from_slice(&version.as_us().to_be_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VERSION: Version = Version::from_us(1_767_323_045_678_901);
 
     fn sample() -> Result<Message> {
         Ok(Message {
@@ -204,7 +216,7 @@ mod tests {
     /// Bytes written by version 1. If this fails the format changed: give it a new version instead.
     #[test]
     fn version_1_is_frozen() -> Result<()> {
-        let hex: String = encode_body(&sample()?)?.iter().map(|b| format!("{b:02x}")).collect();
+        let hex: String = encode_body(&sample()?, VERSION)?.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, include_str!("codec/body.v1.hex").trim());
         Ok(())
     }
@@ -214,9 +226,9 @@ mod tests {
     fn version_2_is_frozen() -> Result<()> {
         let mut message = sample()?;
         message.envelope.priority = 7;
-        let hex: String = encode_body(&message)?.iter().map(|b| format!("{b:02x}")).collect();
+        let hex: String = encode_body(&message, VERSION)?.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, include_str!("codec/body.v2.hex").trim());
-        assert_eq!(decode_body(message.id.clone(), encode_body(&message)?.into())?, message);
+        assert_eq!(decode_body(message.id.clone(), encode_body(&message, VERSION)?.into())?, message);
         Ok(())
     }
 
@@ -229,7 +241,7 @@ mod tests {
             let mut message = sample()?;
             message.envelope.priority = priority;
             message.envelope.trace = Some(TraceContext::parse(parent, state)?);
-            let body = encode_body(&message)?;
+            let body = encode_body(&message, VERSION)?;
             lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
             assert_eq!(decode_body(message.id.clone(), body.into())?, message);
         }
@@ -240,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() -> Result<()> {
         let message = sample()?;
-        let body = Bytes::from(encode_body(&message)?);
+        let body = Bytes::from(encode_body(&message, VERSION)?);
         assert_eq!(decode_body(message.id.clone(), body)?, message);
         Ok(())
     }
@@ -251,15 +263,15 @@ mod tests {
         for (priority, trace) in [(0, None), (7, None), (0, Some(trace))] {
             let mut message = sample()?;
             (message.envelope.priority, message.envelope.trace) = (priority, trace);
-            let body = encode_body(&message)?;
-            for bit in 8 * 8..body.len() * 8 {
+            let body = encode_body(&message, VERSION)?;
+            for bit in FORMAT_AT * 8..body.len() * 8 {
                 let mut bad = body.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                assert!(decode_body(message.id.clone(), bad.into()).is_err(), "version {}: bit {bit}", body[8]);
+                assert!(decode_body(message.id.clone(), bad.into()).is_err(), "version {}: bit {bit}", body[FORMAT_AT]);
             }
             for end in 0..body.len() {
                 let cut = body[..end].to_vec().into();
-                assert!(decode_body(message.id.clone(), cut).is_err(), "version {}: cut at {end}", body[8]);
+                assert!(decode_body(message.id.clone(), cut).is_err(), "version {}: cut at {end}", body[FORMAT_AT]);
             }
         }
         Ok(())
@@ -268,12 +280,12 @@ mod tests {
     #[test]
     fn a_hostile_length_is_an_error_not_a_panic() -> Result<()> {
         let mut body = vec![0; PREFIX];
-        body[8] = VERSION;
+        body[FORMAT_AT] = FORMAT;
         body.extend_from_slice(&[0, 1, 253, 255, 255, 255, 255, 255, 255, 255, 255]);
         let sum = crc32fast::hash(&body[PREFIX..]).to_be_bytes();
-        body[9..PREFIX].copy_from_slice(&sum);
+        body[FORMAT_AT + 1..PREFIX].copy_from_slice(&sum);
         assert!(decode_body(MessageId::new("x")?, body.into()).is_err());
-        assert!(decode_dead(&[VERSION, 0, 1, 1, 253, 255, 255, 255, 255, 255, 255, 255, 255]).is_err());
+        assert!(decode_dead(&[FORMAT, 0, 1, 1, 253, 255, 255, 255, 255, 255, 255, 255, 255]).is_err());
         Ok(())
     }
 }

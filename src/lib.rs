@@ -6,6 +6,7 @@ pub mod error;
 pub mod limits;
 pub mod secret;
 pub mod time;
+pub mod version;
 pub mod clock;
 pub mod seldom;
 pub mod request_id;

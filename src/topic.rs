@@ -22,6 +22,7 @@ use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::retry::Backoff;
 use crate::time::{show_span, span};
+use crate::version::Version;
 
 /// What can be set for a topic. Every field has a default, so `{}` declares a topic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,6 +145,10 @@ pub struct Descriptor {
     pub incarnation: u64,
     /// True once the topic was deleted: what remains is this tombstone.
     pub deleted: bool,
+    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been. What was pushed
+    /// before that is not for this one.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub deleted_at: u64,
     /// Its groups, each of which gets every message.
     pub groups: Vec<GroupName>,
     /// What is known of its groups besides their names.
@@ -161,7 +166,23 @@ impl Descriptor {
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];
         let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
-        Descriptor { topic, generation: 0, incarnation: 0, deleted: false, groups, subscriptions, leaving, settings }
+        Descriptor {
+            topic,
+            generation: 0,
+            incarnation: 0,
+            deleted: false,
+            deleted_at: 0,
+            groups,
+            subscriptions,
+            leaving,
+            settings,
+        }
+    }
+
+    /// Whether an operation with this version came after the last deletion of a topic of this name.
+    pub fn is_after_deletion(&self, version: Version) -> bool {
+        let deleted_at = if self.deleted { self.generation.max(self.deleted_at) } else { self.deleted_at };
+        version.as_us() > deleted_at.saturating_mul(1_000)
     }
 
     /// Whether the messages of a key come one after the other.
@@ -192,6 +213,11 @@ impl Descriptor {
     pub fn pair(&self, partition: Partition, group: &GroupName) -> Pair {
         Pair { topic: self.topic.clone(), partition, group: group.clone() }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_never(deleted_at: &u64) -> bool {
+    *deleted_at == 0
 }
 
 /// One group's part of one partition: its own zset and hash pair. The unit of ownership.

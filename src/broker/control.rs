@@ -7,7 +7,7 @@ use super::push::PushOutcome;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, Due, Key, Message, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{Cancelled, Expected, PushKind, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{Call, Cancelled, Expected, Pushed, Put, Reschedule, Rescheduled};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -31,7 +31,7 @@ impl Broker {
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
         let cancel = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            Ok((partition, self.store.cancel(&descriptor, partition, id, None).await?))
+            Ok((partition, self.store.cancel(&descriptor, partition, id).await?))
         };
         self.topics.say(topic, cancel).await
     }
@@ -53,12 +53,23 @@ impl Broker {
         let reschedule = &Reschedule { id: id.clone(), due_at, expected };
         let reschedule = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            match self.store.reschedule(&descriptor, partition, reschedule).await? {
+            match self.reschedule_at(&descriptor, partition, reschedule).await? {
                 Rescheduled::Expires => Err(Error::invalid("due_at", format!("message {id} expires before {due_at}"))),
                 rescheduled => Ok(RescheduleOutcome { partition, due_at, rescheduled }),
             }
         };
         self.topics.say(topic, reschedule).await
+    }
+
+    /// Gives a message of a partition another due time.
+    pub(super) async fn reschedule_at(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        let make = async |call: &Call| self.store.reschedule(descriptor, partition, call, reschedule).await;
+        self.topics.call(&descriptor.topic, partition, 1, make, |_| true).await
     }
 
     /// Pushes messages of one partition under a policy about ids that are there.
@@ -70,7 +81,9 @@ impl Broker {
         messages: &[Message],
     ) -> Result<Vec<Put>> {
         let put = |descriptor: Arc<Descriptor>| async move {
-            self.store.put(&descriptor, partition, PushKind::Live, conflict, messages).await
+            let make = async |call: &Call| self.store.put(&descriptor, partition, call, conflict, messages).await;
+            let is_applied = |puts: &Vec<Put>| !puts.contains(&Put::Pushed(Pushed::Buffered));
+            self.topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };
         self.topics.push(descriptor.clone(), put).await
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::topics::Topics;
 use crate::error::{Error, Kind, Result};
 use crate::message::TopicName;
+use crate::partition::Partition;
+use crate::store::Call;
 use crate::topic::Descriptor;
 
 /// How often a verb loads the topic again because it changed on the way.
@@ -48,6 +50,25 @@ impl Topics {
             descriptor = newer;
         }
         Err(changing(&descriptor.topic))
+    }
+}
+
+impl Topics {
+    /// Makes a call of so many messages to a partition. `is_applied` says of an answer whether the store applied the call.
+    pub(super) async fn call<T>(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        messages: usize,
+        make: impl AsyncFnOnce(&Call) -> Result<T>,
+        is_applied: impl FnOnce(&T) -> bool,
+    ) -> Result<T> {
+        let call = self.calls.begin(topic, partition, self.store.clock(), messages);
+        let answer = make(&call).await?;
+        if is_applied(&answer) {
+            self.calls.applied(topic, partition, self.store.clock(), call);
+        }
+        Ok(answer)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed, Store};
+use crate::store::{Call, Pushed, Store};
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
@@ -29,7 +29,7 @@ pub(super) type Arrived = (MessageId, Timestamp, Pushed);
 struct Waiting {
     descriptor: Arc<Descriptor>,
     messages: Vec<Message>,
-    kind: PushKind,
+    fresh: bool,
     bytes: usize,
     answer: oneshot::Sender<Result<Vec<Arrived>>>,
 }
@@ -53,12 +53,12 @@ impl Lanes {
         self: &Arc<Self>,
         descriptor: &Arc<Descriptor>,
         partition: Partition,
-        kind: PushKind,
+        fresh: bool,
         messages: Vec<Message>,
     ) -> Result<Vec<Arrived>> {
         let (answer, answered) = oneshot::channel();
         let bytes = messages.iter().map(|message| message.envelope.payload.len()).sum();
-        let waiting = Waiting { descriptor: descriptor.clone(), messages, kind, bytes, answer };
+        let waiting = Waiting { descriptor: descriptor.clone(), messages, fresh, bytes, answer };
         let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
         match self.waiting().entry(lane.clone()) {
             Entry::Occupied(mut line) => line.get_mut().push_back(waiting),
@@ -94,16 +94,21 @@ impl Lanes {
     async fn call(&self, partition: Partition, call: Vec<Waiting>) {
         let newest = call.iter().map(|waiting| &waiting.descriptor).max_by_key(|descriptor| descriptor.generation);
         let Some(descriptor) = newest.cloned() else { return };
-        let fresh = call.iter().all(|waiting| waiting.kind == PushKind::Fresh);
-        let kind = if fresh { PushKind::Fresh } else { PushKind::Live };
+        let is_fresh = call.iter().all(|waiting| waiting.fresh);
         let mut messages = Vec::with_capacity(call.iter().map(|waiting| waiting.messages.len()).sum());
         let mut answers = Vec::with_capacity(call.len());
         for waiting in call {
             answers.push((waiting.messages.len(), waiting.answer));
             messages.extend(waiting.messages);
         }
-        let (store, batch) = (&self.store, messages.as_slice());
-        let push = |descriptor: Arc<Descriptor>| async move { store.push(&descriptor, partition, kind, batch).await };
+        let (store, topics, batch) = (&self.store, &self.topics, messages.as_slice());
+        let push = |descriptor: Arc<Descriptor>| async move {
+            let make = async |call: &Call| {
+                store.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await
+            };
+            let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
+            topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
+        };
         let pushed = self.topics.push(descriptor, push).await;
         let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
             let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied();

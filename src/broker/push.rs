@@ -14,7 +14,7 @@ use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
 use crate::metrics::TopicMetrics;
 use crate::partition::Partition;
 use crate::spans::{Span, SpanKind, about};
-use crate::store::{PushKind, Pushed};
+use crate::store::Pushed;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -168,8 +168,7 @@ impl Broker {
             let (places, messages): (Vec<_>, Vec<_>) =
                 call.into_iter().map(|on_the_way| ((on_the_way.index, on_the_way.fresh), on_the_way.message)).unzip();
             let fresh = places.iter().all(|(_, fresh)| *fresh);
-            let kind = if fresh { PushKind::Fresh } else { PushKind::Live };
-            match self.lanes.push(&descriptor, partition, kind, messages).await {
+            match self.lanes.push(&descriptor, partition, fresh, messages).await {
                 Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
                     let (id, due_at, pushed) = arrived;
                     let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::{Metrics, TopicMetrics};
-use crate::store::{PairStats, Store};
+use crate::store::{Calls, PairStats, Store};
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair, Settings};
 
@@ -29,9 +29,10 @@ pub struct Declared {
 
 /// The descriptors that this process knows.
 pub(super) struct Topics {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
     options: Arc<Options>,
+    pub(super) calls: Calls,
     known: RwLock<HashMap<TopicName, Known>>,
 }
 
@@ -43,7 +44,7 @@ struct Known {
 
 impl Topics {
     pub(super) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, options: Arc<Options>) -> Topics {
-        Topics { store, metrics, options, known: RwLock::default() }
+        Topics { store, metrics, options, calls: Calls::default(), known: RwLock::default() }
     }
 
     /// The descriptor of a topic. # Errors: `NotFound`.

@@ -118,11 +118,11 @@ impl Broker {
         to: Option<Timestamp>,
     ) -> Result<bool> {
         let fates = match to {
-            None => self.store.cancel(descriptor, partition, id, None).await?.fates,
+            None => self.store.cancel(descriptor, partition, id).await?.fates,
             Some(due_at) => {
                 let reschedule = Reschedule { id: id.clone(), due_at, expected: Expected::default() };
-                match self.store.reschedule(descriptor, partition, &reschedule).await? {
-                    Rescheduled::Done { fates, .. } => fates,
+                match self.reschedule_at(descriptor, partition, &reschedule).await? {
+                    Rescheduled::Done(fates) => fates,
                     Rescheduled::Changed(_) | Rescheduled::Expires => return Ok(false),
                 }
             }

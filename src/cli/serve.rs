@@ -83,6 +83,7 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
                 limit_bytes: config.wal_limit_bytes,
                 journal_window: config.journal_window(),
                 adopt,
+                silence: config.broker_options().lease_ttl,
                 ..FailoverOptions::new(dir)
             },
         },

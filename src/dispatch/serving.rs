@@ -193,7 +193,7 @@ impl Serving {
             Head::Nothing => Instant::FAR,
             Head::At(at) => store_clock.reaches(at),
         };
-        let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant));
+        let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant) && !self.is_restoring());
         let reserve = limit.filter(|_| due_at <= now.instant);
         // After a settlement something is fetched first, if there is anything: neither starves the other.
         let settlement = if self.settled_last { None } else { table.draft() };
@@ -230,6 +230,10 @@ impl Serving {
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
         let reserved = self.owner.reserve(limit).await?;
+        if self.is_restoring() {
+            // It was found lost on the way: what is here may be older than what was acknowledged.
+            return Err(Error::stale(STORE_CHANGED));
+        }
         self.settled_last = false;
         self.head = reserved.head.map_or(Head::Nothing, Head::At);
         let found = !reserved.messages.is_empty();
@@ -267,6 +271,11 @@ impl Serving {
         self.owned.table().set_policy(self.dispatch.policy(partition));
         self.dead.set_generation(self.dispatch.descriptor().generation);
         Ok(())
+    }
+
+    /// Whether the store lost something that is not given back yet.
+    fn is_restoring(&self) -> bool {
+        self.dispatch.store.losses().borrow().is_restoring
     }
 
     fn attended_until(&self) -> Instant {

@@ -262,7 +262,7 @@ impl Table {
     }
 
     fn hold(&mut self, slot: Slot, reserved: ReservedMessage, now: Now) {
-        let ReservedMessage { id, ready_at, place, attempts, bytes, message } = reserved;
+        let ReservedMessage { id, ready_at, place, attempts, bytes, message, .. } = reserved;
         let message = match message {
             Ok(message) => message,
             Err(error) => {

@@ -4,36 +4,35 @@ use std::sync::atomic::Ordering;
 
 use super::{Failover, is_outage};
 use crate::error::{Error, Kind, Result};
-use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed, Put, Store};
+use crate::store::{Call, LogTarget, Pushed, Put};
 use crate::topic::Descriptor;
 use crate::wal::Record;
 
 /// Records of the log that are replayed in the time of a call.
 const LITTLE_RECORDS: u64 = 2_000;
 
-impl<S: Store> Failover<S> {
+impl<S: LogTarget> Failover<S> {
     /// Gives messages to the store, or to the WAL if the store does not take them. A call that was not answered goes to
-    /// the WAL as well: under the same ids the replay cannot store it twice.
+    /// the WAL with its id, so that the replay finds out what became of it.
     pub(super) async fn accept(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
         let why = match self.breaker.reason() {
             // Whatever happened to another push, this one was not sent.
             Some(reason) => Error::unavailable(reason.detail().to_owned()),
-            // The topic was made while the store was away; the store is told before its messages come.
+            // The topic was created while the store was unavailable; the store is told before its messages come.
             None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
             None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
-            None => match self.pass(descriptor, partition, kind, conflict, messages).await {
+            None => match self.pass(descriptor, partition, call, conflict, messages).await {
                 Err(error) if is_outage(&error) => {
                     self.breaker.open(&error);
                     error
@@ -44,8 +43,16 @@ impl<S: Store> Failover<S> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        let records = records(descriptor, messages, why.kind() == Kind::OutcomeUnknown, conflict);
-        let appended = self.wal.append(records).await;
+        let sent = (why.kind() == Kind::OutcomeUnknown).then(|| call.id.clone());
+        let versions = self.store.clock().versions(messages.len());
+        let records = messages.iter().enumerate().map(|(n, message)| Record::Push {
+            topic: descriptor.topic.clone(),
+            message: message.clone(),
+            version: versions.plus(n),
+            conflict,
+            call: sent.clone(),
+        });
+        let appended = self.wal.append(records.collect()).await;
         if descriptor.is_ordered() {
             self.behind.appended(&descriptor.topic, self.wal.depth().end);
         }
@@ -84,58 +91,38 @@ impl<S: Store> Failover<S> {
         self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
     }
 
-    /// Gives messages to the store, and to the journal beside.
+    /// Gives messages to the store, by the verb of their policy, and then its answer to the journal.
     async fn pass(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
-        let Some(journal) = &self.journal else {
-            return self.limited(self.give(descriptor, partition, kind, conflict, messages)).await;
-        };
-        // What is in the journal may be offered to the store before this call comes there.
-        let kind = if kind == PushKind::Fresh { PushKind::Live } else { kind };
-        let push = self.limited(self.give(descriptor, partition, kind, conflict, messages));
         let losses = self.losses();
-        let (pushed, journaled) = tokio::join!(push, journal.keep(records(descriptor, messages, false, conflict)));
-        if self.losses() != losses {
-            // The journal may have been offered before these were in it, to a store that does not have them.
-            return Err(Error::outcome_unknown("the store became another one meanwhile"));
-        }
-        let kept = |pushed| match pushed {
-            Put::Pushed(Pushed::Stored) if journaled => Put::Pushed(Pushed::Journaled),
-            pushed => pushed,
+        let puts: Vec<Put> = if conflict == Conflict::Keep {
+            let pushed = self.limited(self.store.push(descriptor, partition, call, messages)).await?;
+            pushed.into_iter().map(Put::Pushed).collect()
+        } else {
+            self.limited(self.store.put(descriptor, partition, call, conflict, messages)).await?
         };
-        pushed.map(|pushed| pushed.into_iter().map(kept).collect())
+        let is_journaled = self.keep_sets(descriptor, partition, call, messages, &puts, losses).await?;
+        let kept = |put| match put {
+            Put::Pushed(Pushed::Stored) if is_journaled => Put::Pushed(Pushed::Journaled),
+            put => put,
+        };
+        Ok(puts.into_iter().map(kept).collect())
     }
 
-    /// Gives messages to the store, by the verb of their policy.
-    pub(super) async fn give(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        kind: PushKind,
-        conflict: Conflict,
-        messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        if conflict == Conflict::Keep {
-            let pushed = self.store.push(descriptor, partition, kind, messages).await?;
-            return Ok(pushed.into_iter().map(Put::Pushed).collect());
-        }
-        let mut puts = Vec::with_capacity(messages.len());
-        for page in messages.chunks(PUT_IDS_MAX) {
-            puts.extend(self.store.put(descriptor, partition, kind, conflict, page).await?);
-        }
-        Ok(puts)
-    }
-
-    /// What a push may know of a topic while the store is away.
+    /// What a push may know of a topic while the store is unavailable.
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         match self.reach(self.store.topic(topic)).await {
-            Ok(Some(descriptor)) => Ok(Some(self.covered(descriptor).await)),
+            Ok(Some(descriptor)) => {
+                self.known.learn(&descriptor);
+                Ok(Some(descriptor))
+            }
+            Ok(None) if self.is_restoring() => self.known.get(topic).map(Some).ok_or_else(restoring),
             Ok(None) => {
                 self.known.miss(topic);
                 Ok(None)
@@ -145,12 +132,20 @@ impl<S: Store> Failover<S> {
         }
     }
 
-    /// Makes a topic; one that the store may have lost is made again as it was last seen. While the store is away one that
-    /// is not known is promised: it is made, as it was wanted, before its messages are replayed, unless the store has one of
-    /// that name.
+    /// Creates a topic; one that the store may have lost is created again as it was last seen. While the store is
+    /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it was
+    /// wanted, before its messages are replayed, unless the store has one of that name.
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        match self.reach(self.create_again(wanted)).await {
-            Ok(descriptor) => Ok(self.covered(descriptor).await),
+        let created = match self.reach(self.create_again(wanted)).await {
+            Ok(descriptor) => {
+                self.known.learn(&descriptor);
+                // What is promised from now on must be known also after a kill.
+                self.known.save().await;
+                return Ok(descriptor);
+            }
+            created => created,
+        };
+        match created {
             Err(error) if is_outage(&error) => {
                 if let Some(known) = self.known.get(&wanted.topic) {
                     return Ok(known);
@@ -161,29 +156,15 @@ impl<S: Store> Failover<S> {
                 self.buffered.notify_one();
                 Ok(wanted.clone())
             }
-            Err(error) => Err(error),
+            created => created,
         }
     }
 
-    /// Changes a topic, but for what the journal needs of it.
+    /// Changes a topic.
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
-        let lasting = self.lasting(wanted);
-        if lasting != *wanted && self.known.get(&wanted.topic).as_ref() == Some(&lasting) {
-            // A declaration that is repeated asks for less each time, and nothing changes.
-            return Ok(lasting);
-        }
-        let updated = self.store.update(&lasting).await?;
+        let updated = self.store.update(wanted).await?;
         self.known.learn(&updated);
         Ok(updated)
-    }
-
-    /// A topic whose ids are remembered for as long as the journal may offer them again.
-    fn lasting(&self, descriptor: &Descriptor) -> Descriptor {
-        let mut lasting = descriptor.clone();
-        if let Some(journal) = &self.journal {
-            lasting.settings.dedup_window = lasting.settings.dedup_window.max(journal.repeats_for());
-        }
-        lasting
     }
 
     async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
@@ -193,6 +174,10 @@ impl<S: Store> Failover<S> {
                 created => return created,
             }
         }
+        if self.is_restoring() && self.store.topic(&wanted.topic).await?.is_none() {
+            // Another broker may know it, and is about to create it as it was.
+            return Err(restoring());
+        }
         self.store.create(wanted).await
     }
 
@@ -201,46 +186,20 @@ impl<S: Store> Failover<S> {
         if let Some(reason) = self.breaker.reason() {
             return Err(Error::unavailable(reason.detail().to_owned()));
         }
-        let answer = self.limited(call).await;
-        if let Err(error) = &answer
-            && is_outage(error)
-        {
-            self.breaker.open(error);
-        }
-        answer
-    }
-
-    /// Notes a topic, and sees to it that what the journal may offer again is known as a duplicate long enough.
-    async fn covered(&self, descriptor: Descriptor) -> Descriptor {
-        let mut found = descriptor;
-        let wanted = self.lasting(&found);
-        if wanted != found {
-            match self.reach(self.store.update(&wanted)).await {
-                Ok(updated) => found = updated,
-                // Someone else changes it: the next look finds it covered, or tries again.
-                Err(error) => tracing::debug!(topic = %found.topic, %error, "the dedup window was not raised"),
-            }
-        }
-        self.known.learn(&found);
-        found
+        self.limited(call).await
     }
 }
 
-/// What the logs keep of a push, which the store was sent or not.
-fn records(descriptor: &Descriptor, messages: &[Message], sent: bool, conflict: Conflict) -> Vec<Record> {
-    let (topic, incarnation) = (&descriptor.topic, descriptor.incarnation);
-    messages
-        .iter()
-        .map(|message| Record::Push { topic: topic.clone(), incarnation, message: message.clone(), sent, conflict })
-        .collect()
+fn restoring() -> Error {
+    Error::unavailable("the store lost data, and the brokers are giving it back")
 }
 
 /// Neither the store nor the WAL took it: what is certain of both.
-fn both_failed(store: &Error, wal: &Error) -> Error {
+pub(super) fn both_failed(store: &Error, wal: &Error) -> Error {
     let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
     let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
     Error::new(
         kind,
-        format!("the store is away ({}), and the local disk does not help: {}", store.detail(), wal.detail()),
+        format!("the store is unavailable ({}), and the local disk does not help: {}", store.detail(), wal.detail()),
     )
 }

@@ -2,107 +2,83 @@
 //!
 //! Nothing here says that a message is cancelled while the store may have it and was not asked.
 
-use std::sync::atomic::Ordering;
-
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::message::{MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{Cancelled, Fate, Fates, Reschedule, Rescheduled, Store};
-use crate::time::Timestamp;
+use crate::store::{Call, Cancelled, Fate, Fates, LogTarget, Reschedule, Rescheduled};
 use crate::topic::Descriptor;
 use crate::wal::{self, Record};
 
-impl<S: Store> Failover<S> {
-    /// Cancels a message in the WAL and in the store.
+impl<S: LogTarget> Failover<S> {
+    /// Cancels a message in the store and in the WAL.
     ///
     /// # Errors
-    /// While the store is away: `Unavailable` for what is not in the WAL, or was on its way to the store when it went away;
-    /// `OutcomeUnknown` for what was in the WAL, and is not any more, but was sent to the store before without an answer.
+    /// While the store is unavailable: `Unavailable` for what is not in the WAL, or was on its way to the store when it
+    /// became unavailable; `OutcomeUnknown` for what was in the WAL, and is not any more, but was sent to the store before
+    /// without an answer.
     pub(super) async fn withdraw(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        replayed: Option<Timestamp>,
     ) -> Result<Cancelled> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        let unbuffered = self.unbuffer(&descriptor.topic, id).await?;
+        if descriptor.generation == 0 || self.breaker.reason().is_some() {
+            return self.cancel_buffered(descriptor, partition, id).await;
+        }
+        // No page is on its way to the store meanwhile, so what is in the WAL is not, and the rest was answered for.
+        let _still = self.still(id).await?;
+        let is_buffered = self.has_buffered(&descriptor.topic, id).await?;
         let losses = self.losses();
-        let answered = match descriptor.generation {
-            0 => Err(Error::unavailable("the topic is on its way to the store")),
-            _ => self.reach(self.store.cancel(descriptor, partition, id, replayed)).await,
-        };
-        let mut cancelled = match answered {
-            Ok(cancelled) => cancelled,
-            Err(error) if is_outage(&error) && unbuffered != wal::Cancelled::Absent => {
-                return self.cancelled_here(descriptor, partition, id, unbuffered, &error).await;
+        let mut cancelled = self.limited(self.store.cancel(descriptor, partition, id)).await.inspect_err(|error| {
+            if is_outage(error) {
+                self.breaker.open(error);
             }
-            Err(error) => return Err(error),
-        };
-        let is_nowhere = cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent);
-        match unbuffered {
-            wal::Cancelled::Removed => {
-                // The store never got it, so what the groups have not is what was taken on its way to them.
-                for (_, fate) in cancelled.fates.0.iter_mut().filter(|(_, fate)| *fate == Fate::Absent) {
-                    *fate = Fate::Done;
-                }
-                cancelled.buffered = true;
-            }
-            wal::Cancelled::RemovedSent if is_nowhere => return Err(perhaps_sent()),
-            _ if is_nowhere && self.restoring.load(Ordering::Relaxed) => {
-                return Err(Error::unavailable("the store lost what it had lately, and the journal is giving it back"));
-            }
-            _ => {}
+        })?;
+        let has_it = cancelled.fates.has(Fate::InFlight) || cancelled.fates.has(Fate::Dead);
+        if is_buffered && !has_it {
+            // Its record comes out of the log later, and finds that it was cancelled.
+            let version = cancelled.version.unwrap_or_default().max(self.store.clock().versions(1));
+            self.limited(self.store.withdraw(descriptor, partition, id, version)).await?;
+            cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
+            (cancelled.version, cancelled.buffered) = (Some(version), true);
+        } else if self.is_restoring() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
+            return Err(Error::unavailable("the store lost data, and the brokers are giving it back"));
         }
-        self.note(descriptor, partition, id, losses, cancelled).await
-    }
-
-    /// Keeps a cancel in the journal, so that what the store loses and gets back stays cancelled.
-    async fn note(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-        losses: u64,
-        cancelled: Cancelled,
-    ) -> Result<Cancelled> {
-        let (Some(journal), Some(at)) = (&self.journal, cancelled.at) else { return Ok(cancelled) };
-        if cancelled.fates.has(Fate::Done) {
-            journal.keep(vec![cancel(descriptor, partition, id, at)]).await;
-        }
-        if self.losses() != losses {
-            return Err(Error::outcome_unknown("the store became another one meanwhile"));
+        if let Some(version) = cancelled.version {
+            self.keep_cancel(descriptor, partition, id, (&cancelled.fates, version), losses).await?;
         }
         Ok(cancelled)
     }
 
-    /// It was in the WAL and is not any more, and the store cannot be asked. It will be told, in case that it has the
-    /// message from an earlier push of the same id.
-    async fn cancelled_here(
+    /// Cancels what is in the WAL while the store cannot be asked. It will be told, in case that it has the message from an
+    /// earlier push of the same id.
+    async fn cancel_buffered(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        unbuffered: wal::Cancelled,
-        away: &Error,
     ) -> Result<Cancelled> {
-        let at = self.store.clock().now();
-        let told = self.wal.append(vec![cancel(descriptor, partition, id, at)]).await;
+        let unbuffered = self.unbuffer(&descriptor.topic, id).await?;
+        if unbuffered == wal::Cancelled::Absent {
+            let away = self.breaker.reason();
+            return Err(away.unwrap_or_else(|| Error::unavailable("the topic is on its way to the store")));
+        }
+        let (topic, version) = (descriptor.topic.clone(), self.store.clock().versions(1));
+        let told = self.wal.append(vec![Record::Cancel { topic, partition, id: id.clone(), version }]).await;
         self.buffered.notify_one();
         if unbuffered == wal::Cancelled::RemovedSent {
             return Err(perhaps_sent());
         }
-        told.map_err(|error| Error::outcome_unknown(format!("{}; {}", away.detail(), error.detail())))?;
-        let fates = Fates::all(&descriptor.groups, Fate::Done);
-        Ok(Cancelled { fates, at: Some(at), buffered: true })
+        told.map_err(|error| Error::outcome_unknown(error.detail().to_owned()))?;
+        Ok(Cancelled { fates: Fates::all(&descriptor.groups, Fate::Done), version: Some(version), buffered: true })
     }
 
-    /// Takes a message out of the WAL. No page is on its way to the store meanwhile, so what is there is not, and what is
-    /// not there was answered for.
+    /// Takes a message out of the WAL.
     async fn unbuffer(&self, topic: &TopicName, id: &MessageId) -> Result<wal::Cancelled> {
         let until = Clock::System.instant().plus(self.timeout);
         loop {
@@ -110,10 +86,7 @@ impl<S: Store> Failover<S> {
                 return Ok(wal::Cancelled::Absent);
             }
             let outcome = {
-                let _still = tokio::select! {
-                    still = self.offering.lock() => still,
-                    () = Clock::System.sleep(until.since(Clock::System.instant())) => return Err(on_its_way(id)),
-                };
+                let _still = self.still(id).await?;
                 self.wal.cancel(topic, id).await?
             };
             if outcome != wal::Cancelled::Replaying {
@@ -126,12 +99,23 @@ impl<S: Store> Failover<S> {
         }
     }
 
+    /// Waits until no page is on its way to the store, and keeps the next one back.
+    async fn still(&self, id: &MessageId) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>> {
+        if self.wal.depth().records == 0 {
+            return Ok(None);
+        }
+        tokio::select! {
+            still = self.offering.lock() => Ok(Some(still)),
+            () = Clock::System.sleep(self.timeout) => Err(on_its_way(id)),
+        }
+    }
+
     /// Whether a message is in the WAL. Reads it, if there is anything in it.
     pub(super) async fn has_buffered(&self, topic: &TopicName, id: &MessageId) -> Result<bool> {
         let is = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
         let mut after = None;
         while self.wal.depth().records > 0 {
-            let page = self.wal.page(after, PAGE_RECORDS, PAGE_BYTES).await?;
+            let page = self.wal.look(after, PAGE_RECORDS, PAGE_BYTES).await?;
             if page.iter().any(|entry| is(&entry.record)) {
                 return Ok(true);
             }
@@ -144,37 +128,29 @@ impl<S: Store> Failover<S> {
     /// Reschedules a message in the store.
     ///
     /// # Errors
-    /// `Unavailable` while the store is away, and for a message that the store does not have while others are buffered.
+    /// `Unavailable` while the store is unavailable, and for a message that the store does not have while others are
+    /// buffered.
     pub(super) async fn postpone(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
         let losses = self.losses();
-        let rescheduled = self.reach(self.store.reschedule(descriptor, partition, reschedule)).await?;
-        let Rescheduled::Done { fates, was } = &rescheduled else { return Ok(rescheduled) };
+        let rescheduled = self.reach(self.store.reschedule(descriptor, partition, call, reschedule)).await?;
+        let Rescheduled::Done(fates) = &rescheduled else { return Ok(rescheduled) };
         if fates.0.iter().all(|(_, fate)| *fate == Fate::Absent)
-            && (self.wal.depth().records > 0 || self.restoring.load(Ordering::Relaxed))
+            && (self.wal.depth().records > 0 || self.is_restoring())
         {
             let why = "the store does not have it, but messages are on their way there: reschedule it once they are";
             return Err(Error::unavailable(why));
         }
-        if let (Some(journal), Some(was)) = (&self.journal, *was) {
-            let (topic, incarnation) = (descriptor.topic.clone(), descriptor.incarnation);
-            let (id, due_at) = (reschedule.id.clone(), reschedule.due_at);
-            journal.keep(vec![Record::Reschedule { topic, incarnation, partition, id, was, due_at }]).await;
-            if self.losses() != losses {
-                return Err(Error::outcome_unknown("the store became another one meanwhile"));
-            }
+        if fates.has(Fate::Done) {
+            self.keep_reschedule(descriptor, partition, call, &reschedule.id, fates, losses).await?;
         }
         Ok(rescheduled)
     }
-}
-
-fn cancel(descriptor: &Descriptor, partition: Partition, id: &MessageId, at: Timestamp) -> Record {
-    let (topic, incarnation) = (descriptor.topic.clone(), descriptor.incarnation);
-    Record::Cancel { topic, incarnation, partition, id: id.clone(), at }
 }
 
 fn on_its_way(id: &MessageId) -> Error {

@@ -1,4 +1,4 @@
-//! The journal: what the store took lately, in case it loses its last moments.
+//! The journal: what the store answered lately, in case it loses its last moments.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::wal::{Position, Record, Wal};
 /// How many times in a window the journal looks what it may drop.
 const LOOKS: u32 = 3;
 
-/// A log of what the store took, for a window.
+/// A log of what the store answered, for a window.
 ///
 /// A record is dropped only when the same store has answered for a whole window after it was kept. Time is counted on
 /// the monotonic clock: a wall clock that jumps drops nothing.
@@ -59,19 +59,16 @@ impl Journal {
         &self.metrics
     }
 
-    /// How long ids have to be remembered so that what is offered again is known: the window itself, and as long again
-    /// for an outage that begins within it.
-    pub(super) fn repeats_for(&self) -> Duration {
-        self.window * 2
-    }
-
     /// How long to wait from one look to the next.
     pub(super) fn pause(&self) -> Duration {
         self.window / LOOKS
     }
 
-    /// Keeps what the store is given. A journal that cannot be written makes no push fail: its answer says so.
+    /// Keeps what the store answered. A journal that cannot be written makes no push fail: its answer says so.
     pub(super) async fn keep(&self, records: Vec<Record>) -> bool {
+        if records.is_empty() {
+            return true;
+        }
         let kept = self.log.append(records).await;
         if let Err(error) = &kept
             && self.unwritten.is_due(self.clock.instant())

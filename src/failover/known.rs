@@ -56,6 +56,12 @@ impl Known {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
     }
 
+    /// All topics that were there when the store last answered, and that it had created.
+    pub(super) fn all(&self) -> Vec<Descriptor> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
+    }
+
     /// Notes what the store said of a topic.
     pub(super) fn learn(&self, descriptor: &Descriptor) {
         if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {

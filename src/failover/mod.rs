@@ -4,8 +4,8 @@
 //! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
 //! due: that was fixed before it came.
 
+mod answers;
 mod behind;
-mod again;
 mod breaker;
 mod buffer;
 mod control;
@@ -14,12 +14,13 @@ mod known;
 mod offer;
 mod offset;
 mod replay;
+mod restore;
 mod store;
-mod watch;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
@@ -32,7 +33,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::metrics::{Metrics, WalMetrics};
 use crate::seldom::Seldom;
-use crate::store::Store;
+use crate::store::LogTarget;
+use crate::time::Timestamp;
 use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 
 /// Where what is buffered is kept, and how.
@@ -46,12 +48,14 @@ pub struct FailoverOptions {
     pub journal_window: Option<Duration>,
     /// Whether to take over what was buffered for another store.
     pub adopt: bool,
+    /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
+    pub silence: Duration,
 }
 
 impl FailoverOptions {
     /// The defaults for a directory: 1 GiB, no journal.
     pub fn new(dir: impl Into<PathBuf>) -> FailoverOptions {
-        FailoverOptions { dir: dir.into(), limit_bytes: LIMIT_BYTES, journal_window: None, adopt: false }
+        FailoverOptions { dir: dir.into(), limit_bytes: LIMIT_BYTES, journal_window: None, adopt: false, silence: Duration::from_secs(10) }
     }
 }
 
@@ -65,7 +69,9 @@ pub struct Failover<S> {
     metrics: Arc<Metrics>,
     wal: Wal,
     wal_metrics: WalMetrics,
-    journal: Option<Journal>,
+    journal: Option<Arc<Journal>>,
+    /// This broker among those that restore.
+    broker: String,
     known: Known,
     behind: Behind,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
@@ -76,12 +82,40 @@ pub struct Failover<S> {
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
-    /// Whether the journal is being offered to a store that may have lost what it had.
-    restoring: AtomicBool,
+    heard: std::sync::Mutex<Heard>,
+    /// Brokers that keep a journal, as the store said last; and those that are waited for.
+    restorers: std::sync::Mutex<Restorers>,
     /// Something was buffered although the store is there.
     buffered: Notify,
     /// What may be said again and again.
     unsaid: Unsaid,
+}
+
+/// The other brokers that keep a journal.
+#[derive(Debug, Default)]
+struct Restorers {
+    known: Vec<String>,
+    awaited: BTreeSet<String>,
+}
+
+/// When the store last answered, by this machine's clock, and when it did before its last loss.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    losses: u64,
+    last: Option<Timestamp>,
+    before: Option<Timestamp>,
+}
+
+impl Heard {
+    fn now(self, losses: u64, now: Timestamp) -> Heard {
+        let before = if losses == self.losses { self.before } else { self.last };
+        Heard { losses, last: Some(now), before }
+    }
+
+    /// The last answer before so many losses.
+    fn before(self, losses: u64) -> Option<Timestamp> {
+        if losses == self.losses { self.before } else { self.last }
+    }
 }
 
 /// What the loops have to say for as long as it stays so.
@@ -95,7 +129,7 @@ struct Unsaid {
     journal_not_trimmed: Seldom,
 }
 
-impl<S: Store> Failover<S> {
+impl<S: LogTarget> Failover<S> {
     /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start. A
     /// push waits for the store as long as `timeout`, which the store shall keep as well.
     ///
@@ -113,7 +147,7 @@ impl<S: Store> Failover<S> {
         let journal = match options.journal_window {
             Some(window) => {
                 let log = open_log("journal", &options, &clock, journal_metrics.clone()).await?;
-                Some(Journal::new(log, window, clock.clone(), journal_metrics))
+                Some(Arc::new(Journal::new(log, window, clock.clone(), journal_metrics)))
             }
             None => None,
         };
@@ -124,6 +158,11 @@ impl<S: Store> Failover<S> {
         let behind = Behind::new(found.end.filter(|_| found.records > 0));
         let known = Known::load(options.dir.join("topics.json"));
         let breaker = Breaker::default();
+        let broker = match &journal {
+            Some(journal) => journal.log().id().await.ok(),
+            None => None,
+        };
+        let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
         let failover = Failover {
             store,
@@ -135,13 +174,15 @@ impl<S: Store> Failover<S> {
             wal,
             wal_metrics,
             journal,
+            broker,
             known,
             behind,
             made_up: AtomicU64::new(0),
             identified,
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),
-            restoring: AtomicBool::new(false),
+            heard: std::sync::Mutex::default(),
+            restorers: std::sync::Mutex::default(),
             buffered,
             unsaid: Unsaid::default(),
         };
@@ -162,9 +203,12 @@ impl<S: Store> Failover<S> {
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.identity(&offered)).await?;
         if ours.as_ref() != Some(&found) {
+            // A Redis that was named after this broker last heard from its own is the same place, emptied.
+            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
+            let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
             let kept =
                 self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
-            if ours.is_some() && kept > 0 && !self.options.adopt {
+            if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
             }
             if let Err(error) = self.wal.remember_store(&found).await {
@@ -174,6 +218,18 @@ impl<S: Store> Failover<S> {
         }
         self.identified.store(true, Relaxed);
         Ok(())
+    }
+
+    fn restorers(&self) -> Vec<String> {
+        self.restorers.lock().unwrap_or_else(PoisonError::into_inner).known.clone()
+    }
+
+    fn set_restorers(&self, known: Vec<String>) {
+        *self.restorers.lock().unwrap_or_else(PoisonError::into_inner) = Restorers { known, awaited: BTreeSet::new() };
+    }
+
+    fn set_awaited(&self, awaited: BTreeSet<String>) {
+        self.restorers.lock().unwrap_or_else(PoisonError::into_inner).awaited = awaited;
     }
 
     /// How often the store may have lost something, so far.
@@ -187,7 +243,13 @@ impl<S: Store> Failover<S> {
         let limit = self.timeout + GRACE;
         tokio::select! {
             biased;
-            answer = call => answer,
+            answer = call => {
+                if answer.is_ok() {
+                    let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+                    *heard = heard.now(self.losses(), self.clock.now());
+                }
+                answer
+            }
             () = Clock::System.sleep(limit) => {
                 Err(Error::outcome_unknown(format!("the store did not answer within {limit:?}")))
             }
@@ -212,13 +274,18 @@ fn is_outage(error: &Error) -> bool {
     matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown)
 }
 
-fn another_store(options: &FailoverOptions, store: &impl Store, kept: u64) -> String {
+fn another_store(options: &FailoverOptions, store: &impl LogTarget, kept: u64) -> String {
     format!(
         "{} holds {kept} messages that were buffered for another store than the one at {}: connect to that one, or let \
          this one have them with --adopt",
         options.dir.display(),
         store.describe().location
     )
+}
+
+/// When a Redis got its name, by the clock of the broker that gave it.
+fn named_at(identity: &str) -> Option<Timestamp> {
+    Some(Timestamp::from_ms(ulid::Ulid::from_string(identity).ok()?.timestamp_ms()))
 }
 
 /// Opening reads what is there: beside the runtime, not in it.

@@ -1,18 +1,19 @@
-//! Offering the store what a log kept: each record once more, under its id, with the due time it always had.
+//! Offering the store a page of the WAL: each record once more, with the version it always had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::future::join_all;
 
-use super::again::apply;
 use super::{Failover, is_outage};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed, Put, Store};
+use crate::store::{LogTarget, Pushed, Put, Replayed};
 use crate::topic::{Descriptor, Settings};
-use crate::wal::Record;
+use crate::version::{CallId, Version};
+use crate::wal::{Entry, Record};
 
 /// How often a topic is looked up again because it changed on the way.
 pub(super) const RELOADS_MAX: usize = 3;
@@ -20,229 +21,258 @@ pub(super) const RELOADS_MAX: usize = 3;
 /// What became of the records of a page.
 #[derive(Debug, Default)]
 pub(super) struct Offered {
-    /// Taken by the store.
+    /// Messages that the store took.
     pub(super) stored: u64,
-    /// In the store already.
+    /// Messages that it had already, or has later ones of.
     pub(super) duplicate: u64,
-    /// Of topics that were deleted, or cancelled: nobody wants them any more.
+    /// Of topics that were deleted later: nobody wants them any more.
     pub(super) dropped: u64,
-    /// What cancelled or rescheduled a message, and was said again.
-    pub(super) said_again: u64,
-    /// Whether the store was sent something and did not answer.
-    pub(super) sent: bool,
+    /// What cancelled a message, or created a topic.
+    pub(super) told: u64,
+    /// What the store answered, for the journal.
+    pub(super) answers: Vec<Answer>,
+    /// Whether the store was sent something and did not answer: nobody knows whether it was applied.
+    pub(super) is_unknown: bool,
     /// Not taken for a reason that may pass.
     pub(super) left: Vec<Record>,
     /// The last reason.
     pub(super) why: Option<Error>,
 }
 
+/// What the store answered of a record.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The message is this one now, by the record with this number.
+    Set(Descriptor, Message, Version, Put, u64),
+    /// A message is cancelled.
+    End(Record),
+}
+
 impl Offered {
     /// How many need no further try.
     pub(super) fn done(&self) -> u64 {
-        self.stored + self.duplicate + self.dropped + self.said_again
+        self.stored + self.duplicate + self.dropped + self.told
     }
 
-    fn left(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
-        let sent = why.kind() == Kind::OutcomeUnknown;
-        self.left.extend(records.into_iter().map(|record| if sent { as_sent(record) } else { record }));
-        self.sent |= sent;
+    fn leave(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
+        self.left.extend(records);
+        self.is_unknown |= why.kind() == Kind::OutcomeUnknown;
         self.why = Some(why);
+    }
+
+    fn and(&mut self, other: Offered) {
+        self.stored += other.stored;
+        self.duplicate += other.duplicate;
+        self.told += other.told;
+        self.answers.extend(other.answers);
+        if let Some(why) = other.why {
+            self.leave(other.left, why);
+        }
     }
 }
 
-/// A push that the store was sent, and did not answer; another record as it is.
-pub(super) fn as_sent(record: Record) -> Record {
-    match record {
-        Record::Push { topic, incarnation, message, conflict, .. } => {
-            Record::Push { topic, incarnation, message, sent: true, conflict }
+impl<S: LogTarget> Failover<S> {
+    /// Offers a page of the WAL, whose name is `log`. Each partition is answered for itself: one that does not take its
+    /// records holds up no other.
+    pub(super) async fn offer(&self, log: &str, page: Vec<Entry>) -> Offered {
+        let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
+        for entry in page {
+            match entry.record {
+                Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
+                    Ok(descriptor) => {
+                        self.known.learn(&descriptor);
+                        offered.told += 1;
+                    }
+                    Err(error) => offered.leave([Record::Create(wanted)], error),
+                },
+                _ => topics.entry(entry.record.topic().clone()).or_default().push(entry),
+            }
+        }
+        for (topic, entries) in topics {
+            if offered.left.iter().any(|record| *record.topic() == topic) {
+                // Nothing overtakes what was left of its topic.
+                offered.left.extend(entries.into_iter().map(|entry| entry.record));
+                continue;
+            }
+            self.offer_topic(&mut offered, log, &topic, entries).await;
+        }
+        offered
+    }
+
+    async fn offer_topic(&self, offered: &mut Offered, log: &str, topic: &TopicName, entries: Vec<Entry>) {
+        let newest = entries.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
+        let descriptor = match self.destination(topic, newest).await {
+            Ok(destination) => destination,
+            Err(error) => return offered.leave(entries.into_iter().map(|entry| entry.record), error),
+        };
+        let mut partitions: BTreeMap<Partition, Vec<Entry>> = BTreeMap::new();
+        for entry in entries {
+            let version = entry.record.version().unwrap_or_default();
+            match &descriptor {
+                Some(there) if there.is_after_deletion(version) => {
+                    partitions.entry(entry.record.partition_in(there)).or_default().push(entry);
+                }
+                _ => offered.dropped += 1,
+            }
+        }
+        if offered.dropped > 0 && self.unsaid.dropped.is_due(Clock::System.instant()) {
+            tracing::warn!(%topic, records = offered.dropped, "messages dropped: their topic was deleted after they were pushed");
+        }
+        let Some(descriptor) = descriptor else { return };
+        // Side by side: a partition that does not answer holds up no other.
+        let offers = partitions.into_iter().map(|(partition, entries)| {
+            let descriptor = descriptor.clone();
+            async move { self.offer_partition(log, descriptor, partition, entries).await }
+        });
+        for partition in join_all(offers).await {
+            offered.and(partition);
+        }
+    }
+
+    /// Records of a partition in their order, up to the first that is not taken.
+    async fn offer_partition(
+        &self,
+        log: &str,
+        mut descriptor: Descriptor,
+        partition: Partition,
+        entries: Vec<Entry>,
+    ) -> Offered {
+        let (mut offered, mut reloads) = (Offered::default(), 0);
+        let mut left: VecDeque<Entry> = entries.into();
+        while !left.is_empty() {
+            let count = run(&left);
+            let why = match self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await {
+                Ok(taken) => {
+                    left.drain(..taken);
+                    if taken == count {
+                        continue;
+                    }
+                    Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
+                }
+                Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
+                    reloads += 1;
+                    let newest = left.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
+                    match self.destination(&descriptor.topic, newest).await {
+                        Ok(Some(found)) if found.settings.partitions == descriptor.settings.partitions => {
+                            descriptor = found;
+                            continue;
+                        }
+                        Ok(_) => Error::unavailable("the topic is being changed or deleted"),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            offered.leave(left.drain(..).map(|entry| entry.record), why);
+        }
+        offered
+    }
+
+    /// The first so many of a partition in one call; answers how many of them were taken.
+    async fn offer_run(
+        &self,
+        offered: &mut Offered,
+        log: &str,
+        descriptor: &Descriptor,
+        partition: Partition,
+        left: &VecDeque<Entry>,
+        count: usize,
+    ) -> Result<usize> {
+        let mut conflict = Conflict::Keep;
+        let mut messages = Vec::with_capacity(count);
+        for entry in left.iter().take(count) {
+            match &entry.record {
+                Record::Push { call: Some(call), .. } if self.is_applied(&descriptor.topic, partition, call).await? => {
+                    offered.duplicate += 1;
+                }
+                Record::Push { message, version, conflict: policy, .. } => {
+                    conflict = *policy;
+                    let (number, message) = (entry.position.number(), message.clone());
+                    messages.push(Replayed { number, version: *version, message });
+                }
+                Record::Cancel { id, version, .. } => {
+                    self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
+                    offered.told += 1;
+                    offered.answers.push(Answer::End(ended(&entry.record)));
+                }
+                // A WAL has no others, and creations were seen to.
+                Record::Create(_) | Record::Set { .. } | Record::End { .. } | Record::Delete(_) => offered.told += 1,
+            }
+        }
+        if messages.is_empty() {
+            return Ok(count);
+        }
+        let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages)).await?;
+        for (put, Replayed { number, version, message }) in puts.iter().zip(messages) {
+            match put {
+                Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
+                Put::InFlight => return Ok(left.iter().take_while(|entry| entry.position.number() < number).count()),
+                _ => {
+                    offered.stored += 1;
+                    offered.answers.push(Answer::Set(descriptor.clone(), message, version, *put, number));
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn is_applied(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool> {
+        self.limited(self.store.fence(topic, partition, call)).await
+    }
+
+    /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A topic
+    /// that is not there, and was not deleted since, is created as it was when it was last seen.
+    pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
+        let found = self.limited(self.store.topic_or_tombstone(topic)).await?;
+        let wanted = match found {
+            Some(there) if !there.deleted => {
+                self.known.learn(&there);
+                return Ok(Some(there));
+            }
+            Some(tombstone) if !tombstone.is_after_deletion(newest) => {
+                self.known.forget(topic);
+                return Ok(None);
+            }
+            // It was deleted, and pushed to again: that is a new topic of the name.
+            Some(tombstone) => Descriptor { generation: 0, incarnation: 0, ..self.last_seen(topic, Some(tombstone)) },
+            None => self.last_seen(topic, None),
+        };
+        let created = self.limited(self.store.create(&wanted)).await?;
+        if created.settings != wanted.settings {
+            tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
+        }
+        self.known.learn(&created);
+        Ok(Some(created))
+    }
+
+    fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {
+        let unseen = || Descriptor::new(topic.clone(), Settings::default());
+        let seen = self.known.last(topic).or(tombstone).unwrap_or_else(unseen);
+        Descriptor { deleted: false, ..seen }
+    }
+}
+
+/// How many of the first records go together: one, or pushes of one policy.
+fn run(left: &VecDeque<Entry>) -> usize {
+    let policy = |entry: &Entry| match &entry.record {
+        Record::Push { conflict, .. } => Some(*conflict),
+        _ => None,
+    };
+    let Some(first) = left.front().and_then(policy) else { return 1 };
+    left.iter().take(PUT_IDS_MAX).take_while(|entry| policy(entry) == Some(first)).count()
+}
+
+/// What the journal keeps of a cancel that was applied.
+fn ended(cancel: &Record) -> Record {
+    match cancel.clone() {
+        Record::Cancel { topic, partition, id, version } => {
+            Record::End { topic, partition, id, version, groups: Vec::new() }
         }
         record => record,
     }
 }
 
-/// A push that a log kept.
-pub(super) struct Kept {
-    pub(super) message: Message,
-    sent: bool,
-    conflict: Conflict,
-}
-
-/// Messages on their way to one incarnation of a topic, in the order in which they were kept.
-pub(super) type Batches = BTreeMap<(TopicName, u64), Vec<Kept>>;
-
-impl<S: Store> Failover<S> {
-    /// Offers a page of records. Each is answered for itself: one that the store does not take holds up no other.
-    pub(super) async fn offer(&self, page: Vec<Record>) -> Offered {
-        let (mut offered, mut batches, mut changes) = (Offered::default(), Batches::new(), Vec::new());
-        for record in page {
-            match record {
-                Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
-                    Ok(descriptor) => {
-                        self.known.learn(&descriptor);
-                        offered.stored += 1;
-                    }
-                    Err(error) => offered.left([Record::Create(wanted)], error),
-                },
-                Record::Push { topic, incarnation, message, sent, conflict } => {
-                    batches.entry((topic, incarnation)).or_default().push(Kept { message, sent, conflict });
-                }
-                change @ (Record::Cancel { .. } | Record::Reschedule { .. }) => {
-                    offered.dropped += apply(&change, &mut batches);
-                    changes.push(change);
-                }
-            }
-        }
-        for ((topic, incarnation), messages) in batches {
-            if offered.left.iter().any(|record| *record.topic() == topic) {
-                // Nothing overtakes what was left of its topic.
-                let record = |Kept { message, sent, conflict }| Record::Push {
-                    topic: topic.clone(),
-                    incarnation,
-                    message,
-                    sent,
-                    conflict,
-                };
-                offered.left.extend(messages.into_iter().map(record));
-                continue;
-            }
-            self.offer_topic(&mut offered, &topic, incarnation, messages).await;
-        }
-        for change in changes {
-            match self.say_again(&change).await {
-                Ok(()) => offered.said_again += 1,
-                Err(error) => offered.left([change], error),
-            }
-        }
-        offered
-    }
-
-    async fn offer_topic(&self, offered: &mut Offered, topic: &TopicName, incarnation: u64, messages: Vec<Kept>) {
-        let record = |Kept { message, sent, conflict }| Record::Push {
-            topic: topic.clone(),
-            incarnation,
-            message,
-            sent,
-            conflict,
-        };
-        let descriptor = match self.destination(topic, incarnation).await {
-            Ok(Some(descriptor)) => descriptor,
-            Ok(None) => {
-                if self.unsaid.dropped.is_due(Clock::System.instant()) {
-                    tracing::warn!(%topic, messages = messages.len(), "messages of a deleted topic dropped");
-                }
-                offered.dropped += messages.len() as u64;
-                return;
-            }
-            Err(error) => return offered.left(messages.into_iter().map(record), error),
-        };
-        let mut partitions: BTreeMap<Partition, Vec<Kept>> = BTreeMap::new();
-        for kept in messages {
-            partitions.entry(descriptor.partition_of(kept.message.routing_key())).or_default().push(kept);
-        }
-        // Side by side: a partition that does not answer holds up no other.
-        let offers = partitions.into_iter().map(|(partition, kept)| {
-            let descriptor = descriptor.clone();
-            async move { self.offer_runs(descriptor, incarnation, partition, kept).await }
-        });
-        for (puts, unanswered) in join_all(offers).await {
-            let stored = puts.iter().filter(|put| is_new(**put)).count() as u64;
-            offered.stored += stored;
-            offered.duplicate += puts.len() as u64 - stored;
-            for (kept, error) in unanswered {
-                offered.left(kept.into_iter().map(record), error);
-            }
-        }
-    }
-
-    /// Messages of one policy after the other, so that those of one id meet in their order. Answers what was not taken.
-    async fn offer_runs(
-        &self,
-        descriptor: Descriptor,
-        incarnation: u64,
-        partition: Partition,
-        kept: Vec<Kept>,
-    ) -> (Vec<Put>, Vec<(Vec<Kept>, Error)>) {
-        let (mut puts, mut unanswered) = (Vec::with_capacity(kept.len()), Vec::new());
-        for run in runs(kept) {
-            let conflict = run.first().map_or(Conflict::Keep, |kept| kept.conflict);
-            let (messages, marks): (Vec<Message>, Vec<bool>) =
-                run.into_iter().map(|kept| (kept.message, kept.sent)).unzip();
-            match self.offer_partition(descriptor.clone(), incarnation, partition, conflict, &messages).await {
-                Ok(taken) => puts.extend(taken),
-                Err(error) => {
-                    let kept = messages.into_iter().zip(marks);
-                    let kept = kept.map(|(message, sent)| Kept { message, sent, conflict }).collect();
-                    unanswered.push((kept, error));
-                }
-            }
-        }
-        (puts, unanswered)
-    }
-
-    /// One call; under a descriptor that turned out to be old it is made again under the new one.
-    async fn offer_partition(
-        &self,
-        mut descriptor: Descriptor,
-        incarnation: u64,
-        partition: Partition,
-        conflict: Conflict,
-        messages: &[Message],
-    ) -> Result<Vec<Put>> {
-        let mut outcome = Err(Error::unavailable("the topic is being changed or deleted"));
-        for _ in 0..RELOADS_MAX {
-            outcome = self.limited(self.give(&descriptor, partition, PushKind::Replay, conflict, messages)).await;
-            if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
-                break;
-            }
-            match self.destination(&descriptor.topic, incarnation).await? {
-                Some(found) if found.settings.partitions == descriptor.settings.partitions => descriptor = found,
-                _ => break,
-            }
-        }
-        outcome
-    }
-
-    /// Where messages of an incarnation of a topic go; `None` when it was deleted. A topic that the store has lost is
-    /// made again, as it was when it was last seen.
-    pub(super) async fn destination(&self, topic: &TopicName, incarnation: u64) -> Result<Option<Descriptor>> {
-        let same = |descriptor: &Descriptor| incarnation == 0 || descriptor.incarnation == incarnation;
-        if let Some(found) = self.limited(self.store.topic(topic)).await? {
-            return Ok(Some(found).filter(same));
-        }
-        let unseen = Descriptor { incarnation, ..Descriptor::new(topic.clone(), Settings::default()) };
-        let wanted = self.known.last(topic).filter(same).unwrap_or(unseen);
-        match self.limited(self.store.create(&wanted)).await {
-            Ok(made) => Ok(Some(made).filter(same)),
-            Err(error) if error.kind() == Kind::NotFound => {
-                self.known.forget(topic);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Cuts messages where their policy changes.
-fn runs(kept: Vec<Kept>) -> Vec<Vec<Kept>> {
-    let mut runs: Vec<Vec<Kept>> = Vec::new();
-    for kept in kept {
-        match runs.last_mut() {
-            Some(run) if run.first().is_some_and(|first| first.conflict == kept.conflict) => run.push(kept),
-            _ => runs.push(vec![kept]),
-        }
-    }
-    runs
-}
-
-/// Whether the store changed something. What it refused to replace, because a consumer has it, it has.
-fn is_new(put: Put) -> bool {
-    match put {
-        Put::Pushed(pushed) => pushed != Pushed::Duplicate,
-        Put::InFlight | Put::Dead | Put::Expires => false,
-    }
-}
-
-/// Whether nothing was taken because the store is away.
+/// Whether nothing was taken because the store is unavailable.
 pub(super) fn outage(offered: &Offered) -> Option<&Error> {
     offered.why.as_ref().filter(|error| offered.done() == 0 && is_outage(error))
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::Failover;
 use crate::clock::Clock;
 use crate::seldom::Seldom;
-use crate::store::Store;
+use crate::store::LogTarget;
 
 /// A machine whose clock is off by more is not kept in time by anyone.
 const FAR_US: u64 = 5_000_000;
@@ -15,7 +15,7 @@ const FAR_US: u64 = 5_000_000;
 /// How long changes gather before they are noted, and how long it takes until a disk that failed is tried again.
 const GATHER: Duration = Duration::from_secs(1);
 
-impl<S: Store> Failover<S> {
+impl<S: LogTarget> Failover<S> {
     /// Watches the offset until `stop`. It is noted when it changes, not only at the end: a process that is killed shall
     /// find it as well.
     pub(super) async fn watch_clock(&self, stop: CancellationToken) {

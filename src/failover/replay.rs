@@ -9,15 +9,8 @@ use super::offer::{Offered, outage};
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
-use crate::store::Store;
-use crate::wal::{Position, Record};
-
-/// What the store did not take of a page although it answers, of topics with ordering: nothing passes it.
-struct Held {
-    records: Vec<Record>,
-    /// Where its page ends.
-    last: Position,
-}
+use crate::store::LogTarget;
+use crate::wal::{Entry, Position};
 
 /// What a step of the replay came to.
 enum Step {
@@ -29,20 +22,19 @@ enum Step {
     Stuck,
 }
 
-impl<S: Store> Failover<S> {
+impl<S: LogTarget> Failover<S> {
     /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes keep
     /// half of the store.
     pub(super) async fn replay(&self, stop: CancellationToken) {
-        let (mut pause, mut held) = (PAUSE.0, None);
+        let mut pause = PAUSE.0;
         loop {
             let waiting = self.wal.depth().records;
             let step = tokio::select! {
                 () = stop.cancelled() => return,
-                step = self.step(&mut held) => step,
+                step = self.step() => step,
             };
             self.tell(&step, waiting);
             self.wal.observe();
-            self.behind.set_stuck(held.is_some());
             let wait = async {
                 match step {
                     Step::Idle => tokio::select! {
@@ -79,7 +71,7 @@ impl<S: Store> Failover<S> {
         }
     }
 
-    async fn step(&self, held: &mut Option<Held>) -> Step {
+    async fn step(&self) -> Step {
         let began = Clock::System.instant();
         let unsure = !self.identified.load(Ordering::Relaxed) || self.wal.store_identity().is_none();
         if unsure && let Err(error) = self.identify().await {
@@ -88,9 +80,6 @@ impl<S: Store> Failover<S> {
         }
         // Who cancels what is buffered waits until it is known what became of a page.
         let _offering = self.offering.lock().await;
-        if let Some(Held { records, last }) = held.take() {
-            return self.move_page(records, last, began, held, true).await;
-        }
         let end = self.wal.depth().end;
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
             Ok(page) => page,
@@ -101,12 +90,14 @@ impl<S: Store> Failover<S> {
             end.into_iter().for_each(|end| self.behind.done(end));
             return self.probe().await;
         };
-        let records: Vec<Record> = page.into_iter().map(|entry| entry.record).collect();
-        if self.is_lossy() && records.iter().any(|record| self.has_order(record)) {
-            // What the journal gives back is older.
+        if self.is_lossy() {
+            // What the journal gives back is older, and what the store remembers of this log says what it has lost.
             return Step::Stuck;
         }
-        self.move_page(records, last, began, held, false).await
+        match self.wal.id().await {
+            Ok(log) => self.move_page(&log, page, last, began).await,
+            Err(error) => self.stuck(&error),
+        }
     }
 
     /// Nothing is buffered: whether pushes may go to the store again.
@@ -121,28 +112,14 @@ impl<S: Store> Failover<S> {
         Step::Idle
     }
 
-    /// Gives a page to the store, or what is held of it. What the store does not take goes to the end of the WAL, so that it
-    /// holds up nothing; but what has an order is held, and holds up the rest.
-    async fn move_page(
-        &self,
-        page: Vec<Record>,
-        last: Position,
-        began: Instant,
-        held: &mut Option<Held>,
-        was_held: bool,
-    ) -> Step {
+    /// Gives a page to the store. What the store certainly did not take goes to the end of the WAL, so that it holds up
+    /// nothing; what it perhaps took, and what has an order, holds its page.
+    async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, began: Instant) -> Step {
         let losses = self.losses();
-        // A copy only for who keeps one.
-        let copied = if self.journal.is_some() { page.len() } else { 0 };
-        let records: Vec<Record> = page.iter().take(copied).cloned().collect();
         let is_all = self.wal.depth().records <= page.len() as u64;
-        let offered = self.offer(page).await;
+        let mut offered = self.offer(log, page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
-            if was_held {
-                *held = Some(Held { records: offered.left, last });
-                return Step::Stuck;
-            }
             return self.keep_page(&offered).await;
         }
         // It answers, whatever it says of these.
@@ -153,24 +130,18 @@ impl<S: Store> Failover<S> {
         {
             tracing::warn!(error = %why, records = offered.left.len(), "buffered messages not taken by the store: tried again");
         }
-        if done == 0 && is_all && !was_held {
-            // Nothing waits behind them: they may stay where they are.
+        let is_kept = self.keep_page_answers(log, std::mem::take(&mut offered.answers), losses).await;
+        let has_order = offered.left.iter().any(|record| self.has_order(record));
+        self.behind.set_stuck(has_order);
+        if !is_kept || offered.is_unknown || has_order || (done == 0 && is_all) {
             return self.keep_page(&offered).await;
         }
-        if done > 0 && !self.journaled(records, losses).await {
-            return Step::Moved(Clock::System.instant().since(began));
-        }
-        let (ordered, others) = offered.left.into_iter().partition(|record| self.has_order(record));
-        if let Err(error) = self.wal.append(others).await {
+        if let Err(error) = self.wal.append(std::mem::take(&mut offered.left)).await {
             return self.stuck(&error);
         }
         self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
-        if !Vec::is_empty(&ordered) {
-            *held = Some(Held { records: ordered, last });
-            return Step::Stuck;
-        }
         if let Err(error) = self.wal.trim(last).await {
             return self.stuck(&error);
         }
@@ -180,20 +151,12 @@ impl<S: Store> Failover<S> {
 
     /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
     async fn keep_page(&self, offered: &Offered) -> Step {
-        let sent = self.page_sent.fetch_or(offered.sent, Ordering::Relaxed) || offered.sent;
+        let sent = offered.is_unknown || offered.done() > 0;
+        let sent = self.page_sent.fetch_or(sent, Ordering::Relaxed) || sent;
         if !sent && let Err(error) = self.wal.take_back().await {
             return self.stuck(&error);
         }
         Step::Stuck
-    }
-
-    /// Keeps in the journal what is about to leave the WAL: what the store took and lost again must be somewhere. Not
-    /// before the store took it, or a store that takes nothing would fill the journal. False when the store may have lost
-    /// it before it was kept: then it has to be offered again.
-    async fn journaled(&self, records: Vec<Record>, losses: u64) -> bool {
-        let Some(journal) = &self.journal else { return true };
-        journal.keep(records).await;
-        self.losses() == losses
     }
 
     fn stuck(&self, error: &Error) -> Step {

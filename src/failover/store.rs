@@ -7,22 +7,23 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Failover;
+use super::answers::JournaledOwner;
 use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, LogTarget, Loss, MemberId, MovedPage, Page,
+    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
     ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
 #[async_trait]
-impl<S: Store> Store for Failover<S> {
+impl<S: LogTarget> Store for Failover<S> {
     fn describe(&self) -> Description {
         let inner = self.store.describe();
         let buffered =
@@ -81,6 +82,7 @@ impl<S: Store> Store for Failover<S> {
                     .map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
                 Ok(Some(format!("{}; pushes are buffered on disk, {waiting} records so far", away.detail())))
             }
+            None if self.is_restoring() => Ok(Some(self.restoring_detail())),
             None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),
             None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {
                 Ok(()) => Ok(None),
@@ -96,6 +98,7 @@ impl<S: Store> Store for Failover<S> {
             tracing::warn!(%error, "offset of the store's clock not kept");
         }
         self.known.save().await;
+        self.leave_restorers().await;
         let waiting = self.wal.depth().records;
         if waiting > 0 {
             tracing::warn!(records = waiting, "messages stay buffered on disk: the next start replays them");
@@ -144,6 +147,7 @@ impl<S: Store> Store for Failover<S> {
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.store.delete(descriptor).await?;
         self.known.forget(&descriptor.topic);
+        self.keep_deletion(descriptor).await;
         Ok(())
     }
 
@@ -151,10 +155,10 @@ impl<S: Store> Store for Failover<S> {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        let puts = self.accept(descriptor, partition, kind, Conflict::Keep, messages).await?;
+        let puts = self.accept(descriptor, partition, call, Conflict::Keep, messages).await?;
         let pushed = |put| match put {
             Put::Pushed(pushed) => Ok(pushed),
             Put::InFlight | Put::Dead | Put::Expires => Err(Error::bug("a push was answered as one with a policy")),
@@ -166,7 +170,7 @@ impl<S: Store> Store for Failover<S> {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
@@ -174,26 +178,21 @@ impl<S: Store> Store for Failover<S> {
             let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
-        self.accept(descriptor, partition, kind, conflict, messages).await
+        self.accept(descriptor, partition, call, conflict, messages).await
     }
 
-    async fn cancel(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-        replayed: Option<Timestamp>,
-    ) -> Result<Cancelled> {
-        self.withdraw(descriptor, partition, id, replayed).await
+    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
+        self.withdraw(descriptor, partition, id).await
     }
 
     async fn reschedule(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        self.postpone(descriptor, partition, reschedule).await
+        self.postpone(descriptor, partition, call, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
@@ -329,7 +328,13 @@ impl<S: Store> Store for Failover<S> {
     }
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
-        self.store.acquire(pair, member, ttl, generation).await
+        let acquired = self.store.acquire(pair, member, ttl, generation).await?;
+        Ok(match (acquired, &self.journal) {
+            (Acquired::Owned(owner), Some(journal)) => {
+                Acquired::Owned(Box::new(JournaledOwner::new(owner, journal.clone(), pair.clone())))
+            }
+            (acquired, _) => acquired,
+        })
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {

@@ -167,7 +167,7 @@ async fn reschedule_it(
     let (due, expected) = (due_of(due.delay, due.due_at)?, expected(headers)?);
     let outcome = app.broker.reschedule(topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
-        Rescheduled::Done { fates, .. } => {
+        Rescheduled::Done(fates) => {
             let (partition, due_at) = (outcome.partition, Some(outcome.due_at));
             answer(Control { id, partition, status: "rescheduled", due_at, buffered: false, groups: vec![] }, &fates)
         }

@@ -15,9 +15,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, Topi
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
+    Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairDepth,
-    PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
     SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
@@ -110,19 +110,19 @@ impl Store for Away {
         away()
     }
 
-    async fn push(&self, _: &Descriptor, _: Partition, _: PushKind, _: &[Message]) -> Result<Vec<Pushed>> {
+    async fn push(&self, _: &Descriptor, _: Partition, _: &Call, _: &[Message]) -> Result<Vec<Pushed>> {
         away()
     }
 
-    async fn put(&self, _: &Descriptor, _: Partition, _: PushKind, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
+    async fn put(&self, _: &Descriptor, _: Partition, _: &Call, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
         away()
     }
 
-    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId, _: Option<Timestamp>) -> Result<Cancelled> {
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId) -> Result<Cancelled> {
         away()
     }
 
-    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Reschedule) -> Result<Rescheduled> {
+    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Call, _: &Reschedule) -> Result<Rescheduled> {
         away()
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
@@ -90,6 +90,11 @@ impl Maker {
     /// Gauges that are no whole numbers.
     pub(super) fn measures(&self, name: &'static str, labels: Labels, help: &'static str) -> Result<GaugeVec> {
         self.register(GaugeVec::new(self.note(name, "gauge", labels, help), labels))
+    }
+
+    pub(super) fn histogram(&self, name: &'static str, buckets: &[f64], help: &'static str) -> Result<Histogram> {
+        let opts: HistogramOpts = self.note(name, "histogram", &[], help).into();
+        self.register(Histogram::with_opts(opts.buckets(buckets.to_vec())))
     }
 
     pub(super) fn histograms(

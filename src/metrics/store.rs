@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
 use super::make::{CALL_BUCKETS, Maker};
 use crate::error::{Kind, Result};
@@ -18,6 +18,10 @@ pub struct StoreMetrics {
     pub clock_offset: Gauge,
     /// Times that the store was another run or replica than before, and may have lost what it had answered.
     pub losses: IntCounter,
+    /// 1 while what the store lost is being given back.
+    pub restoring: IntGauge,
+    /// How long it took until everything was given back.
+    pub restore_seconds: Histogram,
     calls: HistogramVec,
     errors: IntCounterVec,
 }
@@ -41,6 +45,15 @@ impl StoreMetrics {
                 "dwell_redis_losses_total",
                 "times that Redis came back as another run or replica, or with a smaller offset: it may have lost its last \
                  writes",
+            )?,
+            restoring: make.gauge(
+                "dwell_restoring",
+                "1 while the brokers give back what Redis lost; no message is reserved meanwhile",
+            )?,
+            restore_seconds: make.histogram(
+                "dwell_restore_seconds",
+                &CALL_BUCKETS,
+                "how long it took until all brokers had given back what Redis lost; one at each start, too",
             )?,
             calls: make.histograms(
                 "dwell_redis_call_seconds",

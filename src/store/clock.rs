@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, Instant};
 use crate::time::Timestamp;
+use crate::version::Version;
 
 /// No answer has been seen yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -30,6 +31,8 @@ pub struct StoreClock {
     received_offset_us: AtomicI64,
     /// The latest time that [`StoreClock::steady`] has told, in ms.
     told_ms: AtomicU64,
+    /// The last version that was given or seen, in microseconds.
+    version_us: AtomicU64,
     /// Whether an answer said so, not an assumption.
     answered: AtomicBool,
     /// By how many microseconds the store is ahead of the local wall clock, as it was told last.
@@ -42,7 +45,8 @@ impl StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
         let (answered, ahead_us, told_ms) = (AtomicBool::new(false), watch::Sender::new(None), AtomicU64::new(0));
-        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, answered, ahead_us }
+        let version_us = AtomicU64::new(0);
+        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, version_us, answered, ahead_us }
     }
 
     /// The local clock behind it.
@@ -89,14 +93,28 @@ impl StoreClock {
 
     /// The store's time now, never behind it.
     pub fn now(&self) -> Timestamp {
+        Timestamp::from_ms(self.now_us().div_ceil(1_000))
+    }
+
+    fn now_us(&self) -> u64 {
         match self.sent_offset_us.load(Ordering::Relaxed) {
-            UNKNOWN => self.clock.now_up(),
-            _ if self.clock.manual_now().is_some() => self.clock.now(),
-            offset => {
-                let us = u64::try_from(instant_us(self.clock.instant()).saturating_add(offset)).unwrap_or(0);
-                Timestamp::from_ms(us.div_ceil(1_000))
-            }
+            UNKNOWN => self.clock.now_up().as_ms().saturating_mul(1_000),
+            _ if self.clock.manual_now().is_some() => self.clock.now().as_ms().saturating_mul(1_000),
+            offset => u64::try_from(instant_us(self.clock.instant()).saturating_add(offset)).unwrap_or(0),
         }
+    }
+
+    /// The first of so many new versions: the store's time, and later than all that were given or seen before.
+    pub fn versions(&self, count: usize) -> Version {
+        let (now, count) = (self.now_us(), count.max(1) as u64);
+        let next = |last: u64| Some(now.max(last.saturating_add(1)).saturating_add(count - 1));
+        let last = self.version_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        Version::from_us(now.max(last.saturating_add(1)))
+    }
+
+    /// Another broker gave this version: those that are given from now on are later.
+    pub fn witness(&self, version: Version) {
+        self.version_us.fetch_max(version.as_us(), Ordering::Relaxed);
     }
 
     /// The same, and never before what it told last: what one producer pushes later is not due earlier. A clock that
@@ -162,6 +180,15 @@ mod tests {
         clock.observe(clock.local().instant(), 5_000_000_000_000);
         clock.assume(0);
         assert!(clock.now() < Timestamp::from_ms(5_000_100_000));
+    }
+
+    #[test]
+    fn versions_never_repeat_and_follow_what_was_seen() {
+        let clock = StoreClock::new(Clock::System);
+        let first = clock.versions(3);
+        assert!(clock.versions(1) >= first.plus(3));
+        clock.witness(first.plus(10_000_000));
+        assert!(clock.versions(1) > first.plus(10_000_000));
     }
 
     #[test]

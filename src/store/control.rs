@@ -3,6 +3,7 @@
 use super::Pushed;
 use crate::message::{GroupName, MessageId};
 use crate::time::Timestamp;
+use crate::version::Version;
 
 /// What became of a message in one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,8 +59,8 @@ impl Fates {
 pub struct Cancelled {
     /// In each group.
     pub fates: Fates,
-    /// When it was cancelled, on the store's clock: what was pushed before that does not come back from a log.
-    pub at: Option<Timestamp>,
+    /// The version of the cancel: what has a lower one does not come back from a log. None if nothing was cancelled.
+    pub version: Option<Version>,
     /// It was on the local disk, on its way to the store, and is not any more.
     pub buffered: bool,
 }
@@ -100,13 +101,8 @@ pub enum Put {
 /// What came of a reschedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rescheduled {
-    /// It has the new due time in every group in which it waited.
-    Done {
-        /// In each group.
-        fates: Fates,
-        /// The due time it had in the first of them.
-        was: Option<Timestamp>,
-    },
+    /// It has the new due time in every group in which it waited. With its fate in each group.
+    Done(Fates),
     /// In this group it is not what was expected. Nothing was changed anywhere.
     Changed(GroupName),
     /// It expires before the due time that was asked for. Nothing was changed anywhere.

@@ -12,6 +12,10 @@ use crate::clock::Instant;
 pub struct Loss {
     /// Counts suspicions; 0 before the first.
     pub count: u64,
+    /// Somebody restores what is lost.
+    pub restores: bool,
+    /// What was lost is being restored: until that is done nothing is reserved.
+    pub is_restoring: bool,
     /// When anyone first noticed the last one; `None` when there is nothing to suspect.
     pub since: Option<Instant>,
 }

@@ -5,12 +5,14 @@
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
 mod audit;
+mod call;
 mod census;
 mod clock;
 mod control;
 pub mod embedded;
 mod epoch;
 mod listing;
+mod log_target;
 mod loss;
 mod outcome;
 mod schedule;
@@ -24,15 +26,17 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use audit::{AuditCursor, AuditPage, Defect, Finding};
+pub use call::{Call, Calls};
 pub use census::{CensusClaim, PairDepth, Vitals};
 pub use clock::StoreClock;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
+pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Forecast, Glance, MovedPage, PairStats, Peeked, PushKind, Pushed, Recovered, Renewal, RepairCursor, Repaired,
+    Forecast, Glance, MovedPage, PairStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
     WindowPage,
 };
@@ -137,56 +141,49 @@ pub trait Store: Send + Sync + 'static {
     /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each.
     ///
     /// An id that a group holds in any state, or that was settled within the dedup window, is a duplicate and changes
-    /// nothing. At most [`crate::limits::CALL_IDS_MAX`] messages.
+    /// nothing. A call that is made again is answered as before. At most [`crate::limits::CALL_IDS_MAX`] messages.
     ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and make
+    /// another call.
     async fn push(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>>;
 
     /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
     /// that equal ids meet each other. At most [`crate::limits::PUT_IDS_MAX`] messages.
     ///
-    /// A replay replaces only what was pushed before it, and moves a due time only to a later one.
-    ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    /// As [`Store::push`].
     async fn put(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>>;
 
-    /// Takes a message out of every group in which it waits, scheduled or ready. Only what was pushed up to `replayed` is
-    /// taken, if a log says again that it was cancelled then. A message that is cancelled is remembered for
-    /// [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same, and a replay does not bring it back.
+    /// Takes a message out of every group in which it waits, scheduled or ready. A message that is cancelled is remembered
+    /// for [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same.
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again.
-    async fn cancel(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-        replayed: Option<Timestamp>,
-    ) -> Result<Cancelled>;
+    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled>;
 
     /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
     ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    /// As [`Store::push`].
     async fn reschedule(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled>;
 

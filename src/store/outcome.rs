@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Message, MessageId};
 use crate::time::Timestamp;
+use crate::version::Version;
 
 /// What a store is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,29 +20,6 @@ pub struct Description {
     pub location: String,
     /// In one sentence: what a 201 survives, and what it does not.
     pub durability: String,
-}
-
-/// Whether a push comes from a producer now, or is offered again from a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PushKind {
-    /// From a producer that waits for the answer, under ids that dwell made for this very call, which has not been made
-    /// before: nothing can be there under them, so a store need not look.
-    Fresh,
-    /// From a producer that waits for the answer.
-    Live,
-    /// From a log: a message that was cancelled meanwhile stays away.
-    Replay,
-}
-
-impl PushKind {
-    /// The name by which scripts know it.
-    pub fn name(self) -> &'static str {
-        match self {
-            PushKind::Fresh => "fresh",
-            PushKind::Live => "live",
-            PushKind::Replay => "replay",
-        }
-    }
 }
 
 /// What became of one pushed message.
@@ -110,6 +88,8 @@ impl State {
 pub struct Peeked {
     /// The message.
     pub message: Message,
+    /// The version of the operation that set it.
+    pub version: Version,
     /// Where it is.
     pub state: State,
     /// When it is tried next; only while scheduled or ready.
@@ -210,6 +190,8 @@ pub struct Dead {
     pub died_at: Timestamp,
     /// Why, after how many attempts.
     pub record: DeadRecord,
+    /// The version of the operation that set the message.
+    pub version: Version,
     /// The message; an error when its body is unreadable.
     pub message: Result<Message>,
 }
@@ -396,6 +378,8 @@ pub struct ReservedMessage {
     pub attempts: u32,
     /// Bytes of its body.
     pub bytes: usize,
+    /// The version of the operation that set it.
+    pub version: Version,
     /// The message; an error when its body is unreadable.
     pub message: Result<Message>,
 }

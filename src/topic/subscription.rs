@@ -116,7 +116,8 @@ impl Descriptor {
     /// What takes the place of this descriptor when `wanted` is asked for: the same topic under a new generation. Groups
     /// that are new are born with it; those that `wanted` does not name leave.
     pub fn followed_by(&self, wanted: &Descriptor, generation: u64) -> Descriptor {
-        let mut next = Descriptor { generation, incarnation: self.incarnation, deleted: false, ..wanted.clone() };
+        let (incarnation, deleted_at) = (self.incarnation, self.deleted_at);
+        let mut next = Descriptor { generation, incarnation, deleted: false, deleted_at, ..wanted.clone() };
         next.leaving = self.groups.iter().filter(|group| !next.groups.contains(group)).cloned().collect();
         next.subscriptions.retain(|group, _| wanted.groups.contains(group));
         for group in wanted.groups.iter().filter(|group| !self.groups.contains(group)) {

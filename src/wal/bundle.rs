@@ -90,13 +90,14 @@ mod tests {
     use crate::error::Result;
     use crate::message::{Conflict, NewMessage, TopicName};
     use crate::time::Timestamp;
+    use crate::version::Version;
 
     fn push(bytes: usize) -> Result<UnnumberedRecord> {
         let at = Timestamp::from_ms(1);
         let message = NewMessage::new(vec![b'x'; bytes]).accept(at)?;
         let topic = TopicName::new("orders")?;
         UnnumberedRecord::new(
-            &Record::Push { topic, incarnation: 0, message, sent: false, conflict: Conflict::Keep },
+            &Record::Push { topic, message, version: Version::default(), conflict: Conflict::Keep, call: None },
             at,
         )
     }

@@ -34,6 +34,8 @@ pub(super) enum Command {
         after: Option<Position>,
         records_max: usize,
         bytes_max: usize,
+        /// Whether the page goes to the store.
+        hands: bool,
         answer: Answer<Vec<Entry>>,
     },
     Trim(Position, Answer<()>),
@@ -61,6 +63,7 @@ struct State {
     depth: Depth,
     failed: Option<Error>,
     identity: Option<String>,
+    log_id: Option<String>,
     offset: Option<String>,
 }
 
@@ -77,6 +80,7 @@ impl Shown {
     pub(super) fn note(&self, note: Note) -> Option<String> {
         self.with(|state| match note {
             Note::StoreIdentity => state.identity.clone(),
+            Note::LogId => state.log_id.clone(),
             Note::ClockOffset => state.offset.clone(),
         })
     }
@@ -174,8 +178,11 @@ impl Committer {
 
     fn act(&mut self, command: Command) {
         match command {
-            Command::Page { after, records_max, bytes_max, answer } => {
+            Command::Page { after, records_max, bytes_max, hands, answer } => {
                 let page = self.log.page(after, records_max, bytes_max);
+                if hands && let Ok(Some(last)) = page.as_ref().map(|page| page.last()) {
+                    self.log.handed = self.log.handed.max(last.position.0);
+                }
                 self.reply(answer, page);
             }
             Command::Trim(through, answer) => {
@@ -220,6 +227,7 @@ impl Committer {
 
     fn show_notes(&self) {
         let (identity, offset) = (self.log.note(Note::StoreIdentity), self.log.note(Note::ClockOffset));
-        self.shown.with(|state| (state.identity, state.offset) = (identity, offset));
+        let log_id = self.log.note(Note::LogId);
+        self.shown.with(|state| (state.identity, state.offset, state.log_id) = (identity, offset, log_id));
     }
 }

@@ -7,6 +7,13 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub(super) u64);
 
+impl Position {
+    /// The number of the record, from 1.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A record that was read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {

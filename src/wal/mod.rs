@@ -98,7 +98,15 @@ impl Wal {
     /// # Errors
     /// `Unavailable` when the disk does not let it be read.
     pub async fn page(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
-        self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
+        self.ask(|answer| Command::Page { after, records_max, bytes_max, hands: true, answer }).await
+    }
+
+    /// The same for who only looks: what it reads is not on its way to the store.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk does not let it be read.
+    pub async fn look(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        self.ask(|answer| Command::Page { after, records_max, bytes_max, hands: false, answer }).await
     }
 
     /// Everything through this position is done and is not offered again, not even to the next process (but perhaps after
@@ -171,6 +179,18 @@ impl Wal {
     /// `TooLarge` past [`NOTE_BYTES_MAX`] bytes, `Unavailable` when the disk fails.
     pub async fn remember_store(&self, identity: &str) -> Result<()> {
         self.remember(Note::StoreIdentity, identity.to_owned()).await
+    }
+
+    /// The name of this log to the store, given when it is asked for first.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk fails.
+    pub async fn id(&self) -> Result<String> {
+        if let Some(id) = self.shown.note(Note::LogId) {
+            return Ok(id);
+        }
+        self.remember(Note::LogId, ulid::Ulid::new().to_string()).await?;
+        self.shown.note(Note::LogId).ok_or_else(|| Error::unavailable("the name of the log was not kept"))
     }
 
     /// Microseconds that [`Wal::remember_clock_offset`] was told, also by an earlier process.

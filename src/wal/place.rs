@@ -24,6 +24,8 @@ const TRIMMED: &str = "trimmed";
 pub(super) enum Note {
     /// Whose records these are.
     StoreIdentity,
+    /// The name of the log to the store, which remembers how far it was replayed.
+    LogId,
     /// How far the store's clock is from this machine's, microseconds.
     ClockOffset,
 }
@@ -32,6 +34,7 @@ impl Note {
     fn name(self) -> &'static str {
         match self {
             Note::StoreIdentity => "store-identity",
+            Note::LogId => "log-id",
             Note::ClockOffset => "clock-offset",
         }
     }

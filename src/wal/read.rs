@@ -27,8 +27,7 @@ impl Log {
         let mut from = after.map_or(0, |after| after.0).max(self.done).saturating_add(1);
         let is_first = from == self.done.saturating_add(1);
         while let Some(scanned) = self.scan(&mut from, records_max, bytes_max)? {
-            if let Some(last) = scanned.entries.last() {
-                self.handed = self.handed.max(last.position.0);
+            if !scanned.entries.is_empty() {
                 return Ok(scanned.entries);
             }
         }
@@ -75,10 +74,10 @@ impl Log {
         let (mut replaying, mut waiting, mut perhaps_sent) = (Vec::new(), Vec::new(), false);
         for Entry { position: Position(number), record, .. } in &scanned.entries {
             match record {
-                Record::Push { topic: of, message, sent, .. } if of == topic && message.id == *id => {
+                Record::Push { topic: of, message, call, .. } if of == topic && message.id == *id => {
                     let is_handed = *number <= self.handed;
                     if is_handed { &mut replaying } else { &mut waiting }.push(*number);
-                    perhaps_sent |= *sent || *number <= self.inherited;
+                    perhaps_sent |= call.is_some() || *number <= self.inherited;
                 }
                 _ => {}
             }

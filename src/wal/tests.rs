@@ -29,9 +29,9 @@ fn append(log: &mut Log, topic: &str) -> Result<()> {
 
 fn topics(log: &mut Log) -> Result<Vec<String>> {
     let name = |entry: super::Entry| match entry.record {
-        Record::Create(descriptor) => descriptor.topic.to_string(),
-        Record::Push { message, .. } => message.id.to_string(),
-        Record::Cancel { id, .. } | Record::Reschedule { id, .. } => id.to_string(),
+        Record::Create(descriptor) | Record::Delete(descriptor) => descriptor.topic.to_string(),
+        Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
+        Record::Cancel { id, .. } | Record::End { id, .. } => id.to_string(),
     };
     Ok(log.page(None, 100, 1 << 20)?.into_iter().map(name).collect())
 }

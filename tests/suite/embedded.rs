@@ -10,7 +10,7 @@ use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, PAYLOAD_BYTES_MAX, TOPICS_MAX};
 use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
 use dwell::store::embedded::Embedded;
-use dwell::store::{Acquired, PairStats, PushKind, Pushed, Settlement, Store};
+use dwell::store::{Acquired, PairStats, Pushed, Settlement, Store};
 use dwell::topic::{Descriptor, Settings};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
@@ -283,7 +283,8 @@ async fn a_delay_is_not_short_by_a_fraction_of_a_millisecond() -> Result<()> {
         let mut message = NewMessage::new("a");
         message.due = Due::In(delay);
         let message = message.accept(store.clock().now())?;
-        let push = store.push(&descriptor, Partition(0), PushKind::Live, std::slice::from_ref(&message));
+        let call = crate::support::new_call(&store, 1);
+        let push = store.push(&descriptor, Partition(0), &call, std::slice::from_ref(&message));
         let reserve = async {
             while owner.reserve(up_to(1)).await?.messages.is_empty() {}
             Ok::<_, Error>(Clock::System.instant().since(began))

@@ -41,6 +41,7 @@ mod groups;
 mod http;
 mod console;
 mod access;
+mod log_target;
 mod logs;
 mod cli;
 mod deploy;

@@ -35,7 +35,7 @@ async fn change(orders: &TestTopic, id: MessageId, chance: u8) -> Result<(Messag
         // Sooner, now or later than the clock of the story will be in this round.
         let due_at = orders.message(id.as_str(), u64::from(chance % 5))?.due_at;
         match orders.reschedule_if(id.as_str(), due_at, Expected::default()).await? {
-            Rescheduled::Done { fates, .. } => told.push(Told::Rescheduled(one(fates_of(&fates)), due_at)),
+            Rescheduled::Done(fates) => told.push(Told::Rescheduled(one(fates_of(&fates)), due_at)),
             other => return Err(Error::bug(format!("nothing was expected: {other:?}"))),
         }
     }

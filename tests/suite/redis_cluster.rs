@@ -7,7 +7,7 @@ use std::time::Duration;
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
-use dwell::store::{Acquired, Channel, MemberId, PushKind, Settlement};
+use dwell::store::{Acquired, Channel, MemberId, Settlement};
 use dwell::topic::{Descriptor, Pair, Settings};
 use tokio::sync::Notify;
 
@@ -45,7 +45,10 @@ impl Load {
         let (store, descriptor) = (&self.world.store, &self.descriptor);
         let pushed = descriptor
             .partitions()
-            .map(async |partition| (partition, store.push(descriptor, partition, PushKind::Live, &messages).await));
+            .map(async |partition| {
+                let call = crate::support::new_call(&**store, 1);
+                (partition, store.push(descriptor, partition, &call, &messages).await)
+            });
         for (partition, answer) in futures_util::future::join_all(pushed).await {
             match answer {
                 Ok(_) => *self.stored.entry(partition).or_default() += 1,

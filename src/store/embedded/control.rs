@@ -13,9 +13,10 @@ use crate::error::{Error, Result};
 use crate::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
 use crate::message::{GroupName, MessageId};
 use crate::partition::Partition;
-use crate::store::{Cancelled, Channel, Fate, Fates, Reschedule, Rescheduled};
+use crate::store::{Call, Cancelled, Channel, Fate, Fates, Reschedule, Rescheduled};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
+use crate::version::Version;
 
 /// Old cancelled ids that one cancel forgets: more than it adds, so that they become fewer.
 const FORGOTTEN_MAX: usize = 17;
@@ -26,10 +27,9 @@ impl Inner {
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        replayed: Option<Timestamp>,
     ) -> Result<Cancelled> {
         self.committer.check()?;
-        let cancelled = self.cancel_now(descriptor, partition, id, replayed)?;
+        let cancelled = self.cancel_now(descriptor, partition, id)?;
         self.commit().await?;
         Ok(cancelled)
     }
@@ -39,7 +39,6 @@ impl Inner {
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        replayed: Option<Timestamp>,
     ) -> Result<Cancelled> {
         let topics = self.topics();
         let (topic, places) = current(&topics, descriptor, partition)?;
@@ -49,28 +48,19 @@ impl Inner {
         let ids = CancelledIds::new(&self.tree, *first);
         let before = ids.get(id)?;
         let (mut batch, mut changed, mut fates) = (Batch::default(), Vec::new(), Vec::new());
-        let (mut at, mut newer) = (replayed.unwrap_or_else(|| self.now()), false);
+        let at = self.now();
         for (group, place) in &places {
             let stored = Stored::new(&self.tree, *place);
             let fate = match stored.hash().get(id)? {
-                Some(body) => {
-                    let pushed_at =
-                        decode_body(id.clone(), body).map_or(Timestamp::default(), |m| m.envelope.pushed_at);
-                    if replayed.is_some_and(|replayed| pushed_at > replayed) {
-                        newer = true;
-                        Fate::Absent
-                    } else if let Some(score) = stored.zset().score(id)? {
-                        if replayed.is_none() {
-                            at = at.max(Timestamp::from_ms(pushed_at.as_ms().saturating_add(1)));
-                        }
+                Some(_) => match stored.zset().score(id)? {
+                    Some(score) => {
                         let mut counts = counts_of(&state, *place);
                         take(&stored, &mut batch, &mut counts, id, score)?;
                         changed.push((place.group, counts));
                         Fate::Done
-                    } else {
-                        Fate::InFlight
                     }
-                }
+                    None => Fate::InFlight,
+                },
                 None if stored.dead_hash().has(id)? => Fate::Dead,
                 None if before.as_ref().is_some_and(|before| !before.spared.contains(group)) => Fate::Done,
                 None => Fate::Absent,
@@ -78,8 +68,8 @@ impl Inner {
             fates.push((group.clone(), fate));
         }
         let fates = Fates(fates);
-        if newer || (changed.is_empty() && replayed.is_none()) {
-            return Ok(Cancelled { fates, at: before.map(|before| before.at), buffered: false });
+        if changed.is_empty() {
+            return Ok(Cancelled { fates, version: before.map(|before| version_at(before.at)), buffered: false });
         }
         let at = before.as_ref().map_or(at, |before| at.max(before.at));
         let spared = fates.0.iter().filter(|(_, fate)| *fate != Fate::Done).map(|(group, _)| group.clone()).collect();
@@ -91,7 +81,7 @@ impl Inner {
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
-        Ok(Cancelled { fates, at: Some(at), buffered: false })
+        Ok(Cancelled { fates, version: Some(version_at(at)), buffered: false })
     }
 
     /// Forgets what was cancelled too long ago, and the oldest ones past the limit; not `id`, which is being cancelled.
@@ -120,10 +110,11 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
         self.committer.check()?;
-        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, reschedule)?;
+        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, call.version, reschedule)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -135,6 +126,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        version: Version,
         reschedule: &Reschedule,
     ) -> Result<(Rescheduled, bool)> {
         let topics = self.topics();
@@ -143,7 +135,7 @@ impl Inner {
         let mut state = locked(&state);
         let (id, due_at, expected) = (&reschedule.id, reschedule.due_at, reschedule.expected);
         let (mut batch, mut changed, mut fates) = (Batch::default(), Vec::new(), Vec::new());
-        let (mut wake, mut was) = (false, None);
+        let mut wake = false;
         for (group, place) in &places {
             let stored = Stored::new(&self.tree, *place);
             let Some(body) = stored.hash().get(id)? else {
@@ -165,7 +157,6 @@ impl Inner {
             if message.is_ok_and(|message| message.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at)) {
                 return Ok((Rescheduled::Expires, false));
             }
-            was = was.or(Some(due));
             wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             let mut counts = counts_of(&state, *place);
             stored.zset().remove(&mut batch, id, score);
@@ -175,7 +166,7 @@ impl Inner {
             stored.postpone_attempt(&mut batch, id, due_at)?;
             stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
             let mut body = body.to_vec();
-            set_body_due_at(&mut body, due_at);
+            set_body_due_at(&mut body, due_at, version);
             stored.hash().add(&mut batch, id.as_str().as_bytes(), &Parts::cut(&body)?);
             changed.push((place.group, counts));
             fates.push((group.clone(), Fate::Done));
@@ -184,7 +175,7 @@ impl Inner {
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
-        Ok((Rescheduled::Done { fates: Fates(fates), was }, wake))
+        Ok((Rescheduled::Done(Fates(fates)), wake))
     }
 }
 
@@ -203,6 +194,11 @@ pub(super) fn current<'a>(
     let groups = descriptor.groups.iter();
     let places = groups.filter_map(|group| Some((group.clone(), topic.place(partition, group)?)));
     Ok((topic, places.collect()))
+}
+
+/// The version of what happened then.
+fn version_at(at: Timestamp) -> Version {
+    Version::from_us(at.as_ms().saturating_mul(1_000))
 }
 
 fn counts_of(state: &PartitionState, place: Place) -> Counts {

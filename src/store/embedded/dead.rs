@@ -10,7 +10,7 @@ use sled::Batch;
 use super::Inner;
 use super::pair::{Counts, Stored};
 use super::topics::locked;
-use crate::codec::{DeadRecord, decode_body, decode_dead, encode_dead};
+use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_dead};
 use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
@@ -45,7 +45,8 @@ impl Inner {
             let value = stored.dead_hash().get(&id)?.ok_or_else(|| lost(&id))?;
             bytes += value.len();
             let (record, body) = read_dead(&value)?;
-            page.dead.push(Dead { message: decode_body(id.clone(), body), id, died_at, record });
+            let version = body_version(&body);
+            page.dead.push(Dead { message: decode_body(id.clone(), body), id, died_at, record, version });
         }
         Ok(page)
     }

@@ -11,7 +11,7 @@ use super::pair::Stored;
 use super::reservation::{Entry, reservation_entries};
 use super::topics::locked;
 use super::zset::Zset;
-use crate::codec::{decode_body, decode_history};
+use crate::codec::{body_version, decode_body, decode_history};
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::MessageId;
@@ -44,6 +44,7 @@ impl Inner {
             let attempts = stored.attempts(id)?.unwrap_or(0);
             let history = decode_history(&stored.history(id, None)?)?;
             return Ok(Some(Peeked {
+                version: body_version(&body),
                 message: decode_body(id.clone(), body)?,
                 state,
                 next_at,
@@ -56,9 +57,11 @@ impl Inner {
             return Ok(None);
         };
         let (record, body) = read_dead(&value)?;
+        let version = body_version(&body);
         let (message, attempts) = (decode_body(id.clone(), body)?, record.attempts);
         Ok(Some(Peeked {
             message,
+            version,
             state: State::Dead { died_at: died_at.at, record },
             next_at: None,
             attempts,

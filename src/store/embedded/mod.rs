@@ -55,9 +55,9 @@ use self::members::Members;
 use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
-    Acquired, AuditCursor, AuditPage, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    Acquired, AuditCursor, AuditPage, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
     ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
@@ -286,21 +286,21 @@ impl Store for Embedded {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.inner.push(descriptor, partition, kind, messages).await
+        self.inner.push(descriptor, partition, call, messages).await
     }
 
     async fn put(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
-        self.inner.put(descriptor, partition, kind, conflict, messages).await
+        self.inner.put(descriptor, partition, call, conflict, messages).await
     }
 
     async fn cancel(
@@ -308,18 +308,18 @@ impl Store for Embedded {
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        replayed: Option<Timestamp>,
     ) -> Result<Cancelled> {
-        self.inner.cancel(descriptor, partition, id, replayed).await
+        self.inner.cancel(descriptor, partition, id).await
     }
 
     async fn reschedule(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        self.inner.reschedule(descriptor, partition, reschedule).await
+        self.inner.reschedule(descriptor, partition, call, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {

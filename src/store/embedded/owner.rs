@@ -16,7 +16,7 @@ use super::lease::Lease;
 use super::pair::{PairState, Stored};
 use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::topics::{PartitionState, locked};
-use crate::codec::{body_due_at, decode_body};
+use crate::codec::{body_due_at, body_version, decode_body};
 use crate::error::{Error, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::store::{
@@ -203,6 +203,7 @@ fn reserve(
         stored.zset().remove(&mut batch, &id, score);
         counts.unscheduled(ready_at);
         let ((attempts, next_at), size) = ((stored.attempts(&id)?.unwrap_or(0), stored.next_attempt(&id)?), body.len());
+        let version = body_version(&body);
         let message = decode_body(id.clone(), body);
         entries.push(Entry { id: id.clone(), place: place(score) });
         messages.push(ReservedMessage {
@@ -211,6 +212,7 @@ fn reserve(
             place: ready_at,
             attempts,
             bytes: size,
+            version,
             message,
         });
     }

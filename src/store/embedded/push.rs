@@ -15,15 +15,16 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::CALL_IDS_MAX;
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
-use crate::store::{Channel, PushKind, Pushed};
+use crate::store::{Call, Channel, Pushed};
 use crate::topic::Descriptor;
+use crate::version::Version;
 
 impl Inner {
     pub(super) async fn push(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         if messages.len() > CALL_IDS_MAX {
@@ -34,8 +35,8 @@ impl Inner {
             return Ok(Vec::new());
         }
         self.check_storable()?;
-        let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
-        let (answers, wake) = self.insert(descriptor, partition, kind, messages, &values)?;
+        let values = self.values(messages, call.version)?;
+        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -44,16 +45,20 @@ impl Inner {
         Ok(answers)
     }
 
+    /// The bodies of messages whose versions count up from this one.
+    pub(super) fn values(&self, messages: &[Message], version: Version) -> Result<Vec<Parts>> {
+        messages.iter().enumerate().map(|(n, message)| Parts::cut(&encode_body(message, version.plus(n))?)).collect()
+    }
+
     /// Puts what is new into all pairs of the partition, and answers whether the head of one of them is earlier now.
     fn insert(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
         messages: &[Message],
         values: &[Parts],
     ) -> Result<(Vec<Pushed>, bool)> {
-        let inserted = self.insert_with((descriptor, partition), kind, messages, values, |_, _| Ok(true))?;
+        let inserted = self.insert_with((descriptor, partition), messages, values, |_, _| Ok(true))?;
         Ok(inserted.unwrap_or_default())
     }
 
@@ -62,7 +67,6 @@ impl Inner {
     pub(super) fn insert_with(
         &self,
         (descriptor, partition): (&Descriptor, Partition),
-        kind: PushKind,
         messages: &[Message],
         values: &[Parts],
         also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
@@ -81,14 +85,14 @@ impl Inner {
         }
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let mut answers = self.judge(topic, partition, &state, messages)?;
+        let answers = self.judge(topic, partition, &state, messages)?;
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
         let mut forgotten = 0;
         if state.cancelled > 0
             && let Some(place) = topic.places(partition).next()
         {
             let ids = CancelledIds::new(&self.tree, place);
-            forgotten = uncancel(ids, kind, messages, &mut answers, &mut batch)?;
+            forgotten = uncancel(ids, messages, &answers, &mut batch)?;
         }
         if !also(&mut batch, topic)? {
             return Ok(None);
@@ -171,26 +175,14 @@ impl Inner {
     }
 }
 
-/// A replay of what was cancelled later is a duplicate; who pushes such an id now makes it a message again, and it is not
-/// cancelled any more. Answers how many ids are forgotten.
-fn uncancel(
-    ids: CancelledIds<'_>,
-    kind: PushKind,
-    messages: &[Message],
-    answers: &mut [Pushed],
-    batch: &mut Batch,
-) -> Result<u64> {
+/// Who pushes an id that was cancelled makes it a message again, and it is not cancelled any more. Answers how many ids are
+/// forgotten.
+fn uncancel(ids: CancelledIds<'_>, messages: &[Message], answers: &[Pushed], batch: &mut Batch) -> Result<u64> {
     let mut forgotten = 0;
-    for (message, answer) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
-        match ids.get(&message.id)? {
-            Some(memory) if kind == PushKind::Replay && message.envelope.pushed_at < memory.at => {
-                *answer = Pushed::Duplicate;
-            }
-            Some(memory) => {
-                ids.forget(batch, &message.id, memory.at);
-                forgotten += 1;
-            }
-            None => {}
+    for (message, _) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
+        if let Some(memory) = ids.get(&message.id)? {
+            ids.forget(batch, &message.id, memory.at);
+            forgotten += 1;
         }
     }
     Ok(forgotten)

@@ -14,14 +14,16 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, GroupName, Message};
 use crate::partition::Partition;
-use crate::store::{Channel, PushKind, Pushed, Put};
+use crate::store::{Call, Channel, Pushed, Put};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
+use crate::version::Version;
 
 /// How a message is put.
 #[derive(Clone, Copy)]
 struct Terms {
-    kind: PushKind,
+    /// The version of the message.
+    version: Version,
     conflict: Conflict,
     /// Whether the topic has an ordering.
     ordered: bool,
@@ -39,7 +41,7 @@ impl Inner {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
@@ -49,7 +51,7 @@ impl Inner {
         }
         self.check_storable()?;
         let (answers, wake) =
-            self.put_all(descriptor, partition, Terms { kind, conflict, ordered: descriptor.is_ordered() }, messages)?;
+            self.put_all(descriptor, partition, Terms { version: call.version, conflict, ordered: descriptor.is_ordered() }, messages)?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }
@@ -70,7 +72,8 @@ impl Inner {
         let state = topic.partition(partition);
         let mut state = locked(&state);
         let (mut answers, mut wake) = (Vec::with_capacity(messages.len()), false);
-        for message in messages {
+        for (n, message) in messages.iter().enumerate() {
+            let terms = Terms { version: terms.version.plus(n), ..terms };
             let (answer, earlier) = self.put_one(&places, &mut state, terms, message)?;
             answers.push(answer);
             wake |= earlier;
@@ -85,11 +88,11 @@ impl Inner {
         terms: Terms,
         message: &Message,
     ) -> Result<(Put, bool)> {
-        let (found, body) = (self.find(places, message)?, encode_body(message)?);
+        let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
         if found.bodies.is_empty() && !found.dead {
             return self.add(places, state, terms, message, &body);
         }
-        if let Some(refused) = refusal(&found, terms, message, &body)? {
+        if let Some(refused) = refusal(&found, terms, message) {
             return Ok((refused, false));
         }
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
@@ -109,7 +112,7 @@ impl Inner {
                 new.clone_from(&body);
                 stored.uncharge(&mut batch, &message.id);
             } else {
-                set_body_due_at(&mut new, message.due_at);
+                set_body_due_at(&mut new, message.due_at, terms.version);
                 stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;
             }
             stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
@@ -170,9 +173,6 @@ impl Inner {
             }
             let ids = CancelledIds::new(&self.tree, *place);
             if let Some(memory) = ids.get(&message.id)? {
-                if terms.kind == PushKind::Replay && message.envelope.pushed_at < memory.at {
-                    return Ok(duplicate);
-                }
                 ids.forget(&mut batch, &message.id, memory.at);
                 forgotten = 1;
             }
@@ -197,34 +197,21 @@ impl Inner {
 }
 
 /// What is answered about an id that is there; nothing when the message may be replaced or moved.
-fn refusal(found: &Found, terms: Terms, message: &Message, body: &[u8]) -> Result<Option<Put>> {
-    let (due_at, is_replay) = (message.due_at, terms.kind == PushKind::Replay);
-    let duplicate = Some(Put::Pushed(Pushed::Duplicate));
-    for (_, old, _) in &found.bodies {
-        let old_due = body_due_at(old).unwrap_or_default();
-        if terms.conflict == Conflict::Debounce {
-            if old_due == due_at || (is_replay && old_due > due_at) {
-                return Ok(duplicate);
-            }
-        } else if old == body {
-            let own = if terms.conflict == Conflict::Reject { Pushed::Stored } else { Pushed::Duplicate };
-            return Ok(Some(Put::Pushed(own)));
-        } else if is_replay {
-            let old = decode_body(message.id.clone(), old.clone().into());
-            if old.is_ok_and(|old| old.envelope.pushed_at > message.envelope.pushed_at) {
-                return Ok(duplicate);
-            }
+fn refusal(found: &Found, terms: Terms, message: &Message) -> Option<Put> {
+    let due_at = message.due_at;
+    let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
+    match terms.conflict {
+        Conflict::Keep | Conflict::Reject => Some(Put::Pushed(Pushed::Duplicate)),
+        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => {
+            Some(Put::Pushed(Pushed::Duplicate))
         }
-    }
-    Ok(match terms.conflict {
-        Conflict::Keep | Conflict::Reject => duplicate,
         _ if found.dead => Some(Put::Dead),
         _ if found.bodies.iter().any(|(_, _, score)| score.is_none()) => Some(Put::InFlight),
         Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| expires_by(message, old, due_at)) => {
             Some(Put::Expires)
         }
         Conflict::Replace | Conflict::Debounce => None,
-    })
+    }
 }
 
 fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {

@@ -12,13 +12,12 @@ use super::hash::Hash;
 use super::keys::{self, Place};
 use super::open::broken;
 use super::topics::{Topic, locked};
-use crate::codec::encode_body;
 use crate::disk::Parts;
 use crate::error::{Error, Kind, Result};
 use crate::limits::SCHEDULES_MAX;
 use crate::message::{ScheduleName, TopicName};
 use crate::partition::Partition;
-use crate::store::{Channel, Fired, Firing, PushKind, Pushed, ScheduleChange, ScheduleRecord};
+use crate::store::{Channel, Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -112,7 +111,7 @@ impl Inner {
     pub(super) async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.check_storable()?;
         let messages = &firing.messages;
-        let values = messages.iter().map(|message| Parts::cut(&encode_body(message)?)).collect::<Result<Vec<_>>>()?;
+        let values = self.values(messages, self.clock.versions(messages.len()))?;
         let mut fired = Fired::Changed;
         let mark = |batch: &mut Batch, topic: &Topic| -> Result<bool> {
             let hash = self.schedules_at(place_of(topic, partition));
@@ -133,7 +132,7 @@ impl Inner {
             Ok(true)
         };
         let Some((answers, wake)) =
-            self.insert_with((descriptor, partition), PushKind::Live, messages, &values, mark)?
+            self.insert_with((descriptor, partition), messages, &values, mark)?
         else {
             return Ok(fired);
         };

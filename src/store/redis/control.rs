@@ -4,59 +4,66 @@ use super::expiring::Expiring;
 use super::keys::PairKeys;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use super::{Shared, ms, topics};
+use super::{Shared, topics};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
 use crate::message::{GroupName, MessageId};
 use crate::partition::Partition;
-use crate::store::{Cancelled, Fate, Fates, Reschedule, Rescheduled};
-use crate::time::Timestamp;
+use crate::store::{self, Cancelled, Fate, Fates, Reschedule, Rescheduled};
 use crate::topic::Descriptor;
+use crate::version::Version;
 
 /// What a script says of a group in which a message is not what was expected, and in which it expires too early.
 const REFUSED: [&str; 2] = ["changed", "expires"];
 
 impl Shared {
+    /// Cancels a message; `said` is the version of the cancel if a log says it again.
     pub(super) async fn cancel(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        replayed: Option<Timestamp>,
+        said: Option<Version>,
     ) -> Result<Cancelled> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
         let keys = with_groups(&[&shared.generation, &shared.cancelled], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
+        let version = said.unwrap_or_else(|| self.clock.versions(1));
         let make = || {
             let call = Call::new(&SCRIPTS.cancel, &keys)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(self.valid_until(until))
                 .arg(id.as_str())
-                .arg(ms(CANCELLED_KEPT))
+                .arg(CANCELLED_KEPT.as_micros() as u64)
                 .arg(CANCELLED_IDS_MAX)
-                .arg(replayed.map_or(String::new(), |at| at.as_ms().to_string()))
+                .arg(version.as_us())
+                .arg(if said.is_some() { "log" } else { "live" })
                 .arg(self.time_override());
             Ok(descriptor.groups.iter().fold(call, |call, group| call.arg(group.as_str())))
         };
         let read = |mut reply: Reply| {
-            let at = reply.time()?;
+            let version = reply.text()?.parse().ok().map(Version::from_us);
             let fates = descriptor.groups.iter().map(|group| Ok((group.clone(), fate(&reply.text()?)?)));
-            Ok(Cancelled { fates: Fates(fates.collect::<Result<_>>()?), at, buffered: false })
+            Ok(Cancelled { fates: Fates(fates.collect::<Result<_>>()?), version, buffered: false })
         };
-        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
+        let cancelled = self.until_answered(&Expiring { descriptor, partition, until }, make, read).await?;
+        cancelled.version.into_iter().for_each(|version| self.clock.witness(version));
+        Ok(cancelled)
     }
 
     pub(super) async fn reschedule(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &store::Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
         let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
         let groups = self.pairs(descriptor, partition);
-        let keys = with_groups(&[&shared.generation, &shared.wake], &groups);
+        let keys = with_groups(&[&shared.generation, &memory, &shared.gone, &shared.wake], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
         let expected = reschedule.expected;
         let make = || {
@@ -67,19 +74,20 @@ impl Shared {
                 .arg(reschedule.due_at.as_ms())
                 .arg(expected.due_at.map_or(String::new(), |due_at| due_at.as_ms().to_string()))
                 .arg(expected.attempts.map_or(String::new(), |attempts| attempts.to_string()))
-                .arg(self.time_override()))
+                .arg(self.time_override())
+                .arg(call.id.seq)
+                .arg(call.version.as_us()))
         };
         let read = |mut reply: Reply| {
-            let was = reply.time()?;
             let said = descriptor.groups.iter().map(|group| Ok((group, reply.text()?))).collect::<Result<Vec<_>>>()?;
             if let Some((group, said)) = said.iter().find(|(_, said)| REFUSED.contains(&said.as_str())) {
                 let is_changed = said == REFUSED[0];
                 return Ok(if is_changed { Rescheduled::Changed((*group).clone()) } else { Rescheduled::Expires });
             }
             let fates = said.into_iter().map(|(group, said): (&GroupName, String)| Ok((group.clone(), fate(&said)?)));
-            Ok(Rescheduled::Done { fates: Fates(fates.collect::<Result<_>>()?), was })
+            Ok(Rescheduled::Done(Fates(fates.collect::<Result<_>>()?)))
         };
-        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
+        self.until_answered(&Expiring { descriptor, partition, until }, make, read).await
     }
 
     /// The keys of all groups of a partition.

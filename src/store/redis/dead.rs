@@ -7,7 +7,7 @@ use super::Shared;
 use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use crate::codec::{decode_body, decode_dead};
+use crate::codec::{body_version, decode_body, decode_dead};
 use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -91,6 +91,8 @@ pub(super) fn read(id: MessageId, value: Bytes, died_at: Timestamp) -> Result<De
     let length: [u8; 4] = value.get(..4).and_then(|bytes| bytes.try_into().ok()).ok_or_else(corrupt)?;
     let end = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(4);
     let record = decode_dead(value.get(4..end).ok_or_else(corrupt)?)?;
-    let message = decode_body(id.clone(), value.slice(end..));
-    Ok(Dead { id, died_at, record, message })
+    let body = value.slice(end..);
+    let version = body_version(&body);
+    let message = decode_body(id.clone(), body);
+    Ok(Dead { id, died_at, record, version, message })
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::PAIR_MESSAGES_MAX;
 use crate::partition::Partition;
 use crate::topic::Descriptor;
+use crate::version::Version;
 
 /// The pause before a call is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
@@ -31,6 +32,10 @@ pub(super) enum Answer {
     Behind,
     /// It came after its time was up, by the clock of Redis as it is now known.
     Late,
+    /// A message has this version, and the call an earlier one.
+    Outdated(Version),
+    /// The partition does not remember the call before it, so Redis lost data. It was not applied.
+    Gap,
 }
 
 impl Shared {
@@ -40,17 +45,15 @@ impl Shared {
     }
 
     /// Calls are repeated while time is left: a repeat changes nothing, and is answered as the first one was. One that was
-    /// late is made anew, once: the clock of Redis was another one than was thought. `unknown` is why an earlier call may
-    /// have been applied.
+    /// late is made anew, once: the clock of Redis was another one than was thought.
     pub(super) async fn until_answered<T>(
         &self,
         expiring: &Expiring<'_>,
-        mut unknown: Option<Error>,
         make: impl Fn() -> Result<Call>,
         read: impl Fn(Reply) -> Result<T>,
     ) -> Result<T> {
         let until = expiring.until;
-        let (mut call, mut was_late) = (make()?, false);
+        let (mut call, mut was_late, mut unknown) = (make()?, false, None);
         loop {
             let error = match self.expire(&call).await {
                 Ok(Answer::Done(reply)) => return read(reply),
@@ -58,9 +61,18 @@ impl Shared {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
+                Ok(Answer::Gap) => {
+                    self.suspect_loss();
+                    // An earlier copy may have been applied, and lost with the rest.
+                    Error::stale("Redis lost data: it does not remember the call before this one; make another call")
+                }
                 Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
                     (call, was_late) = (make()?, true);
                     continue;
+                }
+                Ok(Answer::Outdated(version)) => {
+                    self.clock.witness(version);
+                    Error::stale("another broker changed a message of this call just now; make another call")
                 }
                 Ok(Answer::Late) => {
                     Error::unavailable("the call reached Redis after its time was up and was not applied")
@@ -82,11 +94,13 @@ impl Shared {
 
     /// Makes a call once.
     pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
-        let (status, reply) = self.ask(call).await?;
+        let (status, mut reply) = self.ask(call).await?;
         match status.as_str() {
             "OK" => Ok(Answer::Done(reply)),
             "BEHIND" => Ok(Answer::Behind),
             "LATE" => Ok(Answer::Late),
+            "GAP" => Ok(Answer::Gap),
+            "OUTDATED" => Ok(Answer::Outdated(Version::from_us(reply.text()?.parse().unwrap_or_default()))),
             "FULL" => Err(Error::new(
                 Kind::Full,
                 format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),

@@ -67,11 +67,22 @@ impl Keys {
             generation: format!("{tag}:gen"),
             seen: format!("{tag}:seen"),
             cancelled: format!("{tag}:x"),
+            gone: format!("{tag}:gone"),
             schedules: format!("{tag}:s"),
             moved: format!("{tag}:moved"),
             wake: format!("{tag}:wake"),
             order: format!("{tag}:o"),
         }
+    }
+
+    /// String with expiry: the last call of a stream that a partition applied, or the last record of a log.
+    pub(super) fn call(&self, topic: &TopicName, partition: Partition, stream: &str) -> String {
+        format!("{}:c:{stream}", self.tag(topic, partition))
+    }
+
+    /// Hash: how far the brokers that keep a journal are with restoring.
+    pub(super) fn brokers(&self) -> String {
+        format!("{}:brokers", self.prefix)
     }
 
     /// The keys of a group in a partition.
@@ -120,8 +131,10 @@ pub(super) struct PartitionKeys {
     pub(super) generation: String,
     /// Zset: settled message id -> until when a push of it is a duplicate, ms.
     pub(super) seen: String,
-    /// Zset: cancelled message id -> when, ms.
+    /// Zset: cancelled message id -> version of the cancel, us.
     pub(super) cancelled: String,
+    /// Zset with expiry, while a journal is restored: `<message id> <group>` -> version up to which it is over, us.
+    pub(super) gone: String,
     /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
     pub(super) schedules: String,
     /// Hash: where messages were taken to be moved here -> the last page of them that was placed.

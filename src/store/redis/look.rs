@@ -4,7 +4,7 @@ use super::owner::{read_charge, read_history};
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, dead};
-use crate::codec::decode_body;
+use crate::codec::{body_version, decode_body};
 use crate::error::Result;
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::MessageId;
@@ -26,18 +26,21 @@ impl Shared {
         }
         let owner = reply.maybe_text()?.map(|owner| MemberId::from_store(&owner));
         if status == "LIVE" {
-            let message = decode_body(id.clone(), reply.bytes()?)?;
+            let body = reply.bytes()?;
+            let version = body_version(&body);
+            let message = decode_body(id.clone(), body)?;
             let next_at = reply.time()?;
             let charge = reply.maybe_text()?.unwrap_or_default();
             let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
             let history = read_history(&charge)?;
             let state = state_at(next_at, self.clock.now());
-            return Ok(Some(Peeked { message, state, next_at, attempts, owner, history }));
+            return Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history }));
         }
         let dead = dead::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
         let (attempts, message) = (dead.record.attempts, dead.message?);
         let state = State::Dead { died_at: dead.died_at, record: dead.record };
-        Ok(Some(Peeked { message, state, next_at: None, attempts, owner, history: Vec::new() }))
+        let version = dead.version;
+        Ok(Some(Peeked { message, version, state, next_at: None, attempts, owner, history: Vec::new() }))
     }
 }
 

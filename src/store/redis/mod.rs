@@ -19,6 +19,7 @@ mod forecast;
 mod history;
 mod info;
 mod keys;
+mod logs;
 mod look;
 mod members;
 mod moving;
@@ -66,9 +67,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, Topi
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
+    self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId,
-    MovedPage, Page, PairDepth, PairStats, Peeked, PushKind, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
     ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window,
     WindowPage,
 };
@@ -117,6 +118,17 @@ impl Shared {
     /// The last argument of scripts: the time that a test set, in microseconds.
     fn time_override(&self) -> String {
         self.clock.local().manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string())
+    }
+
+    /// Redis lost data although its connection never broke.
+    fn suspect_loss(&self) {
+        let now = self.clock.local().instant();
+        self.losses.send_modify(|loss| {
+            loss.count += 1;
+            loss.is_restoring |= loss.restores;
+            loss.since = Some(now);
+        });
+        tracing::warn!("Redis lost data: it does not remember what it answered");
     }
 
     async fn observe_time(&self) -> Result<()> {
@@ -231,40 +243,35 @@ impl Store for Redis {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &store::Call,
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
-        self.shared.push(descriptor, partition, kind, messages).await
+        self.shared.push(descriptor, partition, call, messages).await
     }
 
     async fn put(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        call: &store::Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
-        self.shared.put_all(descriptor, partition, kind, conflict, messages).await
+        self.shared.put_all(descriptor, partition, call, conflict, messages).await
     }
 
-    async fn cancel(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-        replayed: Option<Timestamp>,
-    ) -> Result<Cancelled> {
-        self.shared.cancel(descriptor, partition, id, replayed).await
+    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
+        self.shared.cancel(descriptor, partition, id, None).await
     }
 
     async fn reschedule(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &store::Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        self.shared.reschedule(descriptor, partition, reschedule).await
+        self.shared.reschedule(descriptor, partition, call, reschedule).await
     }
 
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {

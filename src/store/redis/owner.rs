@@ -12,7 +12,7 @@ use super::places::Places;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::clock::{Clock, Instant};
-use crate::codec::{Failure, decode_body, decode_history, encode_dead, encode_failure};
+use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::message::MessageId;
@@ -267,10 +267,10 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
         let body: Bytes = bodies.bytes()?;
         let charged = if attempts.left() > 0 { attempts.maybe_text()? } else { None };
         let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);
-        let bytes = body.len();
+        let (bytes, version) = (body.len(), body_version(&body));
         let message = decode_body(id.clone(), body);
         let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
-        messages.push(ReservedMessage { id, ready_at, place: ready_at, attempts, bytes, message });
+        messages.push(ReservedMessage { id, ready_at, place: ready_at, attempts, bytes, version, message });
     }
     Ok(messages)
 }

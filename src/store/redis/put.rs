@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
 use crate::message::{Conflict, Message};
 use crate::partition::Partition;
-use crate::store::{PushKind, Pushed, Put};
+use crate::store::{self, Pushed, Put};
 use crate::topic::Descriptor;
 
 impl Shared {
@@ -20,7 +20,7 @@ impl Shared {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
-        kind: PushKind,
+        id: &store::Call,
         conflict: Conflict,
         messages: &[Message],
     ) -> Result<Vec<Put>> {
@@ -30,7 +30,9 @@ impl Shared {
         }
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
-        let mut keys = with_groups(&[&shared.generation, &shared.seen, &shared.cancelled, &shared.wake], &groups);
+        let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
+        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let until = Clock::System.instant().plus(self.connection.timeout());
@@ -38,20 +40,22 @@ impl Shared {
             let call = Call::new(script, &keys)
                 .arg(topics::sixteen_digits(descriptor.generation))
                 .arg(self.valid_until(until))
-                .arg(kind.name())
                 .arg(PAIR_MESSAGES_MAX)
                 .arg(conflict.name())
-                .arg(self.time_override());
-            messages.iter().try_fold(call, |call, message| {
-                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(encode_body(message)?))
+                .arg(self.time_override())
+                .arg(id.id.seq)
+                .arg(id.version.as_us());
+            messages.iter().enumerate().try_fold(call, |call, (n, message)| {
+                let body = encode_body(message, id.version.plus(n))?;
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
             })
         };
         let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
-        self.until_answered(&Expiring { descriptor, partition, until }, None, make, read).await
+        self.until_answered(&Expiring { descriptor, partition, until }, make, read).await
     }
 }
 
-fn outcome(said: &str) -> Result<Put> {
+pub(super) fn outcome(said: &str) -> Result<Put> {
     Ok(match said {
         "stored" => Put::Pushed(Pushed::Stored),
         "duplicate" => Put::Pushed(Pushed::Duplicate),

@@ -111,8 +111,10 @@ impl Shared {
             .arg(firing.done.as_ms())
             .arg(PAIR_MESSAGES_MAX)
             .arg(self.time_override());
-        for message in &firing.messages {
-            call = call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(encode_body(message)?);
+        let version = self.clock.versions(firing.messages.len());
+        for (n, message) in firing.messages.iter().enumerate() {
+            let body = encode_body(message, version.plus(n))?;
+            call = call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
         }
         let (status, mut reply) = self.ask(&call).await?;
         match status.as_str() {

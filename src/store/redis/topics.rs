@@ -22,6 +22,14 @@ impl Shared {
         Ok(self.descriptor(&self.keys.topic(topic)).await?.filter(|descriptor| !descriptor.deleted))
     }
 
+    /// The same, or the tombstone of one that was deleted.
+    pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        match self.descriptor(&self.keys.topic(topic)).await? {
+            Some(there) => Ok(Some(there)),
+            None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await,
+        }
+    }
+
     pub(super) async fn topics(&self) -> Result<Vec<TopicName>> {
         let mut names = Reply::of(self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.topics())).await?)?;
         let mut topics = Vec::with_capacity(names.left());
@@ -67,9 +75,10 @@ impl Shared {
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
         }
+        let deleted_at = wanted.deleted_at.max(generation);
         let generation = self.next_generation(generation.max(wanted.generation));
         let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
-        Ok(Descriptor { generation, incarnation, deleted: false, ..wanted.clone() })
+        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, ..wanted.clone() })
     }
 
     pub(super) async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
@@ -164,6 +173,7 @@ impl Shared {
                 shared.generation.as_str(),
                 &shared.seen,
                 &shared.cancelled,
+                &shared.gone,
                 &shared.schedules,
                 &shared.moved,
                 &shared.order,

@@ -4,24 +4,10 @@ use dwell::codec::{DeadReason, DeadRecord, Failure};
 use dwell::error::{Kind, Result};
 use dwell::limits::CANCELLED_KEPT;
 use dwell::message::{Message, MessageId};
-use dwell::partition::Partition;
 use dwell::store::Fate::{Absent, Dead, Done, InFlight};
-use dwell::store::{Buried, Expected, Fate, Owner, PushKind, Pushed, Rescheduled, Retried, Settlement};
-use dwell::time::Timestamp;
+use dwell::store::{Buried, Expected, Owner, Pushed, Rescheduled, Retried, Settlement};
 
-use crate::support::{LEASE, TestTopic, World, acks, fates_of, ids_of, kind_of, member, retries, up_to};
-
-/// Offers a message again, as a log does.
-async fn replay(orders: &TestTopic, message: &Message) -> Result<Pushed> {
-    let messages = std::slice::from_ref(message);
-    Ok(orders.store.push(&orders.descriptor, Partition(0), PushKind::Replay, messages).await?[0])
-}
-
-/// Says again, as a log does, that a message was cancelled.
-async fn cancel_again(orders: &TestTopic, id: &str, at: Timestamp) -> Result<Vec<Fate>> {
-    let cancelled = orders.store.cancel(&orders.descriptor, Partition(0), &MessageId::new(id)?, Some(at)).await?;
-    Ok(fates_of(&cancelled.fates))
-}
+use crate::support::{LEASE, TestTopic, World, acks, ids_of, kind_of, member, retries, up_to};
 
 async fn two_groups(world: &World) -> Result<(TestTopic, Box<dyn Owner>)> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
@@ -100,18 +86,6 @@ pub(super) async fn a_cancel_is_answered_the_same_when_it_is_said_again(world: W
     Ok(())
 }
 
-pub(super) async fn a_cancelled_message_does_not_come_back_from_a_log(world: World) -> Result<()> {
-    let orders = world.topic("orders").await?;
-    let message = orders.message("a", 10)?;
-    orders.push_all(std::slice::from_ref(&message)).await?;
-    assert_eq!(orders.cancel("a").await?, [Done]);
-    assert_eq!(replay(&orders, &message).await?, Pushed::Duplicate);
-    assert_eq!(orders.peek("a").await?, None);
-    // Another one that nobody cancelled comes.
-    assert_eq!(replay(&orders, &orders.message("b", 10)?).await?, Pushed::Stored);
-    Ok(())
-}
-
 pub(super) async fn who_pushes_a_cancelled_id_again_makes_a_message(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let first = orders.message("a", 10)?;
@@ -119,32 +93,12 @@ pub(super) async fn who_pushes_a_cancelled_id_again_makes_a_message(world: World
     assert_eq!(orders.cancel("a").await?, [Done]);
     world.pass(1);
     assert_eq!(orders.push_all(&[orders.message("b", 0)?, orders.message("a", 20)?]).await?, [Pushed::Stored; 2]);
-    assert_eq!(replay(&orders, &first).await?, Pushed::Duplicate);
     world.pass(20);
     let mut owner = orders.owner().await?;
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["b", "a"]);
     owner.settle(&acks(&["a"])?).await?;
     // The second one was delivered, so nobody is told that it was cancelled.
     assert_eq!(orders.cancel("a").await?, [Absent]);
-    Ok(())
-}
-
-pub(super) async fn a_cancel_from_a_log_takes_nothing_newer(world: World) -> Result<()> {
-    let orders = world.topic("orders").await?;
-    orders.push("old", 1_000).await?;
-    world.pass(10);
-    let cancelled_at = world.now();
-    world.pass(10);
-    let newer = orders.message("new", 1_000)?;
-    orders.push_all(std::slice::from_ref(&newer)).await?;
-    assert_eq!(cancel_again(&orders, "old", cancelled_at).await?, [Done]);
-    assert_eq!(cancel_again(&orders, "new", cancelled_at).await?, [Absent]);
-    assert!(orders.peek("old").await?.is_none() && orders.peek("new").await?.is_some());
-    // What the log has not brought yet stays away as well, and what it brings that is newer does not.
-    assert_eq!(cancel_again(&orders, "lost", cancelled_at).await?, [Absent]);
-    let mut lost = newer.clone();
-    lost.id = MessageId::new("lost")?;
-    assert_eq!(replay(&orders, &lost).await?, Pushed::Stored);
     Ok(())
 }
 
@@ -160,7 +114,6 @@ pub(super) async fn a_cancel_is_remembered_for_a_day(world: World) -> Result<()>
     orders.push("b", 0).await?;
     orders.cancel("b").await?;
     assert_eq!(orders.cancel("a").await?, [Absent]);
-    assert_eq!(replay(&orders, &message).await?, Pushed::Stored);
     Ok(())
 }
 
@@ -236,10 +189,10 @@ pub(super) async fn a_reschedule_may_expect_what_it_finds(world: World) -> Resul
     }
     assert_eq!(orders.stats().await?.ready, 1, "nothing was changed");
     let done = orders.reschedule_if("a", first, expected(message.due_at, 0)).await?;
-    assert!(matches!(&done, Rescheduled::Done { was, .. } if *was == Some(message.due_at)), "{done:?}");
+    assert!(matches!(&done, Rescheduled::Done(_)), "{done:?}");
     // Said again it is what is asked for already; asking for something else it is not.
     let again = orders.reschedule_if("a", first, expected(message.due_at, 0)).await?;
-    assert!(matches!(again, Rescheduled::Done { .. }), "{again:?}");
+    assert!(matches!(again, Rescheduled::Done(_)), "{again:?}");
     assert_eq!(orders.reschedule_if("a", second, expected(message.due_at, 0)).await?, changed);
     world.pass(1_000);
     let taken = owner.reserve(up_to(1)).await?;

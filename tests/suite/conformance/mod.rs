@@ -61,7 +61,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         recovery_comes_in_pages, what_was_settled_does_not_come_back, an_owner_does_not_recover_its_own,
         an_id_that_was_pushed_again_after_its_ack_stays_where_it_is;
     order: what_is_due_together_comes_as_it_was_pushed, what_comes_late_stands_behind_what_is_reserved,
-        a_replay_comes_by_due_time_and_then_in_its_order, what_is_given_back_stands_where_it_stood,
+        what_is_given_back_stands_where_it_stood,
         a_failed_message_that_holds_its_key_stays_reserved, what_remains_of_a_reservation_keeps_its_places,
         a_full_millisecond_goes_on_in_the_next, an_id_that_was_pushed_again_has_the_place_of_its_last_push, each_group_keeps_the_order;
     dead: a_dead_message_keeps_its_body_and_its_reason, dead_messages_are_listed_by_death_and_id,
@@ -91,15 +91,15 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
     control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,
         what_is_dead_or_gone_is_not_cancelled, a_cancel_is_answered_the_same_when_it_is_said_again,
-        a_cancelled_message_does_not_come_back_from_a_log, who_pushes_a_cancelled_id_again_makes_a_message,
-        a_cancel_from_a_log_takes_nothing_newer, a_cancel_is_remembered_for_a_day,
+        who_pushes_a_cancelled_id_again_makes_a_message,
+        a_cancel_is_remembered_for_a_day,
         a_rescheduled_message_is_due_then_and_not_before, a_reschedule_keeps_attempts_and_what_was_pushed,
         what_does_not_wait_is_not_rescheduled, a_reschedule_may_expect_what_it_finds,
         a_reschedule_that_finds_one_group_changed_changes_none, cancels_and_reschedules_need_the_current_descriptor;
-    put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing_and_a_repeat_of_it_is_stored,
+    put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing,
         a_replaced_message_is_another_one, a_debounced_message_has_another_due_time_and_nothing_else,
         what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,
-        a_message_is_not_debounced_past_its_expiry, a_replay_replaces_only_what_is_older,
+        a_message_is_not_debounced_past_its_expiry, 
         a_call_meets_its_own_messages_in_order, a_put_takes_so_many_messages_and_not_one_more;
     list: what_waits_is_listed_in_the_order_in_which_it_is_tried, a_window_has_its_beginning_and_not_its_end,
         a_list_holds_still_while_messages_come_and_go, what_is_in_flight_is_listed_in_pages,

@@ -111,7 +111,7 @@ pub(super) async fn two_moves_at_a_time_double_nothing(world: World) -> Result<(
     // Somebody has one of them already.
     let there = orders.message("m000007", 0)?;
     let partition = to.partition_of("m000007");
-    world.store.push(&to, partition, dwell::store::PushKind::Live, &[there]).await?;
+    world.store.push(&to, partition, &crate::support::new_call(&*world.store, 1), &[there]).await?;
     let moves = (0..3).map(|_| move_all(&orders, "default", &to));
     futures_util::future::try_join_all(moves).await?;
     assert_eq!(orders.stats().await?.ready, 0);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use dwell::error::Result;
 use dwell::message::{Message, MessageId};
-use dwell::store::{PushKind, Reservation, Retried, Returned, Settlement};
+use dwell::store::{Reservation, Retried, Returned, Settlement};
 use dwell::time::Timestamp;
 
 use crate::support::{TestTopic, World, acks, ids, ids_of, member, up_to};
@@ -57,23 +57,6 @@ pub(super) async fn what_comes_late_stands_behind_what_is_reserved(world: World)
     let taken = owner.reserve(up_to(9)).await?.messages;
     assert_eq!(ids_of(&taken), ["z", "y", "x", "w"]);
     assert!(taken.iter().all(|message| message.place == at && message.attempts == 1));
-    Ok(())
-}
-
-pub(super) async fn a_replay_comes_by_due_time_and_then_in_its_order(world: World) -> Result<()> {
-    let orders = world.ordered("orders", &["default"]).await?;
-    let at = |ms| world.now().plus(Duration::from_millis(ms));
-    let log = [("f", 9), ("e", 5), ("d", 9), ("c", 5), ("b", 7), ("a", 9)];
-    let log = log.into_iter().map(|(id, ms)| due_at(&orders, id, at(ms))).collect::<Result<Vec<_>>>()?;
-    world.pass(3_600_000);
-    orders.push("live", 0).await?;
-    for page in log.chunks(2) {
-        orders.store.push(&orders.descriptor, dwell::partition::Partition(0), PushKind::Replay, page).await?;
-    }
-    // Offered again: nothing moves.
-    orders.store.push(&orders.descriptor, dwell::partition::Partition(0), PushKind::Replay, &log).await?;
-    let taken = orders.owner().await?.reserve(up_to(9)).await?.messages;
-    assert_eq!(ids_of(&taken), ["e", "c", "b", "f", "d", "a", "live"]);
     Ok(())
 }
 

@@ -174,7 +174,8 @@ async fn what_comes_before_the_hand_over_may_be_earlier_and_later_may_not(world:
     let late = async |id: &str| {
         let message = Shop::message(id, 0)?.accept(at)?;
         let descriptor = shop.broker.topic(&shop.topic).await?;
-        world.store.push(&descriptor, pair.partition, dwell::store::PushKind::Live, &[message]).await
+        let call = crate::support::new_call(&*world.store, 1);
+        world.store.push(&descriptor, pair.partition, &call, &[message]).await
     };
     shop.push_all(&["k-1", "a-5", "a-6"]).await?;
     // One is with a consumer; of the others two are in the owner's memory, none handed out.

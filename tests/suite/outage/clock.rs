@@ -9,7 +9,7 @@ use dwell::error::Result;
 use dwell::failover::{Failover, FailoverOptions};
 use dwell::metrics::Metrics;
 use dwell::store::Store;
-use dwell::store::embedded::Embedded;
+use dwell::store::redis::{Redis, RedisOptions};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,9 +19,10 @@ use crate::support::{eventually, scratch};
 const OFF: Duration = Duration::from_secs(300);
 
 /// A store that answers nothing by itself, behind what keeps pushes in a directory.
-async fn store(store: &Path, dir: &Path) -> Result<(Arc<Failover<Embedded>>, Arc<Metrics>)> {
+async fn store(dir: &Path) -> Result<(Arc<Failover<Redis>>, Arc<Metrics>)> {
     let metrics = Arc::new(Metrics::new()?);
-    let store = Embedded::open(store, Clock::System)?;
+    let nowhere = RedisOptions::new(format!("redis+unix://{}/none", dir.display()));
+    let store = Redis::open(nowhere, Clock::System, metrics.clone()).await?;
     Ok((Arc::new(Failover::open(store, FailoverOptions::new(dir), TIMEOUT, metrics.clone()).await?), metrics))
 }
 
@@ -41,8 +42,8 @@ fn is_about(found: Duration, expected: Duration) -> bool {
 
 #[tokio::test]
 async fn a_clock_that_is_off_is_shown_and_a_process_that_was_killed_finds_it_without_the_store() -> Result<()> {
-    let (dir, one, other) = (scratch()?, scratch()?, scratch()?);
-    let (failover, metrics) = store(one.path(), dir.path()).await?;
+    let dir = scratch()?;
+    let (failover, metrics) = store(dir.path()).await?;
     let (running, stop) = (failover.clone(), CancellationToken::new());
     let run = AbortOnDropHandle::new(tokio::spawn(async move { running.run(stop).await }));
     assert!(is_about(ahead(&*failover), Duration::ZERO));
@@ -60,7 +61,7 @@ async fn a_clock_that_is_off_is_shown_and_a_process_that_was_killed_finds_it_wit
     run.abort();
     drop((run, failover));
     let (failover, _) =
-        eventually("its directory is free", async || Ok(store(other.path(), dir.path()).await.ok())).await?;
+        eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
     assert!(is_about(ahead(&*failover), OFF), "{:?}", ahead(&*failover));
     failover.close().await
 }

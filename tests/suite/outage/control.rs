@@ -96,7 +96,7 @@ async fn what_redis_may_have_is_never_said_to_be_cancelled_unasked() -> Result<(
     assert!(is_done(&dwell.cancel("b").await?));
     for id in ["a", "b"] {
         let gone = dwell.reschedule(id, Duration::ZERO).await?.rescheduled;
-        assert!(matches!(&gone, Rescheduled::Done { fates, .. } if fates_of(fates) == [Fate::Absent]), "{gone:?}");
+        assert!(matches!(&gone, Rescheduled::Done(fates) if fates_of(fates) == [Fate::Absent]), "{gone:?}");
     }
     dwell.close().await
 }
@@ -110,7 +110,7 @@ async fn an_answer_that_is_lost_is_found_again() -> Result<()> {
         dwell.push("orders", &[&id], HOUR).await?;
         outage.proxy.next(Strike::Reply);
         let rescheduled = answered(async || dwell.reschedule(&id, HOUR * 2).await).await?.rescheduled;
-        assert!(matches!(&rescheduled, Rescheduled::Done { fates, .. } if fates.has(Fate::Done)), "{rescheduled:?}");
+        assert!(matches!(&rescheduled, Rescheduled::Done(fates) if fates.has(Fate::Done)), "{rescheduled:?}");
         outage.proxy.struck()?;
         outage.proxy.next(Strike::Reply);
         let cancelled = answered(async || dwell.cancel(&id).await).await?;

@@ -30,7 +30,9 @@ pub(crate) use self::running::Running;
 pub(crate) use self::sentinel::{Watched, signal, signal_to};
 pub(crate) use self::sequences::Sequences;
 pub(crate) use self::tls::{Certificates, free_port};
-pub(crate) use self::topic::{LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, retries, returns, up_to};
+pub(crate) use self::topic::{
+    LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, new_call, retries, returns, up_to,
+};
 pub(crate) use self::world::{World, scratch};
 
 /// How long something may take before a story fails: longer than any machine needs, since no story measures with it.

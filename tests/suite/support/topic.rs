@@ -7,10 +7,10 @@ use bytes::Bytes;
 use dwell::clock::{Clock, Manual};
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::error::{Error, Result};
-use dwell::message::{Due, GroupName, Message, MessageId, NewMessage};
+use dwell::message::{Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
 use dwell::store::{
-    Acquired, Buried, Claim, Expected, Fate, Fates, MemberId, Owner, PairStats, Peeked, PushKind, Pushed, Renewal,
+    Acquired, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PairStats, Peeked, Pushed, Renewal,
     Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
 };
 use dwell::time::Timestamp;
@@ -18,6 +18,12 @@ use dwell::topic::{Descriptor, Pair};
 
 /// Long enough for every story that is not about leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
+
+/// A call of so many messages in a stream that nobody else has.
+pub(crate) fn new_call(store: &dyn Store, messages: usize) -> Call {
+    let nowhere = TopicName::new("nowhere").unwrap_or_else(|_| unreachable!("a valid name"));
+    Calls::default().begin(&nowhere, Partition(0), store.clock(), messages)
+}
 
 /// A topic of one partition.
 #[derive(Clone)]
@@ -44,7 +50,8 @@ impl TestTopic {
 
     /// Pushes messages in one call.
     pub(crate) async fn push_all(&self, messages: &[Message]) -> Result<Vec<Pushed>> {
-        self.store.push(&self.descriptor, Partition(0), PushKind::Live, messages).await
+        let call = new_call(&*self.store, messages.len());
+        self.store.push(&self.descriptor, Partition(0), &call, messages).await
     }
 
     /// Pushes so many messages, due now, in calls of at most 1,000.
@@ -93,7 +100,7 @@ impl TestTopic {
 
     /// Cancels a message, and answers what became of it in each group.
     pub(crate) async fn cancel(&self, id: &str) -> Result<Vec<Fate>> {
-        let cancelled = self.store.cancel(&self.descriptor, Partition(0), &MessageId::new(id)?, None).await?;
+        let cancelled = self.store.cancel(&self.descriptor, Partition(0), &MessageId::new(id)?).await?;
         Ok(fates_of(&cancelled.fates))
     }
 
@@ -101,7 +108,7 @@ impl TestTopic {
     pub(crate) async fn reschedule(&self, id: &str, delay_ms: u64) -> Result<Vec<Fate>> {
         let due_at = Clock::Manual(self.time.clone()).now().plus(Duration::from_millis(delay_ms));
         match self.reschedule_if(id, due_at, Expected::default()).await? {
-            Rescheduled::Done { fates, .. } => Ok(fates_of(&fates)),
+            Rescheduled::Done(fates) => Ok(fates_of(&fates)),
             changed => Err(Error::bug(format!("nothing was expected, and yet: {changed:?}"))),
         }
     }
@@ -109,7 +116,7 @@ impl TestTopic {
     /// Gives a message another due time, if it is what is expected.
     pub(crate) async fn reschedule_if(&self, id: &str, due_at: Timestamp, expected: Expected) -> Result<Rescheduled> {
         let reschedule = Reschedule { id: MessageId::new(id)?, due_at, expected };
-        self.store.reschedule(&self.descriptor, Partition(0), &reschedule).await
+        self.store.reschedule(&self.descriptor, Partition(0), &new_call(&*self.store, 1), &reschedule).await
     }
 
     /// Looks at a message in the group `default`.

@@ -12,7 +12,7 @@ use dwell::message::{GroupName, TopicName};
 use dwell::metrics::Metrics;
 use dwell::store::embedded::Embedded;
 use dwell::store::redis::{Redis, RedisOptions};
-use dwell::store::{Acquired, MemberId, Owner, Store};
+use dwell::store::{Acquired, LogTarget, MemberId, Owner, Store};
 use dwell::tasks::Tasks;
 use dwell::time::Timestamp;
 use dwell::topic::{Descriptor, Pair, Settings};
@@ -30,6 +30,8 @@ const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) time: Manual,
+    /// The same store, where logs can be applied to it.
+    pub(crate) target: Option<Arc<dyn LogTarget>>,
     background: Background,
     needs: Needs,
 }
@@ -103,7 +105,9 @@ impl World {
     async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {
         let time = Manual::at(START);
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
-        Ok(World::of(Arc::new(store), time, Needs::Server(server)))
+        let store = Arc::new(store);
+        let target: Option<Arc<dyn LogTarget>> = Some(store.clone());
+        Ok(World { target, ..World::of(store, time, Needs::Server(server)) })
     }
 
     /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
@@ -130,7 +134,7 @@ impl World {
         let background = Background(Tasks::new());
         let (run, stop) = (store.clone(), background.0.stopping());
         background.0.start(async move { run.run(stop).await });
-        World { store, time, background, needs }
+        World { store, time, target: None, background, needs }
     }
 
     /// Closes the store and opens it again. Every owner, and every topic of the story, must be gone.
@@ -140,7 +144,7 @@ impl World {
 
     /// Closes the store, looks into its directory, and opens it again.
     pub(crate) async fn reopened_after<T>(self, look: impl FnOnce(&Path) -> Result<T>) -> Result<(World, T)> {
-        let World { store, time, background, needs } = self;
+        let World { store, time, background, needs, .. } = self;
         let Needs::Dir(dir) = needs else { return Err(Error::bug("only the embedded store is opened again")) };
         background.0.stop().await;
         store.close().await?;

@@ -7,6 +7,7 @@ use dwell::error::Result;
 use dwell::message::{Conflict, MessageId, NewMessage, TopicName};
 use dwell::metrics::{Metrics, WalMetrics};
 use dwell::time::Timestamp;
+use dwell::version::Version;
 use dwell::wal::{Cancelled, Entry, Record, Wal, WalOptions};
 use tempfile::TempDir;
 
@@ -115,10 +116,10 @@ pub(super) fn push(id: &str, bytes: usize) -> Result<Record> {
     let message = NewMessage::new(vec![b'x'; bytes]).id(MessageId::new(id)?).accept(START)?;
     Ok(Record::Push {
         topic: TopicName::new("orders")?,
-        incarnation: 0,
         message,
-        sent: false,
+        version: Version::from_us(1),
         conflict: Conflict::Keep,
+        call: None,
     })
 }
 
@@ -137,8 +138,10 @@ pub(super) fn ids_of(entries: &[Entry]) -> Vec<String> {
     let id = |entry: &Entry| match &entry.record {
         Record::Push { message, .. } => message.id.to_string(),
         Record::Cancel { id, .. } => format!("cancel {id}"),
-        Record::Reschedule { id, .. } => format!("reschedule {id}"),
+        Record::Set { message, .. } => format!("set {}", message.id),
+        Record::End { id, .. } => format!("end {id}"),
         Record::Create(descriptor) => format!("create {}", descriptor.topic),
+        Record::Delete(descriptor) => format!("delete {}", descriptor.topic),
     };
     entries.iter().map(id).collect()
 }

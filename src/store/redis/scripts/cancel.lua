@@ -1,38 +1,38 @@
 -- cancel: takes a message out of every group in which it waits, and remembers that it did.
 --   KEYS[1] T:gen   KEYS[2] T:x   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] ms that cancelled ids are remembered
---   ARGV[5] how many at most   ARGV[6] when it was cancelled, ms, if a log says it again, else ''
---   ARGV[7] time override, us, or ''   then the names of the groups
--- Returns {'OK', now us, cancelled at ms or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] us that cancelled ids are remembered
+--   ARGV[5] how many at most   ARGV[6] version, us   ARGV[7] 'live', or 'log' when a log says it again
+--   ARGV[8] time override, us, or ''   then the names of the groups
+-- Returns {'OK', now us, version of the cancel us or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
 --   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us}.
--- Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and when;
+-- Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
--- and in which groups. What a log says again takes no message that was pushed after it was cancelled.
-local now_us = time_us(ARGV[7])
-local now = math.floor(now_us / 1000)
+-- and in which groups. A live cancel is later than what it takes. What a log says again takes only what has a lower version, and
+-- is remembered also when nothing is there: what it meant may come out of the log behind it.
+local now_us = time_us(ARGV[8])
 local answer = string.format('%.0f', now_us)
-if now > tonumber(ARGV[2]) then return {'LATE', answer} end
+if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
 local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
 if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
 
-local x, id, replayed = KEYS[2], ARGV[3], tonumber(ARGV[6])
-local groups = #ARGV - 7
-local function named(g) return id .. ' ' .. ARGV[7 + g] end
+local x, id, version, is_log = KEYS[2], ARGV[3], tonumber(ARGV[6]), ARGV[7] == 'log'
+local groups = #ARGV - 8
+local function named(g) return id .. ' ' .. ARGV[8 + g] end
 local before = redis.call('ZSCORE', x, id)
-local verdicts, taken, newer, at = {}, false, false, replayed or now
+local verdicts, taken = {}, false
 for g = 1, groups do
   local z, h, a, dh = KEYS[4 * g - 1], KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2]
   local body = redis.call('HGET', h, id)
   verdicts[g] = 'absent'
-  if body and replayed and pushed_at(body) > replayed then
-    newer = true
+  if body and is_log and version_of(body) >= version then
+    -- A later push is what counts now, and the memory of this cancel would stand against it.
+    return {'OK', answer, before or '', unpack(verdicts)}
   elseif body and redis.call('ZSCORE', z, id) then
     verdicts[g], taken = 'done', true
-    -- Clocks of producers run ahead of Redis' by the time of a call: no copy of it in a log may seem newer than this.
-    if not replayed then at = math.max(at, pushed_at(body) + 1) end
+    version = math.max(version, version_of(body) + 1)
     redis.call('ZREM', z, id)
     redis.call('HDEL', h, id)
     redis.call('HDEL', a, id)
@@ -44,17 +44,17 @@ for g = 1, groups do
     verdicts[g] = 'done'
   end
 end
-if newer or not (taken or replayed) then return {'OK', answer, before or '', unpack(verdicts)} end
+if not (taken or is_log) then return {'OK', answer, before or '', unpack(verdicts)} end
 
-at = string.format('%.0f', math.max(at, tonumber(before or 0)))
+local at = string.format('%.0f', math.max(version, tonumber(before or 0)))
 redis.call('ZADD', x, at, id)
 for g = 1, groups do
-  if verdicts[g] == 'done' then redis.call('ZREM', x, named(g)) else redis.call('ZADD', x, at, named(g)) end
+  if verdicts[g] == 'done' or is_log then redis.call('ZREM', x, named(g)) else redis.call('ZADD', x, at, named(g)) end
 end
 -- More than were added, so that it shrinks.
-local old = redis.call('ZRANGE', x, '-inf', now - tonumber(ARGV[4]), 'BYSCORE', 'LIMIT', 0, groups + 17)
+local old = redis.call('ZRANGE', x, '-inf', string.format('%.0f', now_us - ARGV[4]), 'BYSCORE', 'LIMIT', 0, groups + 17)
 if #old > 0 then redis.call('ZREM', x, unpack(old)) end
 local excess = redis.call('ZCARD', x) - tonumber(ARGV[5])
 if excess > 0 then redis.call('ZREMRANGEBYRANK', x, 0, math.min(excess, groups + 17) - 1) end
-redis.call('PEXPIRE', x, ARGV[4])
+redis.call('PEXPIRE', x, string.format('%.0f', ARGV[4] / 1000))
 return {'OK', answer, at, unpack(verdicts)}

@@ -1,16 +1,15 @@
 -- push: stores messages of one partition in the pairs of all groups, all or none.
---   KEYS[1] T:gen   KEYS[2] T:seen   KEYS[3] T:x   KEYS[4] T:wake   then for each group T:<group>:z, :h, :dh
---   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh', 'live' or 'replay'   ARGV[4] bodies a pair may hold
---   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] n
---   then n times (due ms, id), then n times (id, body); the ids differ from each other
--- Returns {'OK', now us, indexes of duplicates} or, with nothing changed,
---   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
--- 'fresh' is for ids that were made for this call, which is made once: it does not look for them. What may be a repeat
--- is 'live'.
--- T:x has cancelled ids: a replay of what was pushed before that is a duplicate; who pushes such an id now makes it a message
--- again, and it is not cancelled any more.
--- A crash before or after leaves all or nothing. A repeat finds its ids and answers that they are duplicates. A call
--- that was stuck on the way longer than its caller waited is LATE, so it cannot store what was buffered elsewhere.
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   then for each group T:<group>:z, :h, :dh
+--   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a pair may hold
+--   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
+--   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body); the ids differ
+-- Returns {'OK', now us, indexes of duplicates} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor}
+--   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled under this version, which is not
+--   lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
+-- 'fresh' is for ids that were made for this call: it does not look for them.
+-- T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more.
+-- A crash before or after leaves all or nothing. A repeat of the call is answered as the first time and changes nothing, also
+-- when the messages were consumed meanwhile. A copy that comes later than its caller waited is LATE.
 local now_us = time_us(ARGV[6])
 local now = math.floor(now_us / 1000)
 local answer = string.format('%.0f', now_us)
@@ -20,11 +19,18 @@ if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
-
-local n = tonumber(ARGV[7])
-local scores, bodies = 7, 7 + 2 * n
-local ids = {}
+local known, answered = begin_call(KEYS[2], ARGV[7])
+if known == 'late' then return {'LATE', answer} end
+if known == 'gap' then return {'GAP', answer} end
 local duplicate, duplicates = {}, {}
+if known == 'repeat' then
+  for index in string.gmatch(answered, '%d+') do duplicates[#duplicates + 1] = tonumber(index) end
+  return {'OK', answer, duplicates}
+end
+
+local n = tonumber(ARGV[9])
+local scores, bodies = 9, 9 + 2 * n
+local ids = {}
 local function mark(found, is)
   for i = 1, n do
     if found[i] and is(found[i]) and not duplicate[i] then
@@ -38,36 +44,39 @@ local looks = ARGV[3] ~= 'fresh'
 if looks then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
 end
-for g = 5, #KEYS, 3 do
+for g = 6, #KEYS, 3 do
   local h, dh = KEYS[g + 1], KEYS[g + 2]
-  if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then return {'FULL', answer} end
+  if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then
+    refuse_call(KEYS[2])
+    return {'FULL', answer}
+  end
   if looks then
     mark(redis.call('HMGET', h, unpack(ids)), there)
     if redis.call('EXISTS', dh) == 1 then mark(redis.call('HMGET', dh, unpack(ids)), there) end
   end
 end
-if looks and redis.call('EXISTS', KEYS[2]) == 1 then
-  mark(redis.call('ZMSCORE', KEYS[2], unpack(ids)), function(till) return tonumber(till) > now end)
+if looks and redis.call('EXISTS', KEYS[3]) == 1 then
+  mark(redis.call('ZMSCORE', KEYS[3], unpack(ids)), function(till) return tonumber(till) > now end)
 end
 local forgotten = {}
-if looks and redis.call('EXISTS', KEYS[3]) == 1 then
-  local cancelled = redis.call('ZMSCORE', KEYS[3], unpack(ids))
+if looks and redis.call('EXISTS', KEYS[4]) == 1 then
+  local cancelled = redis.call('ZMSCORE', KEYS[4], unpack(ids))
   for i = 1, n do
     if cancelled[i] and not duplicate[i] then
-      if ARGV[3] == 'replay' and pushed_at(ARGV[bodies + 2 * i]) < tonumber(cancelled[i]) then
-        duplicate[i] = true
-        duplicates[#duplicates + 1] = i - 1
-      else
-        forgotten[#forgotten + 1] = ids[i]
+      if tonumber(cancelled[i]) >= tonumber(ARGV[8]) + i - 1 then
+        refuse_call(KEYS[2])
+        return {'OUTDATED', answer, cancelled[i]}
       end
+      forgotten[#forgotten + 1] = ids[i]
     end
   end
 end
+if #duplicates > 0 then end_call(KEYS[2], ARGV[7], table.concat(duplicates, ',')) end
 if #duplicates == n then return {'OK', answer, duplicates} end
 
 if place then
   local zsets = {}
-  for g = 5, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
+  for g = 6, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
   for i = 1, n do
     local at = scores + 2 * i - 1
     if not duplicate[i] then ARGV[at] = place(zsets, now, tonumber(ARGV[at])) end
@@ -89,11 +98,11 @@ local function add(z, h)
   end
 end
 local earlier = false
-for g = 5, #KEYS, 3 do
+for g = 6, #KEYS, 3 do
   local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end
-if #forgotten > 0 then redis.call('ZREM', KEYS[3], unpack(forgotten)) end
-if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[5]) end
+if #forgotten > 0 then redis.call('ZREM', KEYS[4], unpack(forgotten)) end
+if earlier then redis.call('SPUBLISH', KEYS[5], ARGV[5]) end
 return {'OK', answer, duplicates}

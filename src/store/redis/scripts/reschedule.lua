@@ -1,12 +1,13 @@
 -- reschedule: gives a message another due time in every group in which it waits.
---   KEYS[1] T:gen   KEYS[2] T:wake   then for each group T:<group>:z, :h, :a, :dh
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:gone   KEYS[4] T:wake   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] due time, ms
 --   ARGV[5] due time that it has to have, ms, or ''   ARGV[6] attempts that it has to have, or ''
---   ARGV[7] time override, us, or ''
--- Returns {'OK', now us, due time before, ms, or '', 'done' 'in_flight' 'dead' 'absent' 'changed' or 'expires' for each
---   group} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us}. With a 'changed' or
---   an 'expires', which is before the due time that is asked for, nothing was changed either.
--- A crash before or after leaves all or nothing. A repeat finds the new due time, which is never 'changed'.
+--   ARGV[7] time override, us, or ''   ARGV[8] number of the call   ARGV[9] version, us
+-- Returns {'OK', now us, 'done' 'in_flight' 'dead' 'absent' 'changed' or 'expires' for each group} or, with nothing changed,
+--   {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'OUTDATED', now us, version us} {'GAP', now us}. With a
+--   'changed' or an 'expires', which is before the due time that is asked for, nothing was changed either.
+-- A crash before or after leaves all or nothing. Repeats and late copies as in push. Who asks for the due time that is there
+-- finds it done, whatever was expected.
 local now_us = time_us(ARGV[7])
 local answer = string.format('%.0f', now_us)
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -15,17 +16,31 @@ if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
+local known, answered = begin_call(KEYS[2], ARGV[8])
+if known == 'late' then return {'LATE', answer} end
+if known == 'gap' then return {'GAP', answer} end
+local verdicts = {}
+if known == 'repeat' then
+  for verdict in string.gmatch(answered, '%S+') do verdicts[#verdicts + 1] = verdict end
+  -- What a journal brought back was done.
+  if #verdicts == 0 then for _ = 5, #KEYS, 4 do verdicts[#verdicts + 1] = 'done' end end
+  return {'OK', answer, unpack(verdicts)}
+end
 
-local id, due = ARGV[3], tonumber(ARGV[4])
-local groups = (#KEYS - 2) / 4
-local verdicts, waiting, changed, was = {}, {}, false, nil
+local id, due, version = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[9])
+local groups = (#KEYS - 4) / 4
+local z, h, a, dh = {}, {}, {}, {}
+for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 1], KEYS[4 * g + 2], KEYS[4 * g + 3], KEYS[4 * g + 4] end
+local waiting, changed = {}, false
 for g = 1, groups do
-  local z, h, a, dh = KEYS[4 * g - 1], KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2]
-  local body = redis.call('HGET', h, id)
-  local score = body and redis.call('ZSCORE', z, id)
-  if score then
-    verdicts[g], was = 'done', was or due_of(body)
-    local charge = redis.call('HGET', a, id)
+  local body = redis.call('HGET', h[g], id)
+  local score = body and redis.call('ZSCORE', z[g], id)
+  if body and version_of(body) >= version then
+    refuse_call(KEYS[2])
+    return {'OUTDATED', answer, string.format('%.0f', version_of(body))}
+  elseif score then
+    verdicts[g] = 'done'
+    local charge = redis.call('HGET', a[g], id)
     local attempts = string.match(charge or '', '^%d+')
     local as_expected = (ARGV[5] == '' or due_of(body) == tonumber(ARGV[5]))
       and (ARGV[6] == '' or tonumber(attempts or 0) == tonumber(ARGV[6]))
@@ -37,23 +52,23 @@ for g = 1, groups do
     waiting[g] = {body, charge}
   elseif body then
     verdicts[g] = 'in_flight'
-  elseif redis.call('HEXISTS', dh, id) == 1 then
+  elseif redis.call('HEXISTS', dh[g], id) == 1 then
     verdicts[g] = 'dead'
   else
     verdicts[g] = 'absent'
   end
 end
-was = was and string.format('%.0f', was) or ''
-if changed then return {'OK', answer, was, unpack(verdicts)} end
+end_call(KEYS[2], ARGV[8], table.concat(verdicts, ' '))
+if changed then return {'OK', answer, unpack(verdicts)} end
 
+if next(waiting) then remember_version(KEYS[3], now_us, id, version) end
 local earlier = false
 for g, found in pairs(waiting) do
-  local z, h, a = KEYS[4 * g - 1], KEYS[4 * g], KEYS[4 * g + 1]
-  local head = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')
+  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')
   if due < tonumber(head[2]) then earlier = true end
-  redis.call('ZADD', z, ARGV[4], id)
-  redis.call('HSET', h, id, due_at(found[1], due))
-  if found[2] then redis.call('HSET', a, id, charged_due(found[2], ARGV[4])) end
+  redis.call('ZADD', z[g], ARGV[4], id)
+  redis.call('HSET', h[g], id, set_due(found[1], due, version))
+  if found[2] then redis.call('HSET', a[g], id, charged_due(found[2], ARGV[4])) end
 end
-if earlier then redis.call('SPUBLISH', KEYS[2], ARGV[4]) end
-return {'OK', answer, was, unpack(verdicts)}
+if earlier then redis.call('SPUBLISH', KEYS[4], ARGV[4]) end
+return {'OK', answer, unpack(verdicts)}

@@ -1,0 +1,138 @@
+//! What the outage layer asks of a store: to apply what a log kept.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Put, Store};
+use crate::error::Result;
+use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::topic::Descriptor;
+use crate::version::{CallId, Version};
+
+/// A push that the WAL kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replayed {
+    /// The number of its record. Those of a partition grow from call to call.
+    pub number: u64,
+    /// Its version.
+    pub version: Version,
+    /// The message.
+    pub message: Message,
+}
+
+/// What the journal says the store had answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// This call set the message.
+    Set {
+        /// The message.
+        message: Message,
+        /// The version of the operation.
+        version: Version,
+        /// The groups in which; empty is all of them.
+        groups: Vec<GroupName>,
+        /// The call.
+        call: CallId,
+    },
+    /// The message was cancelled or settled.
+    End {
+        /// The message.
+        id: MessageId,
+        /// What has this version or a lower one is over.
+        version: Version,
+        /// The groups in which; empty is all of them.
+        groups: Vec<GroupName>,
+    },
+}
+
+/// How far a broker that keeps a journal is with restoring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It restores.
+    Busy,
+    /// It has restored all that it had.
+    Settled,
+    /// It stops, and has nothing that is not in the store.
+    Gone,
+    /// Nothing is said; the others are looked at.
+    Look,
+}
+
+impl Progress {
+    /// The name by which scripts know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Progress::Busy => "busy",
+            Progress::Settled => "settled",
+            Progress::Gone => "gone",
+            Progress::Look => "look",
+        }
+    }
+}
+
+/// What a broker said last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerReport {
+    /// The broker.
+    pub broker: String,
+    /// Whether it has restored all that it had.
+    pub is_settled: bool,
+    /// How long ago it said so.
+    pub age: Duration,
+}
+
+/// A store to which logs are applied. Everything here may be said again, and in any order of logs.
+#[async_trait]
+pub trait LogTarget: Store {
+    /// A topic, or what says that it was deleted.
+    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
+
+    /// Answers whether a call that was not answered was applied; if not, no copy of it ever is.
+    async fn fence(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool>;
+
+    /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this log
+    /// already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and that is
+    /// neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
+    /// [`crate::limits::PUT_IDS_MAX`] messages.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn replay(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        log: &str,
+        conflict: Conflict,
+        messages: &[Replayed],
+    ) -> Result<Vec<Put>>;
+
+    /// Cancels what waits under an id and has a lower version; what comes out of a log later with a lower version as well.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn withdraw(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        version: Version,
+    ) -> Result<()>;
+
+    /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost it;
+    /// and answers how many it changed. At most [`crate::limits::PUT_IDS_MAX`] changes.
+    ///
+    /// # Errors
+    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64>;
+
+    /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal.
+    async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>>;
+
+    /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`].
+    fn hold_at_losses(&self);
+
+    /// Everything is restored that was lost in so many losses.
+    fn restored(&self, losses: u64);
+}

@@ -1,0 +1,182 @@
+//! Applying what a log kept.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::control::with_groups;
+use super::expiring::Answer;
+use super::owner::check_ids;
+use super::put::outcome;
+use super::reply::Reply;
+use super::scripts::{Call, SCRIPTS};
+use super::{Redis, Shared, topics};
+use crate::codec::encode_body;
+use crate::error::{Error, Result};
+use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::message::{Conflict, GroupName, MessageId, TopicName};
+use crate::partition::Partition;
+use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed};
+use crate::topic::Descriptor;
+use crate::version::{CallId, Version};
+
+#[async_trait]
+impl LogTarget for Redis {
+    async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.shared.topic_or_tombstone(topic).await
+    }
+
+    async fn fence(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool> {
+        let key = self.shared.keys.call(topic, partition, &call.stream);
+        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(call.seq);
+        let mut reply = Reply::of(self.shared.connection.eval(&fence).await?)?;
+        reply.text()?;
+        Ok(reply.number()? == 1)
+    }
+
+    async fn replay(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        log: &str,
+        conflict: Conflict,
+        messages: &[Replayed],
+    ) -> Result<Vec<Put>> {
+        self.shared.replay(descriptor, partition, log, conflict, messages).await
+    }
+
+    async fn withdraw(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        version: Version,
+    ) -> Result<()> {
+        self.shared.cancel(descriptor, partition, id, Some(version)).await.map(drop)
+    }
+
+    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
+        self.shared.restore(descriptor, partition, changes).await
+    }
+
+    async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>> {
+        let call = Call::new(&SCRIPTS.brokers, &[&self.shared.keys.brokers()])
+            .arg(broker)
+            .arg(progress.name())
+            .arg(self.shared.time_override());
+        let (_, mut reply) = self.shared.ask(&call).await?;
+        let mut reports = Vec::new();
+        while reply.left() > 0 {
+            let (broker, said, age_ms) = (reply.text()?, reply.text()?, reply.number()?);
+            let is_settled = said == Progress::Settled.name();
+            reports.push(BrokerReport { broker, is_settled, age: Duration::from_millis(age_ms) });
+        }
+        Ok(reports)
+    }
+
+    fn hold_at_losses(&self) {
+        self.shared.losses.send_modify(|loss| (loss.restores, loss.is_restoring) = (true, true));
+    }
+
+    fn restored(&self, losses: u64) {
+        self.shared.losses.send_if_modified(|loss| {
+            let over = loss.is_restoring && loss.count == losses;
+            loss.is_restoring &= !over;
+            over
+        });
+    }
+}
+
+impl Shared {
+    async fn replay(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        log: &str,
+        conflict: Conflict,
+        messages: &[Replayed],
+    ) -> Result<Vec<Put>> {
+        check_ids(messages.len(), PUT_IDS_MAX)?;
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let (memory, groups) = (self.keys.call(&descriptor.topic, partition, log), self.pairs(descriptor, partition));
+        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let mut keys = with_groups(&front, &groups);
+        let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let mut call = Call::new(script, &keys)
+            .arg(topics::sixteen_digits(descriptor.generation))
+            .arg(PAIR_MESSAGES_MAX)
+            .arg(conflict.name())
+            .arg(self.time_override());
+        for Replayed { number, version, message } in messages {
+            let body = encode_body(message, *version)?;
+            call = call.arg(*number).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
+        }
+        let mut reply = self.apply(descriptor, partition, &call).await?;
+        std::iter::from_fn(|| (reply.left() > 0).then(|| outcome(&reply.text()?))).collect()
+    }
+
+    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
+        check_ids(changes.len(), PUT_IDS_MAX)?;
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.pairs(descriptor, partition);
+        let mut streams: Vec<&str> = changes.iter().filter_map(stream_of).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        let memories: Vec<_> =
+            streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
+        let mut keys = vec![
+            shared.generation.as_str(),
+            &shared.seen,
+            &shared.cancelled,
+            &shared.gone,
+            &shared.wake,
+        ];
+        for group in &groups {
+            keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
+        }
+        keys.extend(memories.iter().map(String::as_str));
+        let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let mut call = Call::new(script, &keys)
+            .arg(topics::sixteen_digits(descriptor.generation))
+            .arg(groups.len())
+            .arg(self.time_override());
+        for change in changes {
+            call = match change {
+                Change::Set { message, version, groups, call: id } => {
+                    let at = streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
+                    let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
+                    call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?).arg(at + 1).arg(id.seq)
+                }
+                Change::End { id, version, groups } => {
+                    let call = call.arg(joined(groups)).arg(id.as_str()).arg(version.as_us());
+                    call.arg("").arg("").arg("").arg("")
+                }
+            };
+        }
+        self.apply(descriptor, partition, &call).await?.number()
+    }
+
+    /// Makes a call once, and again after the partition was shown the descriptor.
+    async fn apply(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Reply> {
+        loop {
+            match self.expire(call).await? {
+                Answer::Done(reply) => return Ok(reply),
+                Answer::Behind => self.roll(descriptor, partition).await?,
+                Answer::Late | Answer::Outdated(_) | Answer::Gap => return Err(Error::corrupt("a script of a log answered as a push")),
+            }
+        }
+    }
+}
+
+fn stream_of(change: &Change) -> Option<&str> {
+    match change {
+        Change::Set { call, .. } => Some(&call.stream),
+        Change::End { .. } => None,
+    }
+}
+
+fn joined(groups: &[GroupName]) -> String {
+    groups.iter().map(GroupName::as_str).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,103 @@
+-- replay: stores messages of one partition that a WAL kept, in the order of the log.
+--   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   then for each group
+--   T:<group>:z, :h, :a, :dh
+--   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
+--   ARGV[4] time override, us, or ''   then n times (number of the record, due ms, id, body)
+-- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight', behind which
+--   nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
+-- The partition remembers the number of the last record that was applied, so whatever is offered again is a duplicate, also
+-- when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
+-- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
+-- is older, makes room. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
+local now_us = time_us(ARGV[4])
+local now = math.floor(now_us / 1000)
+local answer = string.format('%.0f', now_us)
+local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+if generation ~= ARGV[1] then
+  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
+  return {'BEHIND', answer}
+end
+local policy, groups, n = ARGV[3], (#KEYS - 6) / 4, (#ARGV - 4) / 4
+local z, h, a, dh, names = {}, {}, {}, {}, {}
+for g = 1, groups do
+  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 3], KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6]
+  names[g] = string.match(z[g], '([^:]+):z$')
+  if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
+end
+local last = tonumber(redis.call('GET', KEYS[2]) or 0)
+local earliest
+local function schedule(g, id, due, score)
+  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
+  if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
+  redis.call('ZADD', z[g], score, id)
+end
+
+-- Whether what was done later is a new due time for older content: then this content still counts.
+local function moved_later(id, body)
+  if policy ~= 'replace' then return false end
+  for g = 1, groups do
+    local old = redis.call('HGET', h[g], id)
+    if old and pushed_at(old) < pushed_at(body) then return true end
+  end
+  return false
+end
+
+local function replay(number, due, id, body)
+  if number <= last then return 'duplicate' end
+  local version, found, in_flight, dead = version_of(body), {}, false, false
+  if tonumber(redis.call('ZSCORE', KEYS[5], id) or 0) >= version and not moved_later(id, body) then return 'duplicate' end
+  local seen = redis.call('ZSCORE', KEYS[3], id)
+  if seen and tonumber(seen) > now then return 'duplicate' end
+  if tonumber(redis.call('ZSCORE', KEYS[4], id) or 0) >= version then return 'duplicate' end
+  for g = 1, groups do
+    local old = redis.call('HGET', h[g], id)
+    if old then
+      if version_of(old) >= version and not (policy == 'replace' and pushed_at(old) < pushed_at(body)) then return 'duplicate' end
+      found[g] = old
+      in_flight = in_flight or not redis.call('ZSCORE', z[g], id)
+    elseif redis.call('HEXISTS', dh[g], id) == 1 then
+      dead = true
+    end
+  end
+  local keeps = policy == 'keep' or policy == 'reject'
+  if keeps and (next(found) or dead) then return 'duplicate' end
+  if in_flight then return 'in_flight' end
+  local score = place and place(z, now, tonumber(due)) or due
+  local anywhere = next(found)
+  for g = 1, groups do
+    local old = found[g]
+    local ended = tonumber(redis.call('ZSCORE', KEYS[5], id .. ' ' .. names[g]) or 0) >= version
+    if ended or (anywhere and not old) then
+      -- A group that has settled the message does not get it again.
+    elseif old and policy == 'debounce' then
+      schedule(g, id, due, score)
+      redis.call('HSET', h[g], id, set_due(old, tonumber(due), version))
+      local charge = redis.call('HGET', a[g], id)
+      if charge then redis.call('HSET', a[g], id, charged_due(charge, due)) end
+    elseif old and version_of(old) >= version then
+      redis.call('HSET', h[g], id, set_due(body, due_of(old), version_of(old)))
+    else
+      schedule(g, id, due, score)
+      redis.call('HSET', h[g], id, body)
+      redis.call('HDEL', a[g], id)
+      if dead then
+        redis.call('ZREM', string.sub(dh[g], 1, -2) .. 'z', id)
+        redis.call('HDEL', dh[g], id)
+      end
+    end
+  end
+  redis.call('ZREM', KEYS[4], id)
+  return not anywhere and 'stored' or policy == 'replace' and 'replaced' or 'debounced'
+end
+
+local answers = {'OK', answer}
+for i = 5, #ARGV, 4 do
+  local verdict = replay(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+  answers[#answers + 1] = verdict
+  if verdict == 'in_flight' then break end
+  last = math.max(last, tonumber(ARGV[i]))
+end
+redis.call('SET', KEYS[2], string.format('%.0f', last), 'PX', CALL_KEPT)
+if place then remember_places(now) end
+if earliest then redis.call('SPUBLISH', KEYS[6], earliest) end
+return answers

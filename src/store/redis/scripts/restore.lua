@@ -1,0 +1,92 @@
+-- restore: brings messages of one partition to the state that a journal says Redis had answered for.
+--   KEYS[1] T:gen   KEYS[2] T:seen   KEYS[3] T:x   KEYS[4] T:gone   KEYS[5] T:wake   then for each group T:<group>:z, :h, :a, :dz,
+--   :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
+--   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
+--   its keys, number of the call; at an end these four are '')
+-- Returns {'OK', now us, messages that were changed} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us}.
+-- What a call set is brought back only if the partition does not remember the call, so that Redis lost it: otherwise
+-- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
+-- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
+-- What was looked at is remembered as the call would have been: offered again it was kept, also when it was consumed meanwhile.
+-- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
+local now_us = time_us(ARGV[3])
+local now = math.floor(now_us / 1000)
+local answer = string.format('%.0f', now_us)
+local generation = redis.call('GETRANGE', KEYS[1], 0, 15)
+if generation ~= ARGV[1] then
+  if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
+  return {'BEHIND', answer}
+end
+local groups = tonumber(ARGV[2])
+local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
+for g = 1, groups do
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 1, 5 * g + 5)
+  names[g] = string.match(z[g], '([^:]+):z$')
+end
+local calls = 5 + 5 * groups
+local earliest, changed = nil, 0
+
+local function is_kept(call, seq)
+  local last = redis.call('GET', KEYS[calls + call])
+  return tonumber(string.match(last or '0', '^%d+')) >= seq
+end
+-- The version up to which the message is over in a group.
+local function ended(g, id)
+  local cancelled = tonumber(redis.call('ZSCORE', KEYS[3], id) or 0)
+  if cancelled > 0 and redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) then cancelled = 0 end
+  return math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ' .. names[g]) or 0))
+end
+local function dead_version(value)
+  return value and version_of(string.sub(value, 5 + struct.unpack('>I4', value))) or 0
+end
+
+local function set(g, id, version, due, body)
+  local old = redis.call('HGET', h[g], id)
+  local dead = not old and redis.call('HGET', dh[g], id)
+  if math.max(old and version_of(old) or 0, dead_version(dead), ended(g, id)) >= version then return false end
+  local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
+  if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
+  redis.call('ZADD', z[g], place and place({z[g]}, now, tonumber(due)) or due, id)
+  redis.call('HSET', h[g], id, body)
+  redis.call('HDEL', a[g], id)
+  if dead then
+    redis.call('ZREM', dz[g], id)
+    redis.call('HDEL', dh[g], id)
+  end
+  return true
+end
+
+local function finish(g, id, version)
+  remember_version(KEYS[4], now_us, id .. ' ' .. names[g], tonumber(version))
+  local old = redis.call('HGET', h[g], id)
+  if not old or version_of(old) > tonumber(version) then return false end
+  redis.call('ZREM', z[g], id)
+  redis.call('HDEL', h[g], id)
+  redis.call('HDEL', a[g], id)
+  return true
+end
+
+local raised = {}
+for i = 4, #ARGV, 7 do
+  local wanted, id, version, due, body, call, seq = unpack(ARGV, i, i + 6)
+  local is_end = due == ''
+  if is_end or not is_kept(tonumber(call), tonumber(seq)) then
+    local any = false
+    for g = 1, groups do
+      if wanted == '' or string.find(' ' .. wanted .. ' ', ' ' .. names[g] .. ' ', 1, true) then
+        if is_end then
+          any = finish(g, id, version) or any
+        else
+          any = set(g, id, tonumber(version), due, body) or any
+        end
+      end
+    end
+    if any then changed = changed + 1 end
+    if not is_end then raised[tonumber(call)] = seq end
+  end
+end
+for call, seq in pairs(raised) do redis.call('SET', KEYS[calls + call], seq, 'PX', CALL_KEPT) end
+if place then remember_places(now) end
+if earliest then redis.call('SPUBLISH', KEYS[5], earliest) end
+return {'OK', answer, changed}

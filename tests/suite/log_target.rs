@@ -1,0 +1,357 @@
+//! What a log does to a Redis that it is applied to: requests are replayed once, answers are restored where they were lost,
+//! and of two operations on a message the later one counts, whichever comes first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::error::Result;
+use dwell::message::{Conflict, GroupName, Message, MessageId};
+use dwell::partition::Partition;
+use dwell::store::Fate::{Absent, Done};
+use dwell::store::{Call, Change, LogTarget, Progress, Pushed, Put, Replayed};
+use dwell::version::{CallId, Version};
+
+use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, up_to};
+
+const STORED: Put = Put::Pushed(Pushed::Stored);
+const DUPLICATE: Put = Put::Pushed(Pushed::Duplicate);
+const REPLACED: Put = Put::Pushed(Pushed::Replaced);
+const DEBOUNCED: Put = Put::Pushed(Pushed::Debounced);
+const FIRST: Partition = Partition(0);
+
+/// A topic of one partition, and a log beside it.
+struct Story {
+    world: World,
+    orders: TestTopic,
+    target: Arc<dyn LogTarget>,
+}
+
+impl Story {
+    async fn begin() -> Result<Story> {
+        let world = World::redis().await?;
+        let orders = world.topic("orders").await?;
+        let target = world.target.clone().ok_or_else(|| dwell::error::Error::bug("no log is applied to this store"))?;
+        Ok(Story { world, orders, target })
+    }
+
+    fn version(&self) -> Version {
+        self.orders.store.clock().versions(1)
+    }
+
+    fn other(&self, id: &str, delay_ms: u64) -> Result<Message> {
+        let mut message = self.orders.message(id, delay_ms)?;
+        message.envelope.payload = bytes::Bytes::from_static(b"another payload");
+        Ok(message)
+    }
+
+    async fn put(&self, conflict: Conflict, message: &Message) -> Result<Put> {
+        let call = new_call(&*self.orders.store, 1);
+        Ok(self.orders.store.put(&self.orders.descriptor, FIRST, &call, conflict, std::slice::from_ref(message)).await?[0])
+    }
+
+    async fn replay(&self, conflict: Conflict, messages: &[(u64, Version, &Message)]) -> Result<Vec<Put>> {
+        let replayed = |(number, version, message): &(u64, Version, &Message)| Replayed {
+            number: *number,
+            version: *version,
+            message: (*message).clone(),
+        };
+        let messages: Vec<Replayed> = messages.iter().map(replayed).collect();
+        self.target.replay(&self.orders.descriptor, FIRST, "wal", conflict, &messages).await
+    }
+
+    async fn restore(&self, changes: &[Change]) -> Result<u64> {
+        self.target.restore(&self.orders.descriptor, FIRST, changes).await
+    }
+
+    async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
+        self.orders.store.push(&self.orders.descriptor, FIRST, call, messages).await
+    }
+
+    async fn payload_of(&self, id: &str) -> Result<Option<String>> {
+        let peeked = self.orders.peek(id).await?;
+        Ok(peeked.map(|peeked| String::from_utf8_lossy(&peeked.message.envelope.payload).into_owned()))
+    }
+
+    /// What Redis loses when it is emptied.
+    async fn empty(&self) -> Result<()> {
+        for key in ["h", "z", "a", "dh", "dz", "r"] {
+            self.world.meddle(&["UNLINK".to_owned(), format!("{{dwell:orders:0}}:default:{key}")]).await?;
+        }
+        for key in ["x", "gone", "seen"] {
+            self.world.meddle(&["UNLINK".to_owned(), format!("{{dwell:orders:0}}:{key}")]).await?;
+        }
+        Ok(())
+    }
+
+    async fn forget(&self, call: &CallId) -> Result<()> {
+        self.world.meddle(&["UNLINK".to_owned(), format!("{{dwell:orders:0}}:c:{}", call.stream)]).await.map(drop)
+    }
+}
+
+fn set(message: &Message, version: Version, call: &CallId) -> Change {
+    Change::Set { message: message.clone(), version, groups: Vec::new(), call: call.clone() }
+}
+
+fn end(id: &str, version: Version) -> Result<Change> {
+    Ok(Change::End { id: MessageId::new(id)?, version, groups: Vec::new() })
+}
+
+#[tokio::test]
+async fn a_call_that_is_made_again_is_answered_as_before_also_when_it_was_consumed() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push("there", 0).await?;
+    let call = new_call(&*orders.store, 2);
+    let messages = [orders.message("there", 0)?, orders.message("a", 0)?];
+    let first = story.push_as(&call, &messages).await?;
+    assert_eq!(first, [Pushed::Duplicate, Pushed::Stored]);
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(9)).await?;
+    owner.settle(&acks(&["a", "there"])?).await?;
+    assert_eq!(story.push_as(&call, &messages).await?, first);
+    assert_eq!(orders.stats().await?.ready, 0, "nothing came again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_put_and_a_reschedule_that_are_made_again_are_answered_as_before() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, message) = (&story.orders, story.other("a", 50)?);
+    orders.push("a", 500).await?;
+    let call = new_call(&*orders.store, 1);
+    let put = async || {
+        orders.store.put(&orders.descriptor, FIRST, &call, Conflict::Replace, std::slice::from_ref(&message)).await
+    };
+    assert_eq!((put().await?, put().await?), (vec![REPLACED], vec![REPLACED]));
+    let call = new_call(&*orders.store, 1);
+    let due_at = story.world.now();
+    let wanted = dwell::store::Reschedule { id: MessageId::new("a")?, due_at, expected: Default::default() };
+    let reschedule = async || orders.store.reschedule(&orders.descriptor, FIRST, &call, &wanted).await;
+    let first = reschedule().await?;
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(1)).await?;
+    assert_eq!(reschedule().await?, first, "though it is in flight now");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let mut call = new_call(&*orders.store, 1);
+    story.push_as(&call, &[orders.message("a", 0)?]).await?;
+    let late = call.clone();
+    call.id.seq += 1;
+    story.push_as(&call, &[orders.message("b", 0)?]).await?;
+    let copy = story.push_as(&late, &[orders.message("c", 0)?]).await;
+    assert_eq!(kind_of(copy), Some(dwell::error::Kind::Unavailable), "a late copy");
+    let losses = orders.store.losses().borrow().count;
+    call.id.seq += 2;
+    assert_eq!(kind_of(story.push_as(&call, &[orders.message("d", 0)?]).await), Some(dwell::error::Kind::Stale));
+    assert_eq!(orders.store.losses().borrow().count, losses + 1);
+    assert_eq!(orders.stats().await?.ready, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fence_says_what_became_of_a_call_and_keeps_it_so() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, topic) = (&story.orders, &story.orders.descriptor.topic);
+    let applied = new_call(&*orders.store, 1);
+    story.push_as(&applied, &[orders.message("a", 0)?]).await?;
+    let never = new_call(&*orders.store, 1);
+    for _ in 0..2 {
+        assert!(story.target.fence(topic, FIRST, &applied.id).await?);
+        assert!(!story.target.fence(topic, FIRST, &never.id).await?);
+    }
+    assert!(story.push_as(&never, &[orders.message("b", 0)?]).await.is_err(), "it comes too late");
+    assert!(orders.peek("b").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_that_is_offered_again_repeats_nothing_that_was_consumed() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, first, second) = (&story.orders, story.orders.message("a", 0)?, story.orders.message("b", 0)?);
+    let page = [(5, story.version(), &first), (9, story.version(), &second)];
+    assert_eq!(story.replay(Conflict::Keep, &page[..1]).await?, [STORED]);
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(9)).await?;
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(story.replay(Conflict::Keep, &page).await?, [DUPLICATE, STORED]);
+    assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["b"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replay_changes_only_what_is_older() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, old) = (&story.orders, story.other("a", 300)?);
+    let before = story.version();
+    story.world.pass(1);
+    orders.push("a", 200).await?;
+    assert_eq!(story.replay(Conflict::Replace, &[(1, before, &old)]).await?, [DUPLICATE]);
+    story.world.pass(1);
+    let newer = story.other("a", 300)?;
+    assert_eq!(story.replay(Conflict::Replace, &[(2, story.version(), &newer)]).await?, [REPLACED]);
+    let debounce = story.other("a", 400)?;
+    assert_eq!(story.replay(Conflict::Debounce, &[(3, story.version(), &debounce)]).await?, [DEBOUNCED]);
+    let cancelled = story.version();
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    for (n, conflict) in Conflict::ALL.into_iter().enumerate() {
+        assert_eq!(story.replay(conflict, &[(4 + n as u64, cancelled, &newer)]).await?, [DUPLICATE], "{conflict:?}");
+    }
+    assert_eq!(story.replay(Conflict::Keep, &[(9, story.version(), &newer)]).await?, [STORED]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_older_record_does_not_follow_a_later_operation_whose_message_is_gone() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let (older, old) = (story.version(), story.other("a", 0)?);
+    assert_eq!(story.put(Conflict::Replace, &orders.message("a", 0)?).await?, STORED);
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(9)).await?;
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(story.replay(Conflict::Replace, &[(1, older, &old)]).await?, [DUPLICATE]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn newer_content_is_kept_although_older_content_got_another_due_time_later() -> Result<()> {
+    let story = Story::begin().await?;
+    story.orders.push("a", 500).await?;
+    story.world.pass(5);
+    let (version, content) = (story.version(), story.other("a", 900)?);
+    story.world.pass(5);
+    assert_eq!(story.orders.reschedule("a", 700).await?, [Done]);
+    let due_at = story.orders.peek("a").await?.map(|peeked| peeked.message.due_at);
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [REPLACED]);
+    let peeked = story.orders.peek("a").await?.map(|peeked| peeked.message);
+    assert_eq!(peeked.as_ref().map(|message| message.due_at), due_at);
+    assert_eq!(story.payload_of("a").await?.as_deref(), Some("another payload"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_consumer_has_is_replaced_once_it_is_settled_and_what_is_dead_makes_room() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push_all(&[orders.message("a", 0)?, orders.message("b", 0)?]).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(9)).await?;
+    story.world.pass(1);
+    let (content, version) = (story.other("a", 0)?, story.version());
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [Put::InFlight]);
+    owner.settle(&buries(taken.reservation, &["b"], &["a"])?).await?;
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &content)]).await?, [STORED]);
+    let dead = story.other("b", 0)?;
+    assert_eq!(story.replay(Conflict::Replace, &[(2, story.version(), &dead)]).await?, [STORED]);
+    let stats = orders.stats().await?;
+    assert_eq!((stats.ready, stats.dead), (2, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cancel_out_of_a_log_takes_nothing_newer_and_meets_what_comes_behind_it() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, withdraw) = (&story.orders, async |id: &str, version| {
+        story.target.withdraw(&story.orders.descriptor, FIRST, &MessageId::new(id)?, version).await
+    });
+    orders.push("old", 1_000).await?;
+    let version = story.version();
+    orders.push("new", 1_000).await?;
+    for id in ["old", "new", "lost"] {
+        withdraw(id, version).await?;
+    }
+    assert!(orders.peek("old").await?.is_none() && orders.peek("new").await?.is_some());
+    let lost = orders.message("lost", 0)?;
+    let before = Version::from_us(version.as_us() - 1);
+    assert_eq!(story.replay(Conflict::Keep, &[(1, before, &lost)]).await?, [DUPLICATE]);
+    assert_eq!(story.replay(Conflict::Keep, &[(2, story.version(), &lost)]).await?, [STORED]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_what_redis_lost_is_restored_and_only_once() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let call = new_call(&*orders.store, 2);
+    let (a, b) = (orders.message("a", 0)?, orders.message("b", 0)?);
+    story.push_as(&call, &[a.clone(), b.clone()]).await?;
+    let journal = [set(&a, call.version, &call.id), set(&b, call.version.plus(1), &call.id)];
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(9)).await?;
+    owner.settle(&acks(&["a", "b"])?).await?;
+    assert_eq!(story.restore(&journal).await?, 0, "Redis remembers the call, so it lost nothing of it");
+    drop(owner);
+    story.empty().await?;
+    story.forget(&call.id).await?;
+    assert_eq!(story.restore(&journal).await?, 2);
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(9)).await?;
+    assert_eq!(taken.messages.len(), 2);
+    owner.settle(&acks(&["a", "b"])?).await?;
+    assert_eq!(story.restore(&journal).await?, 0, "it was given back, and consumed since");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_later_operation_counts_in_whatever_order_journals_are_offered() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let call = |n: usize| CallId { stream: format!("lost.{n}"), seq: 1 };
+    let (first, second) = (orders.message("a", 10)?, story.other("a", 20)?);
+    let (one, two, three) = (story.version(), story.version(), story.version());
+    let changes = [set(&first, one, &call(1)), set(&second, two, &call(2)), end("a", three)?];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for skipped in 0..3 {
+            story.empty().await?;
+            for at in order.into_iter().filter(|at| *at != skipped) {
+                story.forget(&call(1)).await?;
+                story.forget(&call(2)).await?;
+                story.restore(&changes[at..=at]).await?;
+            }
+            let expected = match skipped {
+                2 => Some("another payload".to_owned()),
+                _ => None,
+            };
+            assert_eq!(story.payload_of("a").await?, expected, "{order:?} without {skipped}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let call = new_call(&*orders.store, 1);
+    story.push_as(&call, &[orders.message("a", 50)?]).await?;
+    let group = vec![GroupName::standard()];
+    let end = Change::End { id: MessageId::new("a")?, version: call.version, groups: group };
+    let later = new_call(&*orders.store, 1);
+    orders.cancel("a").await?;
+    story.push_as(&Call { version: story.version(), ..later }, &[orders.message("a", 60)?]).await?;
+    assert_eq!(story.restore(std::slice::from_ref(&end)).await?, 0);
+    assert!(orders.peek("a").await?.is_some());
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    assert_eq!(orders.cancel("never").await?, [Absent]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
+    let story = Story::begin().await?;
+    story.target.report("a", Progress::Busy).await?;
+    story.world.time.advance(Duration::from_millis(70));
+    let reports = story.target.report("b", Progress::Settled).await?;
+    let mut said: Vec<_> = reports.iter().map(|r| (r.broker.as_str(), r.is_settled, r.age.as_millis())).collect();
+    said.sort_unstable();
+    assert_eq!(said, [("a", false, 70), ("b", true, 0)]);
+    story.target.report("a", Progress::Gone).await?;
+    assert_eq!(story.target.report("b", Progress::Look).await?.len(), 1);
+    Ok(())
+}
