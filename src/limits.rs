@@ -90,6 +90,9 @@ pub const RECOVER_IDS_MAX: usize = 250;
 /// stay short.
 pub const PUT_IDS_MAX: usize = 250;
 
+/// Changes of a journal that one call restores: all that one call set, and as much again of others.
+pub const RESTORE_CHANGES_MAX: usize = 2 * CALL_IDS_MAX;
+
 /// Longest delay from now to the due time.
 pub const DELAY_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 

@@ -31,7 +31,7 @@ impl Broker {
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
         let cancel = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            Ok((partition, self.store.cancel(&descriptor, partition, id).await?))
+            Ok((partition, self.cancel_in(&descriptor, partition, id).await?))
         };
         self.topics.say(topic, cancel).await
     }
@@ -59,6 +59,17 @@ impl Broker {
             }
         };
         self.topics.say(topic, reschedule).await
+    }
+
+    /// Cancels a message of a partition.
+    pub(super) async fn cancel_in(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        let make = async |call: &Call| self.store.cancel(descriptor, partition, call, id).await;
+        self.topics.call(&descriptor.topic, partition, 1, make, |cancelled| !cancelled.buffered).await
     }
 
     /// Gives a message of a partition another due time.

@@ -103,9 +103,8 @@ impl Lanes {
         }
         let (store, topics, batch) = (&self.store, &self.topics, messages.as_slice());
         let push = |descriptor: Arc<Descriptor>| async move {
-            let make = async |call: &Call| {
-                store.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await
-            };
+            let make =
+                async |call: &Call| store.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await;
             let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
             topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
         };

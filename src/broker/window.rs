@@ -118,7 +118,7 @@ impl Broker {
         to: Option<Timestamp>,
     ) -> Result<bool> {
         let fates = match to {
-            None => self.store.cancel(descriptor, partition, id).await?.fates,
+            None => self.cancel_in(descriptor, partition, id).await?.fates,
             Some(due_at) => {
                 let reschedule = Reschedule { id: id.clone(), due_at, expected: Expected::default() };
                 match self.reschedule_at(descriptor, partition, &reschedule).await? {

@@ -99,7 +99,9 @@ impl Record {
     pub fn partition_in(&self, descriptor: &Descriptor) -> Partition {
         match self {
             Record::Create(_) | Record::Delete(_) => Partition(0),
-            Record::Push { message, .. } | Record::Set { message, .. } => descriptor.partition_of(message.routing_key()),
+            Record::Push { message, .. } | Record::Set { message, .. } => {
+                descriptor.partition_of(message.routing_key())
+            }
             Record::Cancel { partition, .. } | Record::End { partition, .. } => {
                 Partition(partition.0.min(descriptor.settings.partitions.get() - 1))
             }
@@ -321,7 +323,8 @@ mod tests {
         let version = Version::from_us(1_767_323_045_678_901);
         let call = CallId { stream: "01JZ.4".into(), seq: 300 };
         let groups = vec![GroupName::new("billing")?];
-        let push = |conflict, call| Record::Push { topic: topic.clone(), message: message.clone(), version, conflict, call };
+        let push =
+            |conflict, call| Record::Push { topic: topic.clone(), message: message.clone(), version, conflict, call };
         Ok([
             Record::Create(descriptor),
             push(Conflict::Keep, None),

@@ -53,7 +53,9 @@ impl<S: LogTarget> Failover<S> {
                     let partition = descriptor.partition_of(message.routing_key());
                     let call = CallId { stream: log.to_owned(), seq: number };
                     match self.set(&descriptor, partition, &message, version, put, &call).await {
-                        Ok(record) => records.extend(record),
+                        Ok(Some(record)) => records.push(record),
+                        // What it gave way to may be in no journal.
+                        Ok(None) => records.push(over(&descriptor, partition, &message, version)),
                         Err(_) => return false,
                     }
                 }
@@ -161,6 +163,12 @@ impl<S: LogTarget> Failover<S> {
             Record::Set { topic, message, version, groups, call }
         }))
     }
+}
+
+/// A message that gave way to what is not there any more.
+fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
+    let (topic, id) = (descriptor.topic.clone(), message.id.clone());
+    Record::End { topic, partition, id, version, groups: Vec::new() }
 }
 
 /// An owner whose acks are kept in the journal.

@@ -122,7 +122,7 @@ impl<S: LogTarget> Failover<S> {
                 self.known.learn(&descriptor);
                 Ok(Some(descriptor))
             }
-            Ok(None) if self.is_restoring() => self.known.get(topic).map(Some).ok_or_else(restoring),
+            Ok(None) if self.is_giving_back() => self.known.get(topic).map(Some).ok_or_else(restoring),
             Ok(None) => {
                 self.known.miss(topic);
                 Ok(None)
@@ -138,9 +138,10 @@ impl<S: LogTarget> Failover<S> {
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let created = match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => {
-                self.known.learn(&descriptor);
-                // What is promised from now on must be known also after a kill.
-                self.known.save().await;
+                if self.known.learn(&descriptor) {
+                    // What is promised from now on must be known also after a kill.
+                    self.known.save().await;
+                }
                 return Ok(descriptor);
             }
             created => created,
@@ -174,7 +175,7 @@ impl<S: LogTarget> Failover<S> {
                 created => return created,
             }
         }
-        if self.is_restoring() && self.store.topic(&wanted.topic).await?.is_none() {
+        if self.is_giving_back() && self.store.topic(&wanted.topic).await?.is_none() {
             // Another broker may know it, and is about to create it as it was.
             return Err(restoring());
         }

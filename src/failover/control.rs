@@ -2,7 +2,7 @@
 //!
 //! Nothing here says that a message is cancelled while the store may have it and was not asked.
 
-use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
+use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::message::{MessageId, TopicName};
@@ -22,6 +22,7 @@ impl<S: LogTarget> Failover<S> {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        call: &Call,
         id: &MessageId,
     ) -> Result<Cancelled> {
         if let Some(refusal) = self.breaker.refusal() {
@@ -34,11 +35,7 @@ impl<S: LogTarget> Failover<S> {
         let _still = self.still(id).await?;
         let is_buffered = self.has_buffered(&descriptor.topic, id).await?;
         let losses = self.losses();
-        let mut cancelled = self.limited(self.store.cancel(descriptor, partition, id)).await.inspect_err(|error| {
-            if is_outage(error) {
-                self.breaker.open(error);
-            }
-        })?;
+        let mut cancelled = self.limited(self.store.cancel(descriptor, partition, call, id)).await?;
         let has_it = cancelled.fates.has(Fate::InFlight) || cancelled.fates.has(Fate::Dead);
         if is_buffered && !has_it {
             // Its record comes out of the log later, and finds that it was cancelled.
@@ -46,7 +43,7 @@ impl<S: LogTarget> Failover<S> {
             self.limited(self.store.withdraw(descriptor, partition, id, version)).await?;
             cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
             (cancelled.version, cancelled.buffered) = (Some(version), true);
-        } else if self.is_restoring() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
+        } else if self.is_giving_back() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
             return Err(Error::unavailable("the store lost data, and the brokers are giving it back"));
         }
         if let Some(version) = cancelled.version {
@@ -141,7 +138,7 @@ impl<S: LogTarget> Failover<S> {
         let rescheduled = self.reach(self.store.reschedule(descriptor, partition, call, reschedule)).await?;
         let Rescheduled::Done(fates) = &rescheduled else { return Ok(rescheduled) };
         if fates.0.iter().all(|(_, fate)| *fate == Fate::Absent)
-            && (self.wal.depth().records > 0 || self.is_restoring())
+            && (self.wal.depth().records > 0 || self.is_giving_back())
         {
             let why = "the store does not have it, but messages are on their way there: reschedule it once they are";
             return Err(Error::unavailable(why));

@@ -25,6 +25,8 @@ pub(super) struct Known {
     path: PathBuf,
     topics: RwLock<HashMap<TopicName, Descriptor>>,
     changed: Notify,
+    /// Held while the file is written.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Known {
@@ -39,7 +41,7 @@ impl Known {
             Err(_) => Vec::new(),
         };
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        Known { path, topics: RwLock::new(topics), changed: Notify::new() }
+        Known { path, topics: RwLock::new(topics), changed: Notify::new(), writing: tokio::sync::Mutex::default() }
     }
 
     /// A topic, as it was when the store last answered.
@@ -62,16 +64,17 @@ impl Known {
         topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
     }
 
-    /// Notes what the store said of a topic.
-    pub(super) fn learn(&self, descriptor: &Descriptor) {
+    /// Notes what the store said of a topic, and answers whether that is news.
+    pub(super) fn learn(&self, descriptor: &Descriptor) -> bool {
         if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
-            return;
+            return false;
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) {
             topics.insert(descriptor.topic.clone(), descriptor.clone());
             self.changed.notify_one();
         }
+        true
     }
 
     /// Notes that a topic is not there.
@@ -105,6 +108,7 @@ impl Known {
 
     /// Writes the file.
     pub(super) async fn save(&self) {
+        let _writing = self.writing.lock().await;
         let topics: Vec<Descriptor> =
             self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let path = self.path.clone();

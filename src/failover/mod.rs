@@ -55,7 +55,13 @@ pub struct FailoverOptions {
 impl FailoverOptions {
     /// The defaults for a directory: 1 GiB, no journal.
     pub fn new(dir: impl Into<PathBuf>) -> FailoverOptions {
-        FailoverOptions { dir: dir.into(), limit_bytes: LIMIT_BYTES, journal_window: None, adopt: false, silence: Duration::from_secs(10) }
+        FailoverOptions {
+            dir: dir.into(),
+            limit_bytes: LIMIT_BYTES,
+            journal_window: None,
+            adopt: false,
+            silence: Duration::from_secs(10),
+        }
     }
 }
 

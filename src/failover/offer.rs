@@ -182,7 +182,9 @@ impl<S: LogTarget> Failover<S> {
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
             match &entry.record {
-                Record::Push { call: Some(call), .. } if self.is_applied(&descriptor.topic, partition, call).await? => {
+                Record::Push { call: Some(call), .. }
+                    if self.is_applied(&descriptor.topic, partition, call).await? =>
+                {
                     offered.duplicate += 1;
                 }
                 Record::Push { message, version, conflict: policy, .. } => {
@@ -205,10 +207,12 @@ impl<S: LogTarget> Failover<S> {
         let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages)).await?;
         for (put, Replayed { number, version, message }) in puts.iter().zip(messages) {
             match put {
-                Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
                 Put::InFlight => return Ok(left.iter().take_while(|entry| entry.position.number() < number).count()),
-                _ => {
-                    offered.stored += 1;
+                put => {
+                    match put {
+                        Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
+                        _ => offered.stored += 1,
+                    }
                     offered.answers.push(Answer::Set(descriptor.clone(), message, version, *put, number));
                 }
             }

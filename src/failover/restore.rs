@@ -39,6 +39,11 @@ impl<S: LogTarget> Failover<S> {
         self.store.losses().borrow().is_restoring
     }
 
+    /// Whether the store was seen to lose something that is not given back yet.
+    pub(super) fn is_giving_back(&self) -> bool {
+        self.is_restoring() && self.losses() > 0
+    }
+
     /// Watches over the journal until `stop`: drops what is old enough, and offers all of it when the store may have lost
     /// some of it. It does so at the start as well, since nobody watched before.
     pub(super) async fn watch(&self, stop: CancellationToken) {
@@ -158,7 +163,12 @@ impl<S: LogTarget> Failover<S> {
             }
             if waited < self.options.silence && is_loss {
                 let known = self.restorers();
-                awaited.extend(known.iter().filter(|broker| !reported.contains(broker.as_str()) && others(&broker.as_str())).cloned());
+                awaited.extend(
+                    known
+                        .iter()
+                        .filter(|broker| !reported.contains(broker.as_str()) && others(&broker.as_str()))
+                        .cloned(),
+                );
             }
             if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
                 self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
@@ -247,7 +257,8 @@ impl<S: LogTarget> Failover<S> {
             }
         }
         // What only ends needs no topic.
-        let newest = records.iter().filter(|record| matches!(record, Record::Set { .. })).filter_map(Record::version).max();
+        let newest =
+            records.iter().filter(|record| matches!(record, Record::Set { .. })).filter_map(Record::version).max();
         let found = match newest {
             Some(newest) => self.destination(topic, newest).await?,
             None => self.limited(self.store.topic(topic)).await?,
@@ -339,7 +350,9 @@ fn drop_part_of_a_call(page: &mut Vec<Entry>) {
     if page.len() < PAGE_RECORDS && bytes(page) < PAGE_BYTES / 2 {
         return;
     }
-    let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else { return };
+    let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
+        return;
+    };
     let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
     if let Some(whole) = page.iter().rposition(is_other) {
         page.truncate(whole + 1);

@@ -15,9 +15,9 @@ use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, Topi
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, LogTarget, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
-    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, LogTarget, Loss, MemberId, MovedPage,
+    Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -181,8 +181,14 @@ impl<S: LogTarget> Store for Failover<S> {
         self.accept(descriptor, partition, call, conflict, messages).await
     }
 
-    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
-        self.withdraw(descriptor, partition, id).await
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        self.withdraw(descriptor, partition, call, id).await
     }
 
     async fn reschedule(

@@ -17,8 +17,8 @@ use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairDepth,
-    PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots,
+    Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -118,7 +118,7 @@ impl Store for Away {
         away()
     }
 
-    async fn cancel(&self, _: &Descriptor, _: Partition, _: &MessageId) -> Result<Cancelled> {
+    async fn cancel(&self, _: &Descriptor, _: Partition, _: &Call, _: &MessageId) -> Result<Cancelled> {
         away()
     }
 

@@ -121,7 +121,8 @@ pub trait LogTarget: Store {
     ) -> Result<()>;
 
     /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost it;
-    /// and answers how many it changed. At most [`crate::limits::PUT_IDS_MAX`] changes.
+    /// and answers how many it changed. At most [`crate::limits::RESTORE_CHANGES_MAX`] changes, all of what one call set or
+    /// none.
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again.

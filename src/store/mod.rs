@@ -36,9 +36,8 @@ pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Forecast, Glance, MovedPage, PairStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired,
-    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
-    WindowPage,
+    Forecast, Glance, MovedPage, PairStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State, WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
@@ -173,7 +172,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again.
-    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled>;
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        id: &MessageId,
+    ) -> Result<Cancelled>;
 
     /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
     ///

@@ -43,12 +43,10 @@ impl Load {
         self.pushes += 1;
         let messages = [self.message()?];
         let (store, descriptor) = (&self.world.store, &self.descriptor);
-        let pushed = descriptor
-            .partitions()
-            .map(async |partition| {
-                let call = crate::support::new_call(&**store, 1);
-                (partition, store.push(descriptor, partition, &call, &messages).await)
-            });
+        let pushed = descriptor.partitions().map(async |partition| {
+            let call = crate::support::new_call(&**store, 1);
+            (partition, store.push(descriptor, partition, &call, &messages).await)
+        });
         for (partition, answer) in futures_util::future::join_all(pushed).await {
             match answer {
                 Ok(_) => *self.stored.entry(partition).or_default() += 1,

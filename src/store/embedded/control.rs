@@ -34,12 +34,7 @@ impl Inner {
         Ok(cancelled)
     }
 
-    fn cancel_now(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-    ) -> Result<Cancelled> {
+    fn cancel_now(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
         let topics = self.topics();
         let (topic, places) = current(&topics, descriptor, partition)?;
         let state = topic.partition(partition);

@@ -57,8 +57,8 @@ use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
-    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::{Disk, free_bytes};
@@ -307,6 +307,7 @@ impl Store for Embedded {
         &self,
         descriptor: &Descriptor,
         partition: Partition,
+        _call: &Call,
         id: &MessageId,
     ) -> Result<Cancelled> {
         self.inner.cancel(descriptor, partition, id).await

@@ -50,8 +50,12 @@ impl Inner {
             return Err(Error::new(Kind::TooLarge, detail));
         }
         self.check_storable()?;
-        let (answers, wake) =
-            self.put_all(descriptor, partition, Terms { version: call.version, conflict, ordered: descriptor.is_ordered() }, messages)?;
+        let (answers, wake) = self.put_all(
+            descriptor,
+            partition,
+            Terms { version: call.version, conflict, ordered: descriptor.is_ordered() },
+            messages,
+        )?;
         if wake {
             self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
         }

@@ -131,9 +131,7 @@ impl Inner {
             hash.add(batch, name, &written(&ScheduleRecord { last: firing.done, ..there })?);
             Ok(true)
         };
-        let Some((answers, wake)) =
-            self.insert_with((descriptor, partition), messages, &values, mark)?
-        else {
+        let Some((answers, wake)) = self.insert_with((descriptor, partition), messages, &values, mark)? else {
             return Ok(fired);
         };
         if wake {

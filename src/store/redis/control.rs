@@ -17,20 +17,33 @@ use crate::version::Version;
 /// What a script says of a group in which a message is not what was expected, and in which it expires too early.
 const REFUSED: [&str; 2] = ["changed", "expires"];
 
+/// Who cancels.
+#[derive(Clone, Copy)]
+pub(super) enum Canceller<'a> {
+    /// A producer that waits.
+    Call(&'a store::Call),
+    /// A log, with the version of the cancel.
+    Log(Version),
+}
+
 impl Shared {
-    /// Cancels a message; `said` is the version of the cancel if a log says it again.
+    /// Cancels a message by a call, or as a log says it again under this version.
     pub(super) async fn cancel(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
-        said: Option<Version>,
+        by: Canceller<'_>,
     ) -> Result<Cancelled> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
-        let keys = with_groups(&[&shared.generation, &shared.cancelled], &groups);
+        let (stream, seq, version) = match by {
+            Canceller::Call(call) => (call.id.stream.as_str(), call.id.seq.to_string(), call.version),
+            Canceller::Log(version) => ("", String::new(), version),
+        };
+        let memory = self.keys.call(&descriptor.topic, partition, stream);
+        let keys = with_groups(&[&shared.generation, &memory, &shared.cancelled], &groups);
         let until = Clock::System.instant().plus(self.connection.timeout());
-        let version = said.unwrap_or_else(|| self.clock.versions(1));
         let make = || {
             let call = Call::new(&SCRIPTS.cancel, &keys)
                 .arg(topics::sixteen_digits(descriptor.generation))
@@ -39,7 +52,7 @@ impl Shared {
                 .arg(CANCELLED_KEPT.as_micros() as u64)
                 .arg(CANCELLED_IDS_MAX)
                 .arg(version.as_us())
-                .arg(if said.is_some() { "log" } else { "live" })
+                .arg(&seq)
                 .arg(self.time_override());
             Ok(descriptor.groups.iter().fold(call, |call, group| call.arg(group.as_str())))
         };

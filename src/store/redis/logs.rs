@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::control::with_groups;
+use super::control::{Canceller, with_groups};
 use super::expiring::Answer;
 use super::owner::check_ids;
 use super::put::outcome;
@@ -13,7 +13,7 @@ use super::scripts::{Call, SCRIPTS};
 use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
 use crate::error::{Error, Result};
-use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
 use crate::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed};
@@ -52,7 +52,7 @@ impl LogTarget for Redis {
         id: &MessageId,
         version: Version,
     ) -> Result<()> {
-        self.shared.cancel(descriptor, partition, id, Some(version)).await.map(drop)
+        self.shared.cancel(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
     async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
-        check_ids(changes.len(), PUT_IDS_MAX)?;
+        check_ids(changes.len(), RESTORE_CHANGES_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
         let mut streams: Vec<&str> = changes.iter().filter_map(stream_of).collect();
@@ -125,13 +125,7 @@ impl Shared {
         streams.dedup();
         let memories: Vec<_> =
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
-        let mut keys = vec![
-            shared.generation.as_str(),
-            &shared.seen,
-            &shared.cancelled,
-            &shared.gone,
-            &shared.wake,
-        ];
+        let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
         }
@@ -145,7 +139,8 @@ impl Shared {
         for change in changes {
             call = match change {
                 Change::Set { message, version, groups, call: id } => {
-                    let at = streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
+                    let at =
+                        streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
                     let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
                     call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?).arg(at + 1).arg(id.seq)
                 }
@@ -164,7 +159,9 @@ impl Shared {
             match self.expire(call).await? {
                 Answer::Done(reply) => return Ok(reply),
                 Answer::Behind => self.roll(descriptor, partition).await?,
-                Answer::Late | Answer::Outdated(_) | Answer::Gap => return Err(Error::corrupt("a script of a log answered as a push")),
+                Answer::Late | Answer::Outdated(_) | Answer::Gap => {
+                    return Err(Error::corrupt("a script of a log answered as a push"));
+                }
             }
         }
     }

@@ -51,6 +51,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use self::connection::Terms;
+use self::control::Canceller;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
@@ -69,9 +70,8 @@ use crate::partition::Partition;
 use crate::store::{
     self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId,
-    MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window,
-    WindowPage,
+    MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
+    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -260,8 +260,14 @@ impl Store for Redis {
         self.shared.put_all(descriptor, partition, call, conflict, messages).await
     }
 
-    async fn cancel(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
-        self.shared.cancel(descriptor, partition, id, None).await
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        self.shared.cancel(descriptor, partition, id, Canceller::Call(call)).await
     }
 
     async fn reschedule(

@@ -59,7 +59,7 @@ scripts! {
     push_ordered: "#!lua", "_time", "_call", "_order", "push";
     put: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_unordered";
     put_ordered: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_order", "put";
-    cancel: "#!lua flags=allow-oom", "_time", "_body";
+    cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";
     reschedule: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
     replay: "#!lua", "_time", "_call", "_body", "_charge", "_unordered";

@@ -7,7 +7,7 @@ use dwell::message::{Conflict, Key, Message, MessageId};
 use dwell::partition::Partition;
 use dwell::store::{Expected, Pushed, Put, Rescheduled, Retried, Settlement};
 
-use crate::support::{new_call, LEASE, TestTopic, World, acks, buries, ids_of, member, retries, up_to};
+use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, new_call, retries, up_to};
 
 const POLICIES: [Conflict; 3] = [Conflict::Reject, Conflict::Replace, Conflict::Debounce];
 

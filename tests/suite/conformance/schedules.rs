@@ -123,7 +123,8 @@ pub(super) async fn occurrences_are_fired_together_or_passed_over(world: World) 
     // Somebody has pushed the id of one of them.
     let mut taken = orders.message("x", 0)?;
     taken.id = pulse("pulse")?.message(at(2), start)?.id;
-    let pushed = orders.store.push(&orders.descriptor, FIRST, &crate::support::new_call(&*orders.store, 1), &[taken]).await?;
+    let pushed =
+        orders.store.push(&orders.descriptor, FIRST, &crate::support::new_call(&*orders.store, 1), &[taken]).await?;
     assert_eq!(pushed, [Pushed::Stored]);
     assert_eq!(fire(&orders, "one", start, &[at(1), at(2), at(3)]).await?, Fired::Done(2));
     assert_eq!((orders.stats().await?.ready, orders.stats().await?.head), (3, Some(at(1))));

@@ -60,8 +60,7 @@ async fn a_clock_that_is_off_is_shown_and_a_process_that_was_killed_finds_it_wit
     // It dies, and does not close.
     run.abort();
     drop((run, failover));
-    let (failover, _) =
-        eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
+    let (failover, _) = eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
     assert!(is_about(ahead(&*failover), OFF), "{:?}", ahead(&*failover));
     failover.close().await
 }

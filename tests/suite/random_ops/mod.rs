@@ -12,13 +12,12 @@ use dwell::error::{Error, Result};
 use dwell::message::{Conflict, GroupName, MessageId};
 use dwell::partition::Partition;
 use dwell::store::{
-    Buried, Charge, Expected, Owner, PairStats, Rescheduled, Reservation, Retried, Returned,
-    Settlement, State, Window,
+    Buried, Charge, Expected, Owner, PairStats, Rescheduled, Reservation, Retried, Returned, Settlement, State, Window,
 };
 use fastrand::Rng;
 
 use self::model::{Model, Place};
-use crate::support::{new_call, LEASE, TestTopic, World, fates_of, member, up_to};
+use crate::support::{LEASE, TestTopic, World, fates_of, member, new_call, up_to};
 
 const GROUPS: [&str; 2] = ["default", "audit"];
 const SEEDS: u64 = 25;
@@ -222,8 +221,7 @@ impl Game {
         message.envelope.payload = vec![b'x'; self.random.usize(0..9)].into();
         let messages = std::slice::from_ref(&message);
         let call = new_call(&*self.topic.store, 1);
-        let put =
-            self.topic.store.put(&self.topic.descriptor, Partition(0), &call, conflict, messages).await?;
+        let put = self.topic.store.put(&self.topic.descriptor, Partition(0), &call, conflict, messages).await?;
         let expected = self.model.put(conflict, &message, self.world.now());
         assert_eq!(put[0], expected, "{conflict:?} {id}");
         Ok(())

@@ -100,7 +100,8 @@ impl TestTopic {
 
     /// Cancels a message, and answers what became of it in each group.
     pub(crate) async fn cancel(&self, id: &str) -> Result<Vec<Fate>> {
-        let cancelled = self.store.cancel(&self.descriptor, Partition(0), &MessageId::new(id)?).await?;
+        let cancelled =
+            self.store.cancel(&self.descriptor, Partition(0), &new_call(&*self.store, 1), &MessageId::new(id)?).await?;
         Ok(fates_of(&cancelled.fates))
     }
 

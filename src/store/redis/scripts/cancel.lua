@@ -1,11 +1,11 @@
 -- cancel: takes a message out of every group in which it waits, and remembers that it did.
---   KEYS[1] T:gen   KEYS[2] T:x   then for each group T:<group>:z, :h, :a, :dh
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:x   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] id   ARGV[4] us that cancelled ids are remembered
---   ARGV[5] how many at most   ARGV[6] version, us   ARGV[7] 'live', or 'log' when a log says it again
+--   ARGV[5] how many at most   ARGV[6] version, us   ARGV[7] number of the call, or '' when a log says it again
 --   ARGV[8] time override, us, or ''   then the names of the groups
 -- Returns {'OK', now us, version of the cancel us or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
---   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us}.
--- Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
+--   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
+-- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
 -- and in which groups. A live cancel is later than what it takes. What a log says again takes only what has a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
@@ -18,18 +18,32 @@ if generation ~= ARGV[1] then
   return {'BEHIND', answer}
 end
 
-local x, id, version, is_log = KEYS[2], ARGV[3], tonumber(ARGV[6]), ARGV[7] == 'log'
+local x, id, version, is_log = KEYS[3], ARGV[3], tonumber(ARGV[6]), ARGV[7] == ''
 local groups = #ARGV - 8
+local verdicts, taken = {}, false
+if not is_log then
+  local known, answered = begin_call(KEYS[2], ARGV[7])
+  if known == 'late' then return {'LATE', answer} end
+  if known == 'gap' then return {'GAP', answer} end
+  if known == 'repeat' then
+    for verdict in string.gmatch(answered, '%S+') do verdicts[#verdicts + 1] = verdict end
+    return {'OK', answer, (string.gsub(verdicts[1] or '-', '-', '')), unpack(verdicts, 2)}
+  end
+end
+local function reply(at)
+  if not is_log then end_call(KEYS[2], ARGV[7], (at == '' and '-' or at) .. ' ' .. table.concat(verdicts, ' ')) end
+  return {'OK', answer, at, unpack(verdicts)}
+end
 local function named(g) return id .. ' ' .. ARGV[8 + g] end
 local before = redis.call('ZSCORE', x, id)
-local verdicts, taken = {}, false
 for g = 1, groups do
-  local z, h, a, dh = KEYS[4 * g - 1], KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2]
+  local z, h, a, dh = KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2], KEYS[4 * g + 3]
   local body = redis.call('HGET', h, id)
   verdicts[g] = 'absent'
   if body and is_log and version_of(body) >= version then
     -- A later push is what counts now, and the memory of this cancel would stand against it.
-    return {'OK', answer, before or '', unpack(verdicts)}
+    for other = g, groups do verdicts[other] = 'absent' end
+    return reply(before or '')
   elseif body and redis.call('ZSCORE', z, id) then
     verdicts[g], taken = 'done', true
     version = math.max(version, version_of(body) + 1)
@@ -44,7 +58,7 @@ for g = 1, groups do
     verdicts[g] = 'done'
   end
 end
-if not (taken or is_log) then return {'OK', answer, before or '', unpack(verdicts)} end
+if not (taken or is_log) then return reply(before or '') end
 
 local at = string.format('%.0f', math.max(version, tonumber(before or 0)))
 redis.call('ZADD', x, at, id)
@@ -57,4 +71,4 @@ if #old > 0 then redis.call('ZREM', x, unpack(old)) end
 local excess = redis.call('ZCARD', x) - tonumber(ARGV[5])
 if excess > 0 then redis.call('ZREMRANGEBYRANK', x, 0, math.min(excess, groups + 17) - 1) end
 redis.call('PEXPIRE', x, string.format('%.0f', ARGV[4] / 1000))
-return {'OK', answer, at, unpack(verdicts)}
+return reply(at)
