@@ -117,9 +117,6 @@ impl<S: Store> Failover<S> {
             }
             None => None,
         };
-        if let Some(ahead_us) = wal.clock_offset_us() {
-            store.clock().assume(ahead_us);
-        }
         let found = wal.depth();
         let behind = Behind::new(found.end.filter(|_| found.records > 0));
         let known = Known::load(options.dir.join("topics.json"));
@@ -145,6 +142,7 @@ impl<S: Store> Failover<S> {
             buffered,
             unsaid: Unsaid::default(),
         };
+        failover.assume_clock().await;
         match failover.identify().await {
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
             identified => identified?,

@@ -61,7 +61,7 @@ struct State {
     depth: Depth,
     failed: Option<Error>,
     identity: Option<String>,
-    offset: Option<String>,
+    clock: Option<String>,
 }
 
 impl Shown {
@@ -77,7 +77,7 @@ impl Shown {
     pub(super) fn note(&self, note: Note) -> Option<String> {
         self.with(|state| match note {
             Note::StoreIdentity => state.identity.clone(),
-            Note::ClockOffset => state.offset.clone(),
+            Note::Clock => state.clock.clone(),
         })
     }
 
@@ -219,7 +219,7 @@ impl Committer {
     }
 
     fn show_notes(&self) {
-        let (identity, offset) = (self.log.note(Note::StoreIdentity), self.log.note(Note::ClockOffset));
-        self.shown.with(|state| (state.identity, state.offset) = (identity, offset));
+        let (identity, clock) = (self.log.note(Note::StoreIdentity), self.log.note(Note::Clock));
+        self.shown.with(|state| (state.identity, state.clock) = (identity, clock));
     }
 }

@@ -24,15 +24,15 @@ const TRIMMED: &str = "trimmed";
 pub(super) enum Note {
     /// Whose records these are.
     StoreIdentity,
-    /// How far the store's clock is from this machine's, microseconds.
-    ClockOffset,
+    /// The store's clock beside those of this machine.
+    Clock,
 }
 
 impl Note {
     fn name(self) -> &'static str {
         match self {
             Note::StoreIdentity => "store-identity",
-            Note::ClockOffset => "clock-offset",
+            Note::Clock => "clock-offset",
         }
     }
 }
