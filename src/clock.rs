@@ -99,6 +99,14 @@ impl Clock {
         }
     }
 
+    /// The id of the boot since which [`Clock::instant`] counts; `None` where the system does not name it.
+    pub fn boot_id(&self) -> Option<String> {
+        match self {
+            Clock::System => boot_id(),
+            Clock::Manual(_) => None,
+        }
+    }
+
     /// The wall time that a test set, to be used in place of the store's own clock.
     pub fn manual_now(&self) -> Option<Timestamp> {
         match self {
@@ -138,6 +146,17 @@ impl Clock {
 pub fn cpu_time() -> Duration {
     let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(taken.tv_sec.unsigned_abs(), u32::try_from(taken.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(target_os = "linux")]
+fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_id() -> Option<String> {
+    None
 }
 
 #[cfg(target_os = "linux")]

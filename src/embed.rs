@@ -147,7 +147,8 @@ pub struct Received {
 
 /// A settlement that did not succeed, with the delivery, so that it can be tried again.
 pub struct Unsettled {
-    /// `Stale` when the delivery is over, `OutcomeUnknown` when the store has not answered yet.
+    /// `Stale` when the delivery is over; `OutcomeUnknown` when the store has not answered yet, or did not before this
+    /// broker lost the partition: then the message is settled, or is delivered again.
     pub error: Error,
     /// The delivery.
     pub received: Received,
@@ -208,6 +209,9 @@ impl Received {
                 Some(Verdict::Pending) => {
                     Error::new(Kind::OutcomeUnknown, "the store has not answered; the decision stands and is repeated")
                 }
+                Some(Verdict::UnknownOutcome) => Error::outcome_unknown(
+                    "this broker lost the partition before the store answered: the message is settled, or is delivered again",
+                ),
                 _ => Error::stale("the delivery is over: it was settled, or its deadline has passed"),
             },
         };

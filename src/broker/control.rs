@@ -29,6 +29,7 @@ impl Broker {
     /// # Errors
     /// `NotFound` topic, and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
+        self.store.clock().check()?;
         let cancel = |descriptor: Arc<Descriptor>| async move {
             let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
             Ok((partition, self.cancel_in(&descriptor, partition, id).await?))
@@ -49,6 +50,7 @@ impl Broker {
         due: Due,
         expected: Expected,
     ) -> Result<RescheduleOutcome> {
+        self.store.clock().check()?;
         let due_at = due.fix(self.store.clock().now())?;
         let reschedule = &Reschedule { id: id.clone(), due_at, expected };
         let reschedule = |descriptor: Arc<Descriptor>| async move {

@@ -111,7 +111,7 @@ impl Broker {
     /// Pushes messages whose ids are known. # Errors: as [`Broker::push_batch`].
     pub async fn push_offers(&self, topic: &TopicName, offers: Vec<Offer>) -> Result<Vec<Result<PushOutcome>>> {
         check_count("messages", offers.len())?;
-        let now = self.topics.accept_time(topic);
+        let now = self.topics.accept_time(topic)?;
         let single = offers.len() == 1;
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {

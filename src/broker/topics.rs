@@ -95,11 +95,15 @@ impl Topics {
     }
 
     /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is pushed.
-    pub(super) fn accept_time(&self, topic: &TopicName) -> Timestamp {
+    ///
+    /// # Errors
+    /// As [`StoreClock::check`](crate::store::StoreClock::check).
+    pub(super) fn accept_time(&self, topic: &TopicName) -> Result<Timestamp> {
+        self.store.clock().check()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(topic) {
-            Some(known) if !known.descriptor.is_ordered() => self.store.clock().now(),
-            _ => self.store.clock().steady(),
+            Some(known) if !known.descriptor.is_ordered() => Ok(self.store.clock().now()),
+            _ => Ok(self.store.clock().steady()),
         }
     }
 

@@ -93,8 +93,12 @@ pub enum Verdict {
     Buried,
     /// The deadline is later now.
     Extended(Timestamp),
-    /// The delivery was decided before, its deadline has passed, or its owner lost the partition. Nothing changed.
+    /// The delivery was decided otherwise before, its deadline has passed, or its owner lost the partition. This decision
+    /// changed nothing.
     Stale,
+    /// The decision was sent to the store, which did not answer before the owner lost the partition: perhaps it counts,
+    /// perhaps the message is delivered again.
+    UnknownOutcome,
     /// dwell never wrote this receipt for this topic and group.
     Unknown,
     /// The store did not answer in time: the decision stands and is being repeated, the outcome is not known yet.
@@ -113,6 +117,7 @@ impl Verdict {
             Verdict::Buried => "buried",
             Verdict::Extended(_) => "extended",
             Verdict::Stale => "stale",
+            Verdict::UnknownOutcome => "unknown_outcome",
             Verdict::Unknown => "unknown",
             Verdict::Pending => "pending",
             Verdict::Unreachable => "unreachable",
@@ -121,10 +126,17 @@ impl Verdict {
 
     /// The verdict of a name, as another broker answers; an extension comes with its deadline.
     pub fn named(name: &str, deadline: Option<Timestamp>) -> Option<Verdict> {
-        let plain =
-            [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Stale, Verdict::Unknown, Verdict::Pending];
-        let all = plain.into_iter().chain([Verdict::Unreachable]).chain(deadline.map(Verdict::Extended));
-        all.into_iter().find(|verdict| verdict.name() == name)
+        let plain = [
+            Verdict::Acked,
+            Verdict::Nacked,
+            Verdict::Buried,
+            Verdict::Stale,
+            Verdict::UnknownOutcome,
+            Verdict::Unknown,
+            Verdict::Pending,
+            Verdict::Unreachable,
+        ];
+        plain.into_iter().chain(deadline.map(Verdict::Extended)).find(|verdict| verdict.name() == name)
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{join_all, select};
 use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
@@ -324,12 +324,11 @@ impl Dispatch {
             unanswered.owned.settled(unanswered.last)
         });
         let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
-        let in_time = matches!(select(join_all(waits), deadline).await, Either::Left(_));
+        let _ = select(join_all(waits), deadline).await;
         for unanswered in unanswered_by_pair.values() {
             let progress = *unanswered.owned.progress.borrow();
-            let verdict = if in_time || progress.over { Verdict::Stale } else { Verdict::Pending };
-            for (index, _) in unanswered.tickets.iter().filter(|(_, ticket)| *ticket > progress.settled) {
-                verdicts[*index] = verdict;
+            for (index, ticket) in &unanswered.tickets {
+                verdicts[*index] = progress.verdict(*ticket, verdicts[*index]);
             }
         }
         for (_, verdict) in verdicts.iter().enumerate().filter(|(index, _)| !again.contains(index)) {
@@ -380,6 +379,7 @@ impl Dispatch {
             Verdict::Nacked => self.counts.nacked.inc(),
             Verdict::Buried => self.counts.buried.inc(),
             Verdict::Stale => self.counts.stale.inc(),
+            Verdict::UnknownOutcome => self.counts.unknown_outcome.inc(),
             Verdict::Extended(_) | Verdict::Unknown | Verdict::Pending | Verdict::Unreachable => {}
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use super::delivery::Verdict;
 use super::table::{Now, Table};
 use crate::clock::Instant;
 use crate::lease::Lease;
@@ -15,8 +16,22 @@ use crate::store::StoreClock;
 pub(super) struct Progress {
     /// Every decision up to this ticket is in the store.
     pub(super) settled: u64,
-    /// The epoch is over: what is not settled never will be.
+    /// Every later decision up to this ticket is perhaps in the store: the call that carried them was never answered.
+    pub(super) in_doubt: u64,
+    /// The epoch is over: no call carries a decision any more.
     pub(super) over: bool,
+}
+
+impl Progress {
+    /// What became of the decision with this ticket, which is `made` once it is in the store.
+    pub(super) fn verdict(&self, ticket: u64, made: Verdict) -> Verdict {
+        match self {
+            Progress { settled, .. } if ticket <= *settled => made,
+            Progress { over: false, .. } => Verdict::Pending,
+            Progress { in_doubt, .. } if ticket <= *in_doubt => Verdict::UnknownOutcome,
+            Progress { .. } => Verdict::Stale,
+        }
+    }
 }
 
 /// One epoch of one pair.

@@ -1,19 +1,24 @@
 //! Serving an owned pair: carrying decisions to the store, and fetching what is due when someone wants it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::dead::DeadKeeper;
 use super::owned::now;
 use super::{Dispatch, Owned};
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::lease::STORE_CHANGED;
 use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
 use crate::time::Timestamp;
 use crate::topic::Pair;
+
+/// How long a call that is out when its lease is lost may take to be answered: then it is known what became of it.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// What is known of the earliest due time in the zset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub(super) struct Serving {
     glances: watch::Receiver<Option<Glance>>,
     head: Head,
     dead: DeadKeeper,
+    /// The last ticket in the settlement that was sent last.
+    sent: u64,
     /// The last call settled.
     settled_last: bool,
     draining: bool,
@@ -65,6 +72,7 @@ impl Serving {
             glances,
             head: Head::Unknown,
             dead: DeadKeeper::default(),
+            sent: 0,
             settled_last: false,
             draining: false,
         }
@@ -79,6 +87,16 @@ impl Serving {
     /// # Errors
     /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Result<()> {
+        let served = self.serve(stop).await;
+        if self.owner.is_in_doubt() {
+            self.owned.progress.send_modify(|progress| progress.in_doubt = self.sent);
+        }
+        served?;
+        self.release().await
+    }
+
+    /// Serves until the lease may be given up.
+    async fn serve(&mut self, stop: &CancellationToken) -> Result<()> {
         let clock = self.dispatch.store.clock().local().clone();
         let mut drain_until = Instant::FAR;
         let mut losses = self.dispatch.store.losses();
@@ -95,9 +113,12 @@ impl Serving {
             let lost = lease.lost();
             let step = tokio::select! {
                 step = self.step() => step?,
-                () = lost.cancelled() => return Err(Error::stale(lease.why_lost())),
-                () = clock.sleep_until(drain_until) => return self.release().await,
+                () = lost.cancelled().then(|()| Clock::System.sleep(LAST_ANSWER)) => None,
+                () = clock.sleep_until(drain_until) => return Ok(()),
             };
+            if lost.is_cancelled() {
+                return Err(Error::stale(lease.why_lost()));
+            }
             let Some(until) = step else { continue };
             let (idle, ready) = {
                 let table = self.owned.table();
@@ -105,7 +126,7 @@ impl Serving {
             };
             // Between the step and this look a consumer may have decided about the last delivery.
             if self.draining && idle {
-                return self.release().await;
+                return Ok(());
             }
             // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
             if ready > 0 {
@@ -148,6 +169,7 @@ impl Serving {
         }
         match self.plan() {
             Plan::Settle(settlement, ticket) => {
+                self.sent = ticket;
                 self.owner.settle(&settlement).await?;
                 if !settlement.buried.is_empty() {
                     self.dead.look_again();

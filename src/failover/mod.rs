@@ -157,9 +157,6 @@ impl<S: LogTarget> Failover<S> {
             }
             None => None,
         };
-        if let Some(ahead_us) = wal.clock_offset_us() {
-            store.clock().assume(ahead_us);
-        }
         let found = wal.depth();
         let behind = Behind::new(found.end.filter(|_| found.records > 0));
         let known = Known::load(options.dir.join("topics.json"));
@@ -192,6 +189,8 @@ impl<S: LogTarget> Failover<S> {
             buffered,
             unsaid: Unsaid::default(),
         };
+        failover.assume_clock().await;
+        failover.heard_before().await;
         match failover.identify().await {
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
             identified => identified?,
@@ -224,6 +223,14 @@ impl<S: LogTarget> Failover<S> {
         }
         self.identified.store(true, Relaxed);
         Ok(())
+    }
+
+    /// A journal is written while the store answers.
+    async fn heard_before(&self) {
+        if let Some(journal) = &self.journal {
+            let before = journal.log().newest().await.unwrap_or_default();
+            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Heard { before, ..Heard::default() };
+        }
     }
 
     fn restorers(&self) -> Vec<String> {

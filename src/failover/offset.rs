@@ -6,8 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failover;
 use crate::clock::Clock;
+use crate::error::Result;
 use crate::seldom::Seldom;
-use crate::store::LogTarget;
+use crate::store::{ClockNote, LogTarget};
 
 /// A machine whose clock is off by more is not kept in time by anyone.
 const FAR_US: u64 = 5_000_000;
@@ -15,25 +16,46 @@ const FAR_US: u64 = 5_000_000;
 /// How long changes gather before they are noted, and how long it takes until a disk that failed is tried again.
 const GATHER: Duration = Duration::from_secs(1);
 
+/// How long a wall clock that was set while the store is away is not noted.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
 impl<S: LogTarget> Failover<S> {
+    /// Takes the store's clock to be as it was noted, until the store answers.
+    pub(super) async fn assume_clock(&self) {
+        let mut newest = None;
+        for log in [Some(&self.wal), self.journal.as_ref().map(|journal| journal.log())].into_iter().flatten() {
+            // A disk that cannot be read takes nothing either, and says so.
+            newest = newest.max(log.newest().await.unwrap_or_default());
+        }
+        self.store.clock().assume(self.wal.clock_note().as_ref(), newest);
+    }
+
+    /// Notes how the store's clock stands beside those of this machine, if that is known.
+    pub(super) async fn remember_clock(&self, note: Option<&ClockNote>) -> Result<()> {
+        match note {
+            Some(note) => self.wal.remember_clock(note).await,
+            None => Ok(()),
+        }
+    }
+
     /// Watches the offset until `stop`. It is noted when it changes, not only at the end: a process that is killed shall
     /// find it as well.
     pub(super) async fn watch_clock(&self, stop: CancellationToken) {
         let mut changes = self.store.clock().changes();
         let (mut noted, mut told_us, off) = (None, 0, Seldom::default());
         loop {
-            let ahead_us = *changes.borrow_and_update();
-            if let Some(ahead_us) = ahead_us {
+            let note = changes.borrow_and_update().clone();
+            if let Some(ahead_us) = note.as_ref().map(|note| note.ahead_us) {
                 self.metrics.store.clock_offset.set(-(ahead_us as f64) / 1_000_000.0);
-                if noted != Some(ahead_us) && self.wal.remember_clock_offset(ahead_us).await.is_ok() {
-                    noted = Some(ahead_us);
+                if noted != note && self.remember_clock(note.as_ref()).await.is_ok() {
+                    noted.clone_from(&note);
                 }
                 // Nodes of a cluster that disagree are no reason to say so each second.
                 if is_news(told_us, ahead_us) && off.is_due(Clock::System.instant()) {
                     tell(ahead_us);
                     told_us = ahead_us;
                 }
-                if noted != Some(ahead_us) || is_news(told_us, ahead_us) {
+                if noted != note || is_news(told_us, ahead_us) {
                     // The WAL says what is wrong with the disk.
                     changes.mark_changed();
                 }
@@ -45,6 +67,7 @@ impl<S: LogTarget> Failover<S> {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = gathered => if changed.is_err() { return },
+                () = Clock::System.sleep(LOOK_AGAIN) => self.store.clock().look(),
             }
         }
     }

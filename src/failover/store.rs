@@ -74,6 +74,7 @@ impl<S: LogTarget> Store for Failover<S> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(refusal);
         }
+        self.store.clock().check()?;
         let waiting = self.wal.depth().records;
         match self.breaker.reason() {
             Some(away) => {
@@ -92,9 +93,7 @@ impl<S: LogTarget> Store for Failover<S> {
     }
 
     async fn close(&self) -> Result<()> {
-        if let Some(ahead_us) = self.store.clock().ahead_us()
-            && let Err(error) = self.wal.remember_clock_offset(ahead_us).await
-        {
+        if let Err(error) = self.remember_clock(self.store.clock().note().as_ref()).await {
             tracing::warn!(%error, "offset of the store's clock not kept");
         }
         self.known.save().await;

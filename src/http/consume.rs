@@ -135,7 +135,7 @@ pub(crate) struct Extend {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Settled {
     receipt: String,
-    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown`, `pending` or `unreachable`.
+    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
     status: &'static str,
     /// When the delivery is nacked; only if extended.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,6 +23,7 @@ pub struct GroupMetrics {
     pub expired: IntCounter,
     pub buried: IntCounter,
     pub stale: IntCounter,
+    pub unknown_outcome: IntCounter,
     pub dead_aged: IntCounter,
     pub dead_surplus: IntCounter,
     pub lateness: Histogram,
@@ -68,9 +69,10 @@ impl GroupFamilies {
             settled: make.counters(
                 "dwell_settled_total",
                 &["topic", "group", "outcome"],
-                "deliveries settled: `acked`, `nacked`, `buried`, `stale` (refused, nothing changed), each where its owner \
-                 is and once, however often it is said, or where it was refused if the owner was not asked; `timed_out` \
-                 (nacked at the deadline), `expired` (their `ttl` was over: dropped, or dead if the topic says so)",
+                "deliveries settled: `acked`, `nacked`, `buried`, `stale` (refused, nothing changed), `unknown_outcome` (the \
+                 store did not answer before the partition was lost), each where its owner is and once, however often it \
+                 is said, or where it was refused if the owner was not asked; `timed_out` (nacked at the deadline), \
+                 `expired` (their `ttl` was over: dropped, or dead if the topic says so)",
             )?,
             dead_dropped: make.counters(
                 "dwell_dead_dropped_total",
@@ -113,6 +115,7 @@ impl GroupFamilies {
             expired: settled("expired"),
             buried: settled("buried"),
             stale: settled("stale"),
+            unknown_outcome: settled("unknown_outcome"),
             dead_aged: dropped("age"),
             dead_surplus: dropped("count"),
             lateness: self.lateness.with_label_values(labels),

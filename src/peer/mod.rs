@@ -277,8 +277,9 @@ impl Peers {
             Ok(verdicts) => {
                 for ((_, receipt), verdict) in items.iter().zip(&verdicts) {
                     match verdict {
+                        // The epoch is over, or another one's.
+                        Verdict::Stale | Verdict::UnknownOutcome | Verdict::Unknown => {}
                         // An epoch has one owner: who knows the delivery is the one.
-                        Verdict::Stale | Verdict::Unknown => {}
                         _ => self.known.learn(place, receipt, way.owner),
                     }
                 }

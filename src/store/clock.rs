@@ -1,18 +1,21 @@
 //! The store's clock as this process knows it, between two answers of the store.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::clock_note::{ClockNote, Here};
 use crate::clock::{Clock, Instant};
+use crate::error::{Error, Result};
 use crate::time::Timestamp;
 use crate::version::Version;
 
 /// No answer has been seen yet.
 const UNKNOWN: i64 = i64::MIN;
 
-/// By how much the offset from the local wall clock has to change to be told. Calls take that long at times.
+/// By how much an offset from the local clocks has to change to be told. Calls take that long at times.
 const TOLD_US: u64 = 100_000;
 
 /// How far the estimate may go back, when an answer comes faster than the one before, without [`StoreClock::steady`] going
@@ -35,8 +38,10 @@ pub struct StoreClock {
     version_us: AtomicU64,
     /// Whether an answer said so, not an assumption.
     answered: AtomicBool,
-    /// By how many microseconds the store is ahead of the local wall clock, as it was told last.
-    ahead_us: watch::Sender<Option<i64>>,
+    /// Why no due time can be fixed before an answer has come; unset when one can.
+    doubt: OnceLock<Error>,
+    /// What was told last.
+    told: watch::Sender<Option<ClockNote>>,
 }
 
 impl StoreClock {
@@ -44,9 +49,10 @@ impl StoreClock {
     pub fn new(clock: Clock) -> StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
-        let (answered, ahead_us, told_ms) = (AtomicBool::new(false), watch::Sender::new(None), AtomicU64::new(0));
+        let (answered, told_ms) = (AtomicBool::new(false), AtomicU64::new(0));
         let version_us = AtomicU64::new(0);
-        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, version_us, answered, ahead_us }
+        let (doubt, told) = (OnceLock::new(), watch::Sender::new(None));
+        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, version_us, answered, doubt, told }
     }
 
     /// The local clock behind it.
@@ -60,35 +66,68 @@ impl StoreClock {
         self.sent_offset_us.store(store_us - instant_us(sent), Ordering::Relaxed);
         self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
         self.answered.store(true, Ordering::Release);
-        let ahead_us = self.ahead_us();
-        let is_news = |told: Option<i64>| told.zip(ahead_us).is_none_or(|(told, now)| told.abs_diff(now) > TOLD_US);
-        if is_news(*self.ahead_us.borrow()) {
-            self.ahead_us.send_replace(ahead_us);
+        self.look();
+    }
+
+    /// Tells what to note, when it changed by more than 100 ms because one of the clocks jumped or ran off.
+    pub fn changes(&self) -> watch::Receiver<Option<ClockNote>> {
+        self.told.subscribe()
+    }
+
+    /// Looks whether one of the clocks jumped while the store does not answer, and tells it.
+    pub fn look(&self) {
+        let Some(offset_us) = self.offset_us() else { return };
+        // The boot stays the same while this process runs, so its id is read for a note only.
+        let now = ClockNote::of(self.here(), offset_us);
+        if self.told.borrow().as_ref().is_none_or(|told| now.is_off(told, TOLD_US)) {
+            self.told.send_replace(self.note());
         }
     }
 
-    /// Tells by how many microseconds the store is ahead of the local wall clock, when an answer shows that it changed by
-    /// more than 100 ms, because one of the two jumped or ran off.
-    pub fn changes(&self) -> watch::Receiver<Option<i64>> {
-        self.ahead_us.subscribe()
-    }
-
-    /// Takes the store to be so many microseconds ahead of the local wall clock, as it was in an earlier life of this
-    /// process, until an answer says otherwise.
-    pub fn assume(&self, ahead_us: i64) {
-        let now_us = i64::try_from(self.clock.now_up().as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
-        let offset = now_us.saturating_add(ahead_us).saturating_sub(instant_us(self.clock.instant()));
-        for known in [&self.sent_offset_us, &self.received_offset_us] {
-            // An answer that came meanwhile knows better.
-            let _ = known.compare_exchange(UNKNOWN, offset, Ordering::Relaxed, Ordering::Relaxed);
+    /// Takes the store's clock to be as an earlier process noted it, until an answer says otherwise. `newest` is a time
+    /// that the wall clock had reached before. If neither can be right, no due time is fixed until then.
+    pub fn assume(&self, note: Option<&ClockNote>, newest: Option<Timestamp>) {
+        let here = Here { boot_id: self.clock.boot_id(), ..self.here() };
+        let wall = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: 0, store_us: 0 };
+        match note.unwrap_or(&wall).offset_us(&here, newest.map(us)) {
+            Ok(offset_us) if note.is_some() => {
+                for known in [&self.sent_offset_us, &self.received_offset_us] {
+                    // An answer that came meanwhile knows better.
+                    let _ = known.compare_exchange(UNKNOWN, offset_us, Ordering::Relaxed, Ordering::Relaxed);
+                }
+                self.look();
+            }
+            Ok(_) => {}
+            // Nothing is assumed twice.
+            Err(error) => drop(self.doubt.set(error)),
         }
     }
 
-    /// By how many microseconds the store is ahead of the local wall clock, once an answer has said so.
-    pub fn ahead_us(&self) -> Option<i64> {
-        let offset = self.sent_offset_us.load(Ordering::Relaxed);
-        let now_us = i64::try_from(self.clock.now_up().as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
-        (offset != UNKNOWN).then(|| offset.saturating_add(instant_us(self.clock.instant())).saturating_sub(now_us))
+    /// Whether a due time can be fixed.
+    ///
+    /// # Errors
+    /// `Unavailable` when nothing tells what time it is at the store.
+    pub fn check(&self) -> Result<()> {
+        match self.doubt.get() {
+            Some(doubt) if !self.answered.load(Ordering::Acquire) => Err(doubt.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What to note now for a start without the store; `None` while nothing is known.
+    pub fn note(&self) -> Option<ClockNote> {
+        let here = Here { boot_id: self.clock.boot_id(), ..self.here() };
+        Some(ClockNote::of(here, self.offset_us()?))
+    }
+
+    /// The clocks of this machine, but for the id of the boot.
+    fn here(&self) -> Here {
+        Here { boot_id: None, boot_us: instant_us(self.clock.instant()), wall_us: us(self.clock.now_up()) }
+    }
+
+    /// The store's time minus the time since the boot, in microseconds, once it is known.
+    fn offset_us(&self) -> Option<i64> {
+        Some(self.sent_offset_us.load(Ordering::Relaxed)).filter(|offset_us| *offset_us != UNKNOWN)
     }
 
     /// The store's time now, never behind it.
@@ -143,8 +182,7 @@ impl StoreClock {
     pub fn reaches(&self, at: Timestamp) -> Instant {
         match self.received_offset_us.load(Ordering::Relaxed) {
             offset if offset != UNKNOWN && self.clock.manual_now().is_none() => {
-                let at_us = i64::try_from(at.as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX);
-                let us = u64::try_from(at_us.saturating_sub(offset)).unwrap_or(0);
+                let us = u64::try_from(us(at).saturating_sub(offset)).unwrap_or(0);
                 Instant::default().plus(Duration::from_micros(us))
             }
             _ => {
@@ -165,6 +203,11 @@ fn instant_us(instant: Instant) -> i64 {
     i64::try_from(instant.since(Instant::default()).as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Microseconds since 1970.
+fn us(at: Timestamp) -> i64 {
+    i64::try_from(at.as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,13 +215,14 @@ mod tests {
     #[test]
     fn an_assumed_offset_holds_until_an_answer_knows_better() {
         let clock = StoreClock::new(Clock::System);
-        clock.assume(3_600_000_000);
-        let ahead = clock.now().since(clock.local().now());
-        assert!(ahead > Duration::from_secs(3_599) && ahead < Duration::from_secs(3_601), "{ahead:?}");
-        assert!(clock.ahead_us().is_some_and(|us| (3_599_000_000..3_601_000_000).contains(&us)));
+        let ahead = |ahead_us| ClockNote { boot_id: None, since_boot_us: 0, ahead_us, store_us: 0 };
+        clock.assume(Some(&ahead(3_600_000_000)), None);
+        let found = clock.now().since(clock.local().now());
+        assert!(found > Duration::from_secs(3_599) && found < Duration::from_secs(3_601), "{found:?}");
+        assert!(clock.note().is_some_and(|note| (3_599_000_000..3_601_000_000).contains(&note.ahead_us)));
         assert_eq!(clock.surely(), None);
         clock.observe(clock.local().instant(), 5_000_000_000_000);
-        clock.assume(0);
+        clock.assume(Some(&ahead(0)), None);
         assert!(clock.now() < Timestamp::from_ms(5_000_100_000));
     }
 
@@ -189,6 +233,18 @@ mod tests {
         assert!(clock.versions(1) >= first.plus(3));
         clock.witness(first.plus(10_000_000));
         assert!(clock.versions(1) > first.plus(10_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_fixes_nothing_until_an_answer() {
+        let clock = StoreClock::new(Clock::System);
+        let newest = clock.local().now().plus(Duration::from_secs(60));
+        assert_eq!(clock.check(), Ok(()));
+        clock.assume(None, Some(newest));
+        assert!(clock.check().is_err_and(|error| error.detail().contains("is behind what was noted")));
+        assert_eq!(clock.note(), None);
+        clock.observe(clock.local().instant(), 5_000_000_000_000);
+        assert_eq!(clock.check(), Ok(()));
     }
 
     #[test]

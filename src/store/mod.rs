@@ -8,6 +8,7 @@ mod audit;
 mod call;
 mod census;
 mod clock;
+mod clock_note;
 mod control;
 pub mod embedded;
 mod epoch;
@@ -29,6 +30,7 @@ pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use call::{Call, Calls};
 pub use census::{CensusClaim, PairDepth, Vitals};
 pub use clock::StoreClock;
+pub use clock_note::ClockNote;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
@@ -349,6 +351,10 @@ pub trait Store: Send + Sync + 'static {
 pub trait Owner: Send {
     /// The epoch of this handle.
     fn epoch(&self) -> &Epoch;
+
+    /// Whether the last call may have been applied although it never succeeded: a copy of it went unanswered before the
+    /// store refused another one, or its future was dropped while a copy was out.
+    fn is_in_doubt(&self) -> bool;
 
     /// Says that the topic has an ordering: reservations keep the places of their messages, so that what is given back, or
     /// recovered by the next epoch, stands where it stood. Before the first reservation.

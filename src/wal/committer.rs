@@ -64,7 +64,7 @@ struct State {
     failed: Option<Error>,
     identity: Option<String>,
     log_id: Option<String>,
-    offset: Option<String>,
+    clock: Option<String>,
 }
 
 impl Shown {
@@ -81,7 +81,7 @@ impl Shown {
         self.with(|state| match note {
             Note::StoreIdentity => state.identity.clone(),
             Note::LogId => state.log_id.clone(),
-            Note::ClockOffset => state.offset.clone(),
+            Note::Clock => state.clock.clone(),
         })
     }
 
@@ -226,8 +226,8 @@ impl Committer {
     }
 
     fn show_notes(&self) {
-        let (identity, offset) = (self.log.note(Note::StoreIdentity), self.log.note(Note::ClockOffset));
+        let (identity, clock) = (self.log.note(Note::StoreIdentity), self.log.note(Note::Clock));
         let log_id = self.log.note(Note::LogId);
-        self.shown.with(|state| (state.identity, state.offset, state.log_id) = (identity, offset, log_id));
+        self.shown.with(|state| (state.identity, state.clock, state.log_id) = (identity, clock, log_id));
     }
 }

@@ -45,6 +45,8 @@ use crate::error::{Error, Result};
 use crate::limits::NOTE_BYTES_MAX;
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
+use crate::store::ClockNote;
+use crate::time::Timestamp;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -193,17 +195,29 @@ impl Wal {
         self.shown.note(Note::LogId).ok_or_else(|| Error::unavailable("the name of the log was not kept"))
     }
 
-    /// Microseconds that [`Wal::remember_clock_offset`] was told, also by an earlier process.
-    pub fn clock_offset_us(&self) -> Option<i64> {
-        self.shown.note(Note::ClockOffset)?.parse().ok()
+    /// What [`Wal::remember_clock`] was told, also by an earlier process.
+    pub fn clock_note(&self) -> Option<ClockNote> {
+        self.shown.note(Note::Clock)?.parse().ok()
     }
 
-    /// Notes, durably, how far the store's clock is from this machine's, in microseconds.
+    /// Notes, durably, how the store's clock stands beside those of this machine.
     ///
     /// # Errors
     /// `Unavailable` when the disk fails.
-    pub async fn remember_clock_offset(&self, offset_us: i64) -> Result<()> {
-        self.remember(Note::ClockOffset, offset_us.to_string()).await
+    pub async fn remember_clock(&self, note: &ClockNote) -> Result<()> {
+        self.remember(Note::Clock, note.to_string()).await
+    }
+
+    /// When the newest record was appended, by the wall clock of this machine; `None` when it is trimmed or cancelled.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk does not let it be read.
+    pub async fn newest(&self) -> Result<Option<Timestamp>> {
+        let Some(Position(end)) = self.depth().end else { return Ok(None) };
+        let page = self.page(Some(Position(end.saturating_sub(1))), 1, 1).await?;
+        // It is not on its way anywhere.
+        self.take_back().await?;
+        Ok(page.last().map(|entry| entry.at))
     }
 
     async fn remember(&self, note: Note, text: String) -> Result<()> {

@@ -26,8 +26,8 @@ pub(super) enum Note {
     StoreIdentity,
     /// The name of the log to the store, which remembers how far it was replayed.
     LogId,
-    /// How far the store's clock is from this machine's, microseconds.
-    ClockOffset,
+    /// The store's clock beside those of this machine.
+    Clock,
 }
 
 impl Note {
@@ -35,7 +35,7 @@ impl Note {
         match self {
             Note::StoreIdentity => "store-identity",
             Note::LogId => "log-id",
-            Note::ClockOffset => "clock-offset",
+            Note::Clock => "clock-offset",
         }
     }
 }

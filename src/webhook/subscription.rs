@@ -12,7 +12,7 @@ use super::answer::{Answer, OUTCOMES};
 use super::post::Poster;
 use crate::broker::{Broker, StreamRequest};
 use crate::clock::Clock;
-use crate::dispatch::{Decision, Delivery, Session};
+use crate::dispatch::{Decision, Delivery, Session, Verdict};
 use crate::error::Result;
 use crate::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::message::{GroupName, MessageId, TopicName};
@@ -119,8 +119,14 @@ impl Subscription {
         self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
         let decisions = vec![(receipt, answer.decision())];
-        if let Err(error) = self.broker.settle(&self.topic, &self.group, decisions).await {
-            tracing::debug!(topic = %self.topic, group = %self.group, %id, %error, "an answer was not settled");
+        let (topic, group) = (&self.topic, &self.group);
+        match self.broker.settle(topic, group, decisions).await.as_deref() {
+            Ok([Verdict::Acked | Verdict::Nacked | Verdict::Buried]) => {}
+            Ok(verdicts) => {
+                let verdict = verdicts.first().map(|verdict| verdict.name());
+                tracing::debug!(%topic, %group, %id, verdict, "an answer was not settled");
+            }
+            Err(error) => tracing::debug!(%topic, %group, %id, %error, "an answer was not settled"),
         }
     }
 

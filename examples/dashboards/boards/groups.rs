@@ -92,7 +92,7 @@ fn deliveries() -> Vec<Panel> {
             "Deliveries that failed, ran into their deadline, died, or were settled too late.",
             Unit::MessagesPerSecond,
         )
-        .query(outcomes("nacked|timed_out|expired|buried|stale"), "{{topic}} {{group}} {{outcome}}")
+        .query(outcomes("nacked|timed_out|expired|buried|stale|unknown_outcome"), "{{topic}} {{group}} {{outcome}}")
         .watched_by("DwellTimedOut"),
         Panel::lines(
             "Handling time",

@@ -212,12 +212,22 @@ impl Tally {
                 // Buried: that was its last attempt.
                 "nacked" | "buried" => self.nacked += 1,
                 status => {
-                    output::note(format_args!("{} is {status}: the message may come again", verdict.receipt));
+                    output::note(format_args!("{} is {status}: {}", verdict.receipt, advice(status)));
                     continue;
                 }
             }
             self.unsettled = self.unsettled.saturating_sub(1);
         }
+    }
+}
+
+/// What to expect after a settlement that did not succeed.
+fn advice(status: &str) -> &'static str {
+    match status {
+        "unknown_outcome" => {
+            "the broker lost the partition before the store answered; the message is settled, or it is delivered again"
+        }
+        _ => "the message may come again",
     }
 }
 

@@ -17,7 +17,7 @@ use super::pair::{PairState, Stored};
 use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, body_version, decode_body};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::store::{
     Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
@@ -34,6 +34,8 @@ struct Handle {
     reservations: u64,
     /// Whether they keep the places of their messages.
     ordered: bool,
+    /// Whether the last settlement may be there after a restart although it did not succeed.
+    in_doubt: bool,
 }
 
 /// Takes the lease of a pair, if it is free or this member's.
@@ -75,6 +77,7 @@ pub(super) fn acquire(
         epoch,
         reservations: 0,
         ordered: false,
+        in_doubt: false,
     })))
 }
 
@@ -119,6 +122,10 @@ impl Owner for Handle {
         &self.epoch
     }
 
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
     fn keep_places(&mut self) {
         self.ordered = true;
     }
@@ -142,8 +149,13 @@ impl Owner for Handle {
     }
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
-        self.owned(|stored, pair, seen| self.inner.settle(stored, pair, seen, &self.epoch, settlement))?;
-        self.inner.committer.commit().await
+        let applied = self.owned(|stored, pair, seen| self.inner.settle(stored, pair, seen, &self.epoch, settlement));
+        // A disk that fails may have written it all the same, and so may one whose answer nobody waits for.
+        self.in_doubt = !applied.as_ref().is_err_and(|error| error.kind() == Kind::Stale);
+        applied?;
+        self.inner.committer.commit().await?;
+        self.in_doubt = false;
+        Ok(())
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {

@@ -147,6 +147,10 @@ impl Shared {
 
     /// Read before it is written, so that a Redis that is full still says which one it is.
     async fn identity(&self, offered: &str) -> Result<String> {
+        if self.clock.surely().is_none() {
+            // Nothing goes to a Redis that has not said what time it is.
+            self.observe_time().await?;
+        }
         let key = self.keys.identity();
         let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
         if let Some(there) = maybe_text(there)? {

@@ -47,6 +47,8 @@ pub(super) struct RedisOwner {
     left_behind: bool,
     /// True while a call is out. It stays true when the call is abandoned: then the line is unknown for good.
     out: bool,
+    /// Whether Redis may have applied the last call although it never answered a copy of it.
+    in_doubt: bool,
     /// Recent mean of body sizes: how many bodies fit into the byte limit of a reservation.
     body_bytes: usize,
     places: Places,
@@ -77,6 +79,7 @@ impl RedisOwner {
             seq: 0,
             left_behind,
             out: false,
+            in_doubt: false,
             body_bytes,
             places,
         }
@@ -109,6 +112,7 @@ impl RedisOwner {
         self.line = line;
         self.seq += 1;
         self.out = false;
+        self.in_doubt = false;
         Ok(reply)
     }
 
@@ -117,13 +121,21 @@ impl RedisOwner {
     }
 
     /// Makes a call until it is answered. With the answer comes when it was sent, if it was sent only once.
-    async fn repeat(&self, call: &Call) -> Result<(Reply, Option<Instant>)> {
+    async fn repeat(&mut self, call: &Call) -> Result<(Reply, Option<Instant>)> {
         let mut pause = REPEAT_AFTER.0;
+        let mut unanswered = false;
         let mut sent = Some(self.shared.clock.local().instant());
         loop {
+            // This future may be dropped while the copy is out.
+            self.in_doubt = true;
             match self.shared.connection.eval(call).await {
-                Ok(value) => return Ok((Reply::of(value)?, sent)),
+                Ok(value) => {
+                    self.in_doubt = unanswered;
+                    return Ok((Reply::of(value)?, sent));
+                }
                 Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
+                    unanswered |= error.kind() == Kind::OutcomeUnknown;
+                    self.in_doubt = unanswered;
                     tracing::debug!(verb = call.script.verb, epoch = %self.epoch, %error, "a call is repeated");
                     Clock::System.sleep(pause).await;
                     pause = (pause * 2).min(REPEAT_AFTER.1);
@@ -139,6 +151,10 @@ impl RedisOwner {
 impl Owner for RedisOwner {
     fn epoch(&self) -> &Epoch {
         &self.epoch
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     fn keep_places(&mut self) {

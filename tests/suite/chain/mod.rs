@@ -2,6 +2,7 @@
 //! had, and other programs change its keys.
 
 mod audit;
+mod doubt;
 mod foreign;
 mod full;
 mod late;
@@ -116,8 +117,14 @@ impl Shop {
     }
 
     async fn ack(&self, delivery: &Delivery) -> Result<Verdict> {
-        let decision = vec![(delivery.receipt.to_string(), Decision::Ack)];
-        Ok(self.broker().settle(&TopicName::new("orders")?, &GroupName::standard(), decision).await?[0])
+        self.settle(delivery, Decision::Ack).await
+    }
+
+    /// Settles a delivery, and waits for the store however long it takes.
+    async fn settle(&self, delivery: &Delivery, decision: Decision) -> Result<Verdict> {
+        let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+        let decision = vec![(delivery.receipt.to_string(), decision)];
+        Ok(self.broker().settle_within(&topic, &group, decision, Duration::from_secs(600)).await?[0])
     }
 
     fn repairs(&self) -> u64 {

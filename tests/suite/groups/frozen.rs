@@ -3,12 +3,15 @@
 use std::time::Instant;
 
 use dwell::error::Result;
+use futures_util::future::join;
 use rustix::process::Signal;
+use serde_json::json;
 
-use super::fleet::{Fleet, ORDERS};
+use super::fleet::{Fleet, ORDERS, declare};
 use super::load::Load;
+use super::sidecar::Sidecar;
 use super::{TTL, passed};
-use crate::support::eventually;
+use crate::support::{Mode, Proxy, RedisServer, Strike, eventually};
 
 #[tokio::test]
 async fn an_owner_that_stood_still_decides_nothing_under_its_old_epochs() -> Result<()> {
@@ -49,4 +52,41 @@ async fn an_owner_that_stood_still_decides_nothing_under_its_old_epochs() -> Res
         assert_eq!(book.acked.union(&book.doubtful).count(), book.pushed.len());
     })
     .await
+}
+
+/// Redis applied its ack, and it stood still before it read the answer.
+#[tokio::test]
+async fn an_ack_whose_answer_came_too_late_is_not_stale() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let proxy = Proxy::before(&fleet.redis)?;
+    let frozen = Sidecar::start(&fleet.file(""), "a", &proxy.url(), &[]).await?;
+    let other = fleet.start("b").await?;
+    declare(&frozen, ORDERS, 1).await?;
+    frozen.push(ORDERS, &[json!({"id": "m", "payload": "m"})]).await?;
+    let held = frozen.take(ORDERS, 1).await?;
+    proxy.next_with(Strike::Outage, "{dwell:orders:0}:seen");
+    let meanwhile = async {
+        proxy.refuses().await?;
+        frozen.signal(Signal::STOP)?;
+        eventually("another one has the partition", async || {
+            let nothing = other.reserve(ORDERS, 1, "100ms").await?;
+            assert!(nothing.is_empty(), "{nothing:?}");
+            Ok((other.metric("dwell_leases_owned", "").await? >= 1.0).then_some(()))
+        })
+        .await?;
+        proxy.set(Mode::Pass);
+        frozen.signal(Signal::CONT)
+    };
+    let (verdicts, done) = join(frozen.ack(ORDERS, &held), meanwhile).await;
+    done?;
+    assert_eq!(other.counts(ORDERS).await?, [0; 4]);
+    // It is pending if all of this took longer than an ack waits.
+    let verdict = verdicts?.remove(0);
+    assert!(verdict == "unknown_outcome" || verdict == "pending", "{verdict}\n{}", frozen.log());
+    eventually("the epoch is over", async || {
+        Ok((frozen.metric("dwell_leases_lost_total", "").await? >= 1.0).then_some(()))
+    })
+    .await?;
+    assert_eq!(frozen.metric("dwell_settled_total", "outcome=\"stale\"").await?, 0.0);
+    Ok(())
 }

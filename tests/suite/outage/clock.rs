@@ -1,20 +1,24 @@
-//! A machine whose clock is off by minutes.
+//! A machine whose clock is off by minutes, or is set while nobody can tell what time it is.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::clock::Clock;
-use dwell::error::Result;
+use dwell::error::{Error, Kind, Result};
 use dwell::failover::{Failover, FailoverOptions};
+use dwell::message::{MessageId, TopicName};
 use dwell::metrics::Metrics;
-use dwell::store::Store;
 use dwell::store::redis::{Redis, RedisOptions};
+use dwell::store::{ClockNote, Pushed, Store};
+use dwell::time::Timestamp;
+use dwell::wal::{LIMIT_BYTES, Wal, WalOptions};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::TIMEOUT;
-use crate::support::{eventually, scratch};
+use super::{Outage, TIMEOUT};
+use crate::support::{Mode, Process, eventually, failed, kind_of, scratch};
 
 const OFF: Duration = Duration::from_secs(300);
 
@@ -63,4 +67,147 @@ async fn a_clock_that_is_off_is_shown_and_a_process_that_was_killed_finds_it_wit
     let (failover, _) = eventually("its directory is free", async || Ok(store(dir.path()).await.ok())).await?;
     assert!(is_about(ahead(&*failover), OFF), "{:?}", ahead(&*failover));
     failover.close().await
+}
+
+impl Outage {
+    /// What a broker that is gone noted of the clocks, changed before the next one finds it.
+    async fn change_note(&self, change: impl FnOnce(ClockNote) -> ClockNote) -> Result<()> {
+        let options = WalOptions::new(self.dir.path().join("wal"), LIMIT_BYTES, Clock::System);
+        let metrics = Metrics::new()?.wal("wal");
+        let open = async || Ok(Wal::open(options.clone(), metrics.clone()).ok());
+        let wal = eventually("the log is free", open).await?;
+        let note = wal.clock_note().ok_or_else(|| Error::bug("no clock was noted"))?;
+        wal.remember_clock(&change(note)).await?;
+        wal.close().await
+    }
+}
+
+/// Another boot of the machine than any.
+fn reboot(note: ClockNote) -> ClockNote {
+    ClockNote { boot_id: Some("another".into()), since_boot_us: 0, ..note }
+}
+
+#[tokio::test]
+async fn a_reboot_without_redis_goes_by_the_wall_clock() -> Result<()> {
+    let outage = Outage::begin().await?;
+    outage.dwell().await?.close().await?;
+    let off_us = i64::try_from(OFF.as_micros()).unwrap_or(0);
+    outage.change_note(|note| ClockNote { ahead_us: off_us, ..reboot(note) }).await?;
+    outage.proxy.set(Mode::Refuse);
+    let dwell = outage.dwell().await?;
+    let outcome = dwell.push_one("orders", "a").await?;
+    assert_eq!(outcome.pushed, Pushed::Buffered);
+    assert!(is_about(outcome.due_at.since(Clock::System.now()), OFF), "{}", outcome.due_at);
+    dwell.close().await?;
+    // What was found out on this boot holds on this boot, whatever the wall clock says at the next start.
+    outage.change_note(|note| ClockNote { ahead_us: 0, ..note }).await?;
+    let dwell = outage.dwell().await?;
+    let outcome = dwell.push_one("orders", "b").await?;
+    assert!(is_about(outcome.due_at.since(Clock::System.now()), OFF), "{}", outcome.due_at);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_went_back_before_a_start_without_redis_fixes_no_due_time() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "before").await?.pushed, Pushed::Stored);
+    dwell.close().await?;
+    let off_us = i64::try_from(OFF.as_micros()).unwrap_or(0);
+    outage.change_note(|note| ClockNote { store_us: note.store_us + off_us, ..reboot(note) }).await?;
+    outage.proxy.set(Mode::Refuse);
+    let dwell = outage.dwell().await?;
+    let refused = dwell.push_one("orders", "refused").await.err();
+    let why = "the clock of this machine is behind what was noted before";
+    assert!(refused.is_some_and(|error| error.kind() == Kind::Unavailable && error.detail().contains(why)));
+    let cancelled = dwell.broker().cancel(&TopicName::new("orders")?, &MessageId::new("before")?, None).await;
+    assert_eq!(kind_of(cancelled), Some(Kind::Unavailable));
+    let health = dwell.broker().health().await;
+    assert!(!health.ready && health.detail.is_some_and(|detail| detail.contains(why)));
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    let outcome = dwell.push_one("orders", "after").await?;
+    assert_eq!(outcome.pushed, Pushed::Stored);
+    assert!(is_about(outcome.due_at.since(Clock::System.now()), Duration::ZERO));
+    dwell.delivers("orders", &["after", "before"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_wall_clock_behind_the_newest_record_fixes_no_due_time() -> Result<()> {
+    let outage = Outage::begin().await?;
+    outage.proxy.set(Mode::Refuse);
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
+    dwell.close().await?;
+    // Redis was never there, so nothing is noted but the record, which says that this is a later time than now.
+    let manual = dwell::clock::Manual::at(Clock::System.now().plus(OFF));
+    let options = WalOptions::new(outage.dir.path().join("wal"), LIMIT_BYTES, Clock::Manual(manual));
+    let wal =
+        eventually("the log is free", async || Ok(Wal::open(options.clone(), Metrics::new()?.wal("wal")).ok())).await?;
+    let newest = wal.page(None, 9, 1_000_000).await?;
+    wal.append(vec![newest[newest.len() - 1].record.clone()]).await?;
+    wal.close().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(kind_of(dwell.push_one("orders", "b").await), Some(Kind::Unavailable));
+    assert!(!dwell.broker().health().await.ready);
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Stored);
+    dwell.close().await
+}
+
+/// A library that shifts the wall clock of the process that preloads it, by the seconds in a file.
+fn shifted_clock(dir: &Path) -> Result<String> {
+    let library = dir.join("shifted_clock.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/support/shifted_clock.c");
+    let built =
+        std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+    assert!(built.map_err(failed("cc"))?.success());
+    Ok(library.display().to_string())
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_is_set_in_an_outage_moves_no_due_time() -> Result<()> {
+    let dir = scratch()?;
+    let (library, file) = (shifted_clock(dir.path())?, dir.path().join("shift").display().to_string());
+    let shift = |seconds: &str| std::fs::write(&file, seconds).map_err(failed("the shift"));
+    for seconds in ["-600", "600"] {
+        let outage = Outage::begin().await?;
+        let url = outage.proxy.url();
+        let start = async || {
+            let settings = [("REDIS_URL", url.as_str()), ("REDIS_TIMEOUT", "300ms")];
+            let preloaded = [("LD_PRELOAD", library.as_str()), ("WALL_SHIFT", file.as_str())];
+            Process::serve_with(outage.dir.path(), &settings, &preloaded).await
+        };
+        let push = async |process: &Process, id: &str, expected: &str| {
+            let message = json!({"messages": [{"id": id, "payload": id, "delay": "1h"}]});
+            let answer = process.client.post("/v1/topics/orders/messages/batch", &message).await;
+            let (_, answer) = answer.ok_or_else(|| Error::unavailable("no answer to a push"))?;
+            let result = &answer["results"][0];
+            assert_eq!(result["status"], expected, "{answer}");
+            let due_at: Timestamp =
+                result["due_at"].as_str().unwrap_or_default().parse().map_err(|_| Error::bug("a due time"))?;
+            let delay = due_at.since(Clock::System.now());
+            assert!(delay.abs_diff(Duration::from_secs(3_600)) < OFF, "{id} after {seconds}: {delay:?}");
+            Ok::<_, Error>(())
+        };
+        shift("0")?;
+        let mut process = start().await?;
+        push(&process, "before", "stored").await?;
+        outage.proxy.set(Mode::Refuse);
+        push(&process, "away", "buffered").await?;
+        shift(seconds)?;
+        push(&process, "set", "buffered").await?;
+        process.kill()?;
+        let mut process = start().await?;
+        push(&process, "killed", "buffered").await?;
+        shift("0")?;
+        push(&process, "back", "buffered").await?;
+        process.kill()?;
+        let process = start().await?;
+        push(&process, "killed-again", "buffered").await?;
+        drop(process);
+    }
+    Ok(())
 }

@@ -26,12 +26,17 @@ impl Process {
     /// Starts one whose data, socket and `dwell.log` (errors only) are in a directory, and waits until it is ready.
     /// `settings` are variables of its environment, as in `REDIS_URL`.
     pub(crate) async fn serve(dir: &Path, settings: &[(&str, &str)]) -> Result<Process> {
+        Process::serve_with(dir, settings, &[]).await
+    }
+
+    /// The same, with these variables besides, which are not dwell's.
+    pub(crate) async fn serve_with(dir: &Path, settings: &[(&str, &str)], with: &[(&str, &str)]) -> Result<Process> {
         let socket = dir.join("dwell.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
         // Nothing else from the environment may change what it does.
         command.env_clear().arg("serve").env("DWELL_LISTEN", format!("unix:{}", socket.display()));
         command.env("DWELL_DATA_DIR", dir).env("DWELL_LOG_LEVEL", "error");
-        command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value)));
+        command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value))).envs(with.iter().copied());
         let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(failed("dwell serve"))?;

@@ -46,6 +46,8 @@ pub(crate) enum Strike {
     Request,
     /// Redis applies the call, and the connection breaks before its reply.
     Reply,
+    /// Redis applies the call, and before its reply connections are closed and refused, until another mode is set.
+    Outage,
     /// Nothing: the call is only kept.
     Copy,
 }
@@ -63,9 +65,16 @@ struct Way {
     leads: u32,
 }
 
+/// A strike, and a text that the call has to contain.
+type Aimed = (Strike, &'static str);
+
+/// Every script call contains it.
+const ANY: &str = "EVALSHA";
+
 struct Shared {
+    way: watch::Sender<Way>,
     server: Mutex<String>,
-    strike: Mutex<Option<Strike>>,
+    strike: Mutex<Option<Aimed>>,
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -73,8 +82,8 @@ impl Proxy {
     /// A proxy in front of a server.
     pub(crate) fn before(server: &RedisServer) -> Result<Proxy> {
         let (dir, way) = (scratch()?, watch::Sender::new(Way { mode: Mode::Pass, holes: 0, leads: 0 }));
-        let shared =
-            Arc::new(Shared { server: Mutex::new(server.socket()), strike: Mutex::default(), kept: Mutex::default() });
+        let (strike, kept) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { way: way.clone(), server: Mutex::new(server.socket()), strike, kept });
         let socket = dir.path().join("proxy.sock");
         let listener = bind(&socket)?;
         let accepting = accept(listener, socket, shared.clone(), way.subscribe());
@@ -88,10 +97,7 @@ impl Proxy {
 
     /// From now on.
     pub(crate) fn set(&self, mode: Mode) {
-        self.way.send_modify(|way| {
-            way.mode = mode;
-            way.holes += u32::from(mode == Mode::BlackHole);
-        });
+        set(&self.way, mode);
     }
 
     /// From now on the way leads to another server, and connections to the one before break.
@@ -102,7 +108,19 @@ impl Proxy {
 
     /// Does this to the next call of a script that Redis knows.
     pub(crate) fn next(&self, strike: Strike) {
-        *lock(&self.shared.strike) = Some(strike);
+        self.next_with(strike, ANY);
+    }
+
+    /// Does this to the next call of a script that Redis knows and that contains a text.
+    pub(crate) fn next_with(&self, strike: Strike, text: &'static str) {
+        *lock(&self.shared.strike) = Some((strike, text));
+    }
+
+    /// Returns once connections are refused: a [`Strike::Outage`] has begun.
+    pub(crate) async fn refuses(&self) -> Result<()> {
+        let mut way = self.way.subscribe();
+        eventually("connections are refused", async || Ok((way.borrow_and_update().mode == Mode::Refuse).then_some(())))
+            .await
     }
 
     /// The call that was struck since this was asked last, which has to be one.
@@ -135,6 +153,13 @@ fn bind(socket: &Path) -> Result<UnixListener> {
 
 async fn connect(server: &str) -> Result<UnixStream> {
     UnixStream::connect(server).await.map_err(failed("a connection to redis-server"))
+}
+
+fn set(way: &watch::Sender<Way>, mode: Mode) {
+    way.send_modify(|way| {
+        way.mode = mode;
+        way.holes += u32::from(mode == Mode::BlackHole);
+    });
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -186,8 +211,8 @@ struct Wire {
     shared: Arc<Shared>,
     requests: Vec<u8>,
     replies: Vec<u8>,
-    /// For each request that was not answered, whether its reply is to be lost.
-    unanswered: VecDeque<bool>,
+    /// For each request that was not answered, what its reply is to be lost by.
+    unanswered: VecDeque<Option<Aimed>>,
 }
 
 /// Why a connection ends.
@@ -242,15 +267,16 @@ impl Wire {
         }
         while let Some(length) = resp::frame(&self.requests) {
             let request: Vec<u8> = self.requests.drain(..length).collect();
-            let is_script = request.windows(7).take(24).any(|word| word == b"EVALSHA");
-            let strike = if is_script { lock(&self.shared.strike).take() } else { None };
-            if strike.is_some() {
+            let is_script = request.windows(ANY.len()).take(24).any(|word| word == ANY.as_bytes());
+            let contains = |text: &str| request.windows(text.len()).any(|word| word == text.as_bytes());
+            let aimed = lock(&self.shared.strike).take_if(|(_, text)| is_script && contains(text));
+            if aimed.is_some() {
                 lock(&self.shared.kept).push(Kept(request.clone()));
             }
-            if strike == Some(Strike::Request) {
+            if aimed.is_some_and(|(strike, _)| strike == Strike::Request) {
                 return Err(End);
             }
-            self.unanswered.push_back(strike == Some(Strike::Reply));
+            self.unanswered.push_back(aimed.filter(|(strike, _)| matches!(strike, Strike::Reply | Strike::Outage)));
             self.server.write_all(&request).await?;
         }
         Ok(())
@@ -259,13 +285,16 @@ impl Wire {
     async fn replies(&mut self) -> Result<(), End> {
         while let Some(length) = resp::frame(&self.replies) {
             let reply: Vec<u8> = self.replies.drain(..length).collect();
-            if self.unanswered.pop_front() == Some(true) {
+            if let Some(aimed) = self.unanswered.pop_front().flatten() {
                 if !reply.starts_with(b"-NOSCRIPT") {
+                    if aimed.0 == Strike::Outage {
+                        set(&self.shared.way, Mode::Refuse);
+                    }
                     return Err(End);
                 }
                 // Nothing was applied: the call comes again when Redis knows the script.
                 lock(&self.shared.kept).pop();
-                *lock(&self.shared.strike) = Some(Strike::Reply);
+                *lock(&self.shared.strike) = Some(aimed);
             }
             self.client.write_all(&reply).await?;
         }

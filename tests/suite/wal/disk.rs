@@ -11,6 +11,7 @@ use std::time::Duration;
 use dwell::clock::{Clock, Manual};
 use dwell::codec::UnnumberedRecord;
 use dwell::error::{Error, Kind, Result};
+use dwell::store::ClockNote;
 use dwell::time::Timestamp;
 use dwell::wal::{Wal, WalOptions};
 use futures_util::future::join_all;
@@ -129,16 +130,17 @@ async fn a_closed_log_refuses_and_a_dropped_one_has_answered() -> Result<()> {
 #[tokio::test]
 async fn notes_are_kept_and_a_damaged_one_is_none() -> Result<()> {
     let mut story = Story::new()?;
-    assert_eq!((story.wal.store_identity(), story.wal.clock_offset_us()), (None, None));
+    let clock = ClockNote { boot_id: Some("a".into()), since_boot_us: 5, ahead_us: -1_234_567, store_us: 7 };
+    assert_eq!((story.wal.store_identity(), story.wal.clock_note()), (None, None));
     story.wal.remember_store("redis://a/0 run 1").await?;
-    story.wal.remember_clock_offset(-1_234_567).await?;
+    story.wal.remember_clock(&clock).await?;
     story.wal.remember_store(&"x".repeat(1_024)).await?;
     assert_eq!(kind_of(story.wal.remember_store(&"x".repeat(1_025)).await), Some(Kind::TooLarge));
     story = story.reopened().await?;
-    assert_eq!((story.wal.store_identity(), story.wal.clock_offset_us()), (Some("x".repeat(1_024)), Some(-1_234_567)));
+    assert_eq!((story.wal.store_identity(), story.wal.clock_note()), (Some("x".repeat(1_024)), Some(clock.clone())));
     let damage = |dir: &Path| std::fs::write(dir.join("store-identity"), "none of ours").map_err(failed("a note"));
     story = story.reopened_after(damage).await?;
-    assert_eq!((story.wal.store_identity(), story.wal.clock_offset_us()), (None, Some(-1_234_567)));
+    assert_eq!((story.wal.store_identity(), story.wal.clock_note()), (None, Some(clock)));
     Ok(())
 }
 
