@@ -6,6 +6,8 @@
 //! in sled's log, and everything behind the hole is lost. So a note beside sled's file says that a sync failed, and the
 //! next opening writes the file anew, in place. The note need not survive a power cut: after one, what is read is what is
 //! on the disk.
+//!
+//! What sled leaves half written beside its file, and cannot read, goes too.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,6 +21,9 @@ use super::open::SLED_FILE;
 
 /// The file that says that a sync failed.
 const UNSYNCED: &str = "unsynced";
+
+/// How the name of a snapshot ends until it is complete.
+const UNFINISHED: &str = "generating";
 
 /// Bytes that are written at a time.
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -36,18 +41,30 @@ pub(super) fn settle(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    let note = dir.join(UNSYNCED);
-    if !note.exists() {
-        return file.sync_all();
-    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         // Another process uses it, as sled will say.
         Err(Errno::WOULDBLOCK) => return Ok(()),
         locked => locked?,
     }
+    remove_unfinished(dir)?;
+    let note = dir.join(UNSYNCED);
+    if !note.exists() {
+        return file.sync_all();
+    }
     write_anew(&file)?;
     file.sync_all()?;
     std::fs::remove_file(note)
+}
+
+/// Removes snapshots that a process was killed while it wrote them: sled takes them for damaged ones, and opens nothing.
+fn remove_unfinished(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes what is read where it is read.

@@ -238,6 +238,17 @@ async fn torn_settings_of_sled_cost_nothing() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_was_not_completed_costs_nothing() -> Result<()> {
+    let mut files = files_of_a_store().await?;
+    for bytes in [0, 8, 500] {
+        files.push(("snap.FFFFFFFFFFFFFFFF.generating", vec![b'%'; bytes]));
+        assert_eq!(opened_with(&files).await?, 1_000, "{bytes} bytes");
+        files.pop();
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
     let mut files = files_of_a_store().await?;
     let size = files[0].1.len();
