@@ -10,26 +10,31 @@ mod nudge;
 mod open;
 mod parts;
 mod room;
+mod settled;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sled::{Batch, Db, Tree};
 
 pub(crate) use self::holder::lock_holder;
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
+use self::open::SLED_FILE;
 pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};
 pub(crate) use self::parts::{PART_BYTES, Parts};
 pub(crate) use self::room::{check_room, free_bytes};
+use self::settled::note_failure;
 
 /// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.
 #[derive(Debug)]
 pub(crate) struct Disk {
     /// Ends before sled is closed, since it holds the tree too.
     nudge: Nudge,
-    /// sled's file, for a handle of our own to sync it by.
+    dir: PathBuf,
+    /// sled's file, for a handle of our own to sync it by: a handle is told of a failure once, and sled's own is read by
+    /// sled.
     file: File,
     db: Db,
 }
@@ -38,9 +43,9 @@ impl Disk {
     /// Opens sled in a directory, making it if it is not there, with a cache of so many bytes.
     pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<Disk, Refusal> {
         let db = open::open(dir, cache_bytes)?;
-        let file = File::open(dir.join("db")).map_err(Refusal::Io)?;
+        let file = File::open(dir.join(SLED_FILE)).map_err(Refusal::Io)?;
         let nudge = Nudge::start(db.clone()).map_err(Refusal::Io)?;
-        Ok(Disk { nudge, file, db })
+        Ok(Disk { nudge, dir: dir.to_owned(), file, db })
     }
 
     /// The one tree. What is written to it elsewhere than through [`Disk::apply`] is not watched for a standstill.
@@ -55,14 +60,14 @@ impl Disk {
 
     /// Applies a batch, all or nothing, without waiting for the disk.
     pub(crate) fn apply(&self, batch: Batch) -> sled::Result<()> {
-        self.nudge.during(|| self.db.apply_batch(batch))
+        self.nudge.during(|| self.db.apply_batch(batch)).inspect_err(|_| note_failure(&self.dir))
     }
 
     /// Returns once everything that was applied survives a power cut. sled's flush alone does not see to that: it ends in
     /// `sync_file_range`. After an error nothing may be written any more: the kernel may have dropped the pages, and trying
-    /// again would be a false success.
+    /// again would be a false success. The next opening writes them anew.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.nudge.during(|| self.db.flush()).map_err(io::Error::other)?;
-        self.file.sync_data()
+        let flushed = self.nudge.during(|| self.db.flush()).map_err(io::Error::other);
+        flushed.and_then(|_| self.file.sync_data()).inspect_err(|_| note_failure(&self.dir))
     }
 }

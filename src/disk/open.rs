@@ -9,11 +9,20 @@ use std::time::Duration;
 
 use sled::Db;
 
+use super::settled::settle;
+
 /// How often a locked directory is tried: sled's own threads let go of it a moment after it was closed.
 const LOCK_ATTEMPTS: u32 = 50;
 
 /// How long to wait between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// sled's log, which holds everything but its snapshots.
+pub(super) const SLED_FILE: &str = "db";
+
+/// sled's settings when the file was begun. They are always the same here, and sled writes them without a sync: a power cut
+/// at the first start may tear them, and then sled opens nothing until they are gone.
+const SETTINGS_FILE: &str = "conf";
 
 /// Why a directory was not opened.
 #[derive(Debug)]
@@ -26,12 +35,15 @@ pub(crate) enum Refusal {
     Damaged(String),
 }
 
-/// Opens sled. What it panics about, when it is opened, is damage too.
+/// Opens sled, once what an earlier process wrote is on the disk. What it panics about, when it is opened, is damage too.
 pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
-    make_directory(dir).map_err(Refusal::Io)?;
+    make_directory(dir).and_then(|()| settle(dir)).map_err(Refusal::Io)?;
     let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
     let attempt = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
     let mut opened = attempt()?;
+    if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {
+        opened = attempt()?;
+    }
     for _ in 1..LOCK_ATTEMPTS {
         if !is_locked(&opened) {
             break;

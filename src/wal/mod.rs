@@ -214,9 +214,7 @@ impl Wal {
     /// `Unavailable` when the disk does not let it be read.
     pub async fn newest(&self) -> Result<Option<Timestamp>> {
         let Some(Position(end)) = self.depth().end else { return Ok(None) };
-        let page = self.page(Some(Position(end.saturating_sub(1))), 1, 1).await?;
-        // It is not on its way anywhere.
-        self.take_back().await?;
+        let page = self.look(Some(Position(end.saturating_sub(1))), 1, 1).await?;
         Ok(page.last().map(|entry| entry.at))
     }
 

@@ -225,6 +225,30 @@ async fn a_damaged_store_never_opens_as_if_nothing_were_missing() -> Result<()> 
 }
 
 #[tokio::test]
+async fn torn_settings_of_sled_cost_nothing() -> Result<()> {
+    let whole = files_of_a_store().await?;
+    let (name, settings) = &whole[1];
+    assert_eq!(*name, "conf");
+    for zeros in (0..=settings.len()).step_by(6) {
+        let mut torn = whole.clone();
+        torn[1].1[..zeros].fill(0);
+        assert_eq!(opened_with(&torn).await?, 1_000, "{zeros} bytes of it are zeros");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_not_completed_costs_nothing() -> Result<()> {
+    let mut files = files_of_a_store().await?;
+    for bytes in [0, 8, 500] {
+        files.push(("snap.FFFFFFFFFFFFFFFF.generating", vec![b'%'; bytes]));
+        assert_eq!(opened_with(&files).await?, 1_000, "{bytes} bytes");
+        files.pop();
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_operator_may_go_on_with_what_is_left() -> Result<()> {
     let mut files = files_of_a_store().await?;
     let size = files[0].1.len();

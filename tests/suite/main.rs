@@ -7,6 +7,7 @@ mod embedded;
 mod embedded_loss;
 mod random_ops;
 mod wal;
+mod disk;
 mod volume;
 mod races;
 mod crash;

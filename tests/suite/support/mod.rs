@@ -23,7 +23,7 @@ pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
 pub(crate) use self::ledger::{Bounds, Ledger, Tally};
 pub(crate) use self::patience::{eventually, eventually_within, failed, repeatedly};
-pub(crate) use self::process::{HttpClient, Process};
+pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::running::Running;

@@ -1,5 +1,6 @@
 //! The real binary as a broker in a process of its own.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,9 @@ use reqwest::Client;
 use serde_json::Value;
 
 use super::{eventually, failed};
+
+/// The real binary.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_dwell");
 
 /// `dwell serve`. It is killed when dropped.
 pub(crate) struct Process {
@@ -26,17 +30,23 @@ impl Process {
     /// Starts one whose data, socket and `dwell.log` (errors only) are in a directory, and waits until it is ready.
     /// `settings` are variables of its environment, as in `REDIS_URL`.
     pub(crate) async fn serve(dir: &Path, settings: &[(&str, &str)]) -> Result<Process> {
-        Process::serve_with(dir, settings, &[]).await
+        Process::serve_by(Command::new(PROGRAM), dir, settings, &[]).await
     }
 
-    /// The same, with these variables besides, which are not dwell's.
-    pub(crate) async fn serve_with(dir: &Path, settings: &[(&str, &str)], with: &[(&str, &str)]) -> Result<Process> {
+    /// The same, started by a command that executes [`PROGRAM`] with the arguments added to it, and with more variables in
+    /// its environment.
+    pub(crate) async fn serve_by(
+        mut command: Command,
+        dir: &Path,
+        settings: &[(&str, &str)],
+        environment: &[(&str, &OsStr)],
+    ) -> Result<Process> {
         let socket = dir.join("dwell.sock");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
         // Nothing else from the environment may change what it does.
         command.env_clear().arg("serve").env("DWELL_LISTEN", format!("unix:{}", socket.display()));
+        command.envs(environment.iter().copied());
         command.env("DWELL_DATA_DIR", dir).env("DWELL_LOG_LEVEL", "error");
-        command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value))).envs(with.iter().copied());
+        command.envs(settings.iter().map(|(name, value)| (format!("DWELL_{name}"), value)));
         let log = File::options().create(true).append(true).open(dir.join("dwell.log")).map_err(failed("a log"))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(failed("dwell serve"))?;
@@ -99,6 +109,11 @@ impl HttpClient {
     /// The same for a request with a JSON body.
     pub(crate) async fn post(&self, target: &str, body: &Value) -> Option<(u16, Value)> {
         self.send(self.0.post(format!("http://dwell{target}")).json(body)).await
+    }
+
+    /// The same for a `DELETE`.
+    pub(crate) async fn delete(&self, target: &str) -> Option<(u16, Value)> {
+        self.send(self.0.delete(format!("http://dwell{target}"))).await
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Option<(u16, Value)> {

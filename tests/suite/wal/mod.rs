@@ -5,7 +5,7 @@ mod damage;
 mod disk;
 mod model;
 mod power;
-mod support;
+pub(crate) mod support;
 
 use std::time::Duration;
 

@@ -107,12 +107,12 @@ pub(super) fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-pub(super) fn metrics() -> Result<WalMetrics> {
+pub(crate) fn metrics() -> Result<WalMetrics> {
     Ok(Metrics::new()?.wal("wal"))
 }
 
 /// The push of a message with a payload of so many bytes.
-pub(super) fn push(id: &str, bytes: usize) -> Result<Record> {
+pub(crate) fn push(id: &str, bytes: usize) -> Result<Record> {
     let message = NewMessage::new(vec![b'x'; bytes]).id(MessageId::new(id)?).accept(START)?;
     Ok(Record::Push {
         topic: TopicName::new("orders")?,
@@ -124,7 +124,7 @@ pub(super) fn push(id: &str, bytes: usize) -> Result<Record> {
 }
 
 /// Everything that waits, read in pages.
-pub(super) async fn all_of(wal: &Wal) -> Result<Vec<Entry>> {
+pub(crate) async fn all_of(wal: &Wal) -> Result<Vec<Entry>> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = wal.page(after, 100, 1 << 20).await?;
@@ -134,7 +134,7 @@ pub(super) async fn all_of(wal: &Wal) -> Result<Vec<Entry>> {
     }
 }
 
-pub(super) fn ids_of(entries: &[Entry]) -> Vec<String> {
+pub(crate) fn ids_of(entries: &[Entry]) -> Vec<String> {
     let id = |entry: &Entry| match &entry.record {
         Record::Push { message, .. } => message.id.to_string(),
         Record::Cancel { id, .. } => format!("cancel {id}"),

@@ -1,0 +1,149 @@
+//! Calls to the disk that fail: what they covered is lost, and nothing of it was promised.
+
+use dwell::error::Result;
+use fastrand::Rng;
+
+use super::recorded::{Fault, Recorded};
+use super::work::{Answers, Place, Work, holds};
+use crate::support::{Process, RedisServer, eventually, from_environment};
+
+/// How often the power is cut, unless `DWELL_ROUNDS` says otherwise.
+const CUTS: usize = 12;
+/// Calls of each producer, in each act of a story.
+const CALLS: usize = 5;
+
+const SETTINGS: [(&str, &str); 3] =
+    [("WAL_LIMIT_BYTES", "16777216"), ("TOPIC_PARTITIONS", "2"), ("REDIS_TIMEOUT", "1s")];
+
+/// A recorded disk, a process on it, and what it answered.
+struct Story {
+    place: Place,
+    recorded: Recorded,
+    settings: Vec<(String, String)>,
+    process: Process,
+    answers: Answers,
+    rng: Rng,
+    cuts: usize,
+}
+
+impl Story {
+    async fn begin(place: Place, settings: &[(&str, &str)]) -> Result<Story> {
+        let seed = from_environment("DWELL_SEED")?.unwrap_or_else(|| fastrand::u64(..));
+        println!("DWELL_SEED={seed}");
+        let recorded = Recorded::new()?;
+        let settings: Vec<_> =
+            SETTINGS.iter().chain(settings).map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let process = serve(&recorded, &settings).await?;
+        let cuts = from_environment("DWELL_ROUNDS")?.unwrap_or(CUTS);
+        let (answers, rng) = (Answers::default(), Rng::with_seed(seed));
+        Ok(Story { place, recorded, settings, process, answers, rng, cuts })
+    }
+
+    /// Calls of the place fail so many times.
+    fn set(&self, fault: Fault, times: u32) -> Result<()> {
+        self.recorded.set(fault, times, self.place.part())
+    }
+
+    /// Pushes, and answers how many of the messages were promised to be there.
+    async fn push(&self, name: &str) -> Result<usize> {
+        let before = self.promised()?;
+        let Story { answers, recorded, place, .. } = self;
+        let work = Work { answers, recorded, client: &self.process.client, place: *place };
+        work.pushes(CALLS, name).await?;
+        Ok(self.promised()? - before)
+    }
+
+    fn promised(&self) -> Result<usize> {
+        Ok(self.answers.with(self.place.promise(), self.recorded.moment()?).len())
+    }
+
+    /// The process is killed; what it wrote is still in the memory of the machine, but not on the disk where a call failed.
+    async fn restart(&mut self) -> Result<()> {
+        self.set(Fault::Die, 0)?;
+        // What was on its way before that is recorded by now.
+        self.process.client.get("/livez").await;
+        self.process.kill()?;
+        self.set(Fault::None, 0)?;
+        self.process = serve(&self.recorded, &self.settings).await?;
+        Ok(())
+    }
+
+    /// Whatever the moment of a power cut: the answers hold.
+    async fn holds(&mut self) -> Result<()> {
+        holds(&self.recorded.trace()?, &self.answers, self.place, self.cuts, &mut self.rng).await
+    }
+}
+
+async fn serve(recorded: &Recorded, settings: &[(String, String)]) -> Result<Process> {
+    let settings: Vec<_> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    recorded.serve(&settings).await
+}
+
+/// A log whose disk fails once, then for a while, is written again without a restart.
+async fn log_story(place: Place, fault: Fault, settings: &[(&str, &str)]) -> Result<()> {
+    let mut story = Story::begin(place, settings).await?;
+    assert!(story.push("before").await? > 0, "{:?}", story.answers.tally());
+    story.set(fault, 1)?;
+    story.push("once").await?;
+    story.set(fault, u32::MAX >> 1)?;
+    assert_eq!(story.push("always").await?, 0, "{:?}", story.answers.tally());
+    story.set(Fault::None, 0)?;
+    let mut tried = 0;
+    eventually("the log is written again", async || {
+        tried += 1;
+        Ok((story.push(&format!("mended-{tried}")).await? > 0).then_some(()))
+    })
+    .await?;
+    story.holds().await?;
+    story.restart().await?;
+    assert!(story.push("after").await? > 0, "{:?}", story.answers.tally());
+    story.holds().await
+}
+
+/// A store whose disk fails refuses everything until the process is started anew.
+async fn store_story(fault: Fault) -> Result<()> {
+    let mut story = Story::begin(Place::Store, &[]).await?;
+    assert!(story.push("before").await? > 0, "{:?}", story.answers.tally());
+    story.set(fault, 1)?;
+    // Calls that are on their way may still be durable.
+    story.push("once").await?;
+    assert_eq!(story.push("after one error").await?, 0, "{:?}", story.answers.tally());
+    story.holds().await?;
+    story.restart().await?;
+    assert!(story.push("after").await? > 0, "{:?}", story.answers.tally());
+    story.holds().await
+}
+
+const AWAY: (&str, &str) = ("REDIS_URL", "redis+unix:///nowhere/redis.sock");
+
+macro_rules! faults {
+    ($($name:ident: $fault:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn of_the_wal_makes_no_false_success() -> Result<()> {
+                log_story(Place::Wal, $fault, &[AWAY]).await
+            }
+
+            #[tokio::test]
+            async fn of_the_journal_makes_no_false_success() -> Result<()> {
+                let redis = RedisServer::start().await?;
+                let url = redis.url();
+                let settings = [("REDIS_URL", url.as_str()), ("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")];
+                log_story(Place::Journal, $fault, &settings).await
+            }
+
+            #[tokio::test]
+            async fn of_the_embedded_store_makes_no_false_success() -> Result<()> {
+                store_story($fault).await
+            }
+        }
+    )*};
+}
+
+faults! {
+    a_failed_sync: Fault::Sync;
+    a_failed_barrier: Fault::Barrier;
+    a_failed_write: Fault::Write;
+}

@@ -1,0 +1,54 @@
+//! A WAL that is larger than the memory of its process.
+
+use std::process::Command;
+
+use dwell::error::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::support::{Mode, PROGRAM, Process, Proxy, RedisServer, eventually_within, scratch};
+
+/// What the process may allocate: it takes about half of that to start and to take a batch.
+const MEMORY_BYTES: usize = 160 << 20;
+/// What is pushed in the outage.
+const BACKLOG_BYTES: usize = 3 * MEMORY_BYTES / 2;
+const PAYLOAD_BYTES: usize = 500_000;
+/// Messages of a batch.
+const BATCH: usize = 2;
+
+/// Waits for a replay of a debug build on a busy machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
+#[tokio::test]
+async fn a_backlog_larger_than_the_memory_is_replayed_whole() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let proxy = Proxy::before(&redis)?;
+    proxy.set(Mode::Refuse);
+    let url = proxy.url();
+    let settings = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", "2")];
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -d {}; exec \"$0\" \"$@\"", MEMORY_BYTES >> 10), PROGRAM]);
+    let process = Process::serve_by(limited, dir.path(), &settings, &[]).await?;
+    let (mut pushed, payload) = (0, "x".repeat(PAYLOAD_BYTES));
+    while pushed * PAYLOAD_BYTES < BACKLOG_BYTES {
+        let message = |n: usize| json!({ "id": (pushed + n).to_string(), "payload": payload, "delay": "1h" });
+        let messages: Vec<Value> = (0..BATCH).map(message).collect();
+        let body = json!({ "messages": messages });
+        let answer = process.client.post("/v1/topics/orders/messages/batch", &body).await;
+        let (status, body) = answer.ok_or_else(|| {
+            let said = std::fs::read_to_string(dir.path().join("dwell.log")).unwrap_or_default();
+            Error::unavailable(format!("no answer after {pushed} messages: {said}"))
+        })?;
+        assert_eq!(status, 202, "{body}");
+        pushed += BATCH;
+    }
+    proxy.set(Mode::Pass);
+    let replayed = async || {
+        let ready = process.client.get("/readyz").await;
+        Ok(ready.filter(|(_, body)| body["status"] == "ready").map(drop))
+    };
+    eventually_within(PATIENCE, "the backlog is replayed", replayed).await?;
+    let topic = process.client.get("/v1/topics/orders").await;
+    let scheduled = topic.as_ref().map(|(_, body)| &body["totals"][0]["scheduled"]);
+    assert_eq!(scheduled, Some(&json!(pushed)), "{topic:?}");
+    Ok(())
+}
