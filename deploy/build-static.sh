@@ -13,8 +13,6 @@ rustup target list --installed | grep -qx "$target" || rustup target add "$targe
 # ring and the allocator are C; what links them is rustc's own musl.
 variable=$(printf %s "$target" | tr - _)
 export "CC_$variable=musl-gcc"
-# Huge pages would take twice the memory, and save no time.
-export "CFLAGS_$variable=-DMI_DEFAULT_ALLOW_THP=0"
 cargo build --locked --release --bin dwell --target "$target"
 
 built=${CARGO_TARGET_DIR:-target}/$target/release/dwell

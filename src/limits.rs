@@ -47,11 +47,15 @@ pub const BATCH_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of a JSON request body that is not a batch: a thousand nacks with their reasons fit.
 pub const REQUEST_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Bytes of all request bodies that are being read at the same time.
+/// Bytes of a small request body: a part of the room for bodies is left to those.
+pub const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of all request bodies that are being read at the same time, but for those that come in one piece.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Bytes of the header of an HTTP request. Holds [`META_BYTES_MAX`] and a key that is percent-encoded.
-pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the header of an HTTP request. Holds [`META_BYTES_MAX`] and a key that is percent-encoded. Whoever connects has
+/// as much kept for him, with a token or without.
+pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 
 /// Lines of the header of an HTTP request. Holds [`META_COUNT_MAX`] and what clients and proxies add.
 pub const HEADER_LINES_MAX: usize = 100;
@@ -73,6 +77,21 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long an answer waits for its client to read on: what is not read is kept in memory, and so is its connection.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The same while there is no room for other answers.
+pub const ANSWER_TIMEOUT_SCARCE: Duration = Duration::from_secs(2);
+
+/// Bytes of all answers that their clients have not read, but for the last one that is begun. Two dozen of the largest.
+pub const ANSWERS_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// How long a request waits for room among the answers that their clients have not read.
+pub const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of an answer that is not counted among them: the buffers of its connection take more.
+pub const ANSWER_UNCOUNTED_BYTES_MAX: usize = 4 * 1024;
+
+/// How many times as long a text may be in JSON: a control character becomes `\u0001`.
+pub const JSON_GROWTH_MAX: usize = 6;
 
 /// Bytes of a refused body that are still read, so that its sender gets to see why it was refused.
 pub const REFUSED_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -235,6 +254,10 @@ pub const DEAD_MAX_COUNT_MAX: u64 = 10_000_000;
 /// Open connections of the HTTP listener. One more waits in the kernel.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
+/// The tenths of the connections that consumers who wait may take, in a long poll or a stream: probes, producers and
+/// settlements have the rest.
+pub const WAITING_TENTHS: usize = 9;
+
 /// Deliveries of one stream that are not settled.
 pub const STREAM_IN_FLIGHT_MAX: usize = 1_000;
 
@@ -255,6 +278,10 @@ pub const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
 /// How much longer the visibility timeout of a posted delivery is than the timeout of its POST.
 pub const WEBHOOK_MARGIN: Duration = Duration::from_secs(5);
+
+/// Longest time that the target of a webhook may put a message off with `Retry-After`: a mistake there must not park
+/// messages for years.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
 
 /// Bytes of the body of an answer to a POST that are read.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;

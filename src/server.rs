@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
 use crate::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
-use crate::limits::BODY_TIMEOUT;
+use crate::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
 use crate::peer::{CredentialFiles, Credentials};
 use crate::spans::{SpanOptions, Tracer};
 use crate::store::Description;
@@ -36,6 +36,10 @@ pub struct ServerOptions {
     pub connections: Connections,
     /// Time for a request body to arrive.
     pub body_timeout: Duration,
+    /// Bytes of all answers that their clients have not read.
+    pub answer_bytes: usize,
+    /// How long a request waits for room among them.
+    pub answer_patience: Duration,
     /// What is shown to other brokers.
     pub peers: CredentialFiles,
     /// What the console offers.
@@ -64,6 +68,8 @@ impl ServerOptions {
             broker,
             connections,
             body_timeout,
+            answer_bytes: ANSWERS_BYTES_MAX,
+            answer_patience: ANSWER_PATIENCE,
             peers,
             console,
             webhooks,
@@ -120,9 +126,17 @@ impl Server {
         }
         let app = App::new(broker, options.clock, address.guard(is_tls), connections.clone());
         let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
+        let app = app.with_connections(options.connections.max);
+        let app = app.with_answers(options.answer_bytes, options.answer_patience);
         let app = app.with_access(access).with_credentials(credentials);
-        let stopping = app.stopping();
-        connections.start(listener.serve(http::router(app), options.connections, metrics, connections.clone()));
+        let (stopping, answers) = (app.stopping(), app.answers());
+        connections.start(listener.serve(
+            http::router(app),
+            answers,
+            options.connections,
+            metrics,
+            connections.clone(),
+        ));
         let Description { kind, location, durability } = engine.describe();
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(version, address = %address.url(is_tls), store = kind, location, durability, "started");

@@ -44,6 +44,17 @@ impl Actor {
     }
 }
 
+/// A token that was shown, for looking it up again: it may be revoked meanwhile.
+#[derive(Clone, Copy)]
+pub struct Shown(bearer::Digest);
+
+impl Shown {
+    /// What a request shows.
+    pub fn new(token: &str) -> Shown {
+        Shown(bearer::digest(token))
+    }
+}
+
 /// The tokens that are accepted. Clones share what was read.
 #[derive(Debug, Clone)]
 pub struct Access {
@@ -82,7 +93,12 @@ impl Access {
         if !self.asks() {
             return Some(&self.local);
         }
-        let (given, now) = (bearer::digest(token?), self.clock.instant());
+        self.owner(Shown::new(token?))
+    }
+
+    /// Whose token was shown, if it is anybody's now.
+    pub fn owner(&self, Shown(given): Shown) -> Option<&Actor> {
+        let now = self.clock.instant();
         // All are compared, also behind one that is the same: how long it takes says nothing.
         let matching = self.tokens.iter().filter(|(_, file)| file.token(now).is_ok_and(|held| held.is(&given)));
         matching.map(|(actor, _)| actor).fold(None, |first, actor| first.or(Some(actor)))

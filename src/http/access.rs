@@ -5,14 +5,17 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::needs::Need;
+use super::needs::{Need, is_read};
 use super::problem::{Class, Problem};
 use super::trail::Line;
-use super::{App, body, guard};
+use super::{App, body, guard, params};
 use crate::access::Actor;
 
 /// Refuses who has no token, or none that is good for what is asked. What operators do is written down.
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if let Err(problem) = params::check_path(request.uri().path()) {
+        return refused(&app, request, problem);
+    }
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
     let need = Need::of(request.method(), route, request.uri().path());
@@ -20,6 +23,12 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
         Ok(actor) => actor,
         Err(problem) => return refused(&app, request, problem),
     };
+    if is_read(request.method())
+        && need != Need::Open
+        && let Err(problem) = app.answers.while_room(async {}).await
+    {
+        return refused(&app, request, problem);
+    }
     let line = Line::begin(actor, route, &mut request).await;
     let response = match lacks(need, actor) {
         Some(problem) => refused(&app, request, problem),
@@ -61,7 +70,7 @@ fn lacks(need: Need, actor: Option<&Actor>) -> Option<Problem> {
 }
 
 /// The token that a request shows.
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let value = guard::single(headers, header::AUTHORIZATION)?;
     let shown = value.and_then(|value| value.split_once(' '));
     Ok(shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim()))

@@ -4,11 +4,11 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
-use super::App;
+use super::body_budget::{NoRoom, Owner};
 use super::problem::{Class, Problem};
+use super::{App, access};
 use crate::error::Kind;
 use crate::limits::REFUSED_BODY_BYTES_MAX;
 use crate::time::show_span;
@@ -20,7 +20,7 @@ const FIRST_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// 413 past the limit (before reading, if the size was announced), 408 when it does not arrive in time, 400 when it is cut,
-/// 503 when all bodies that are being read are too many.
+/// 503 when all bodies that are being read are too many, or this one gave way to another.
 pub(crate) async fn read(
     app: &App,
     headers: &HeaderMap,
@@ -33,14 +33,14 @@ pub(crate) async fn read(
         refused(app, headers, body);
         return Err(too_large(what, announced, limit));
     }
-    match timeout(app.body_timeout, collect(app, &mut body, limit)).await {
+    match timeout(app.body_timeout, collect(app, headers, &mut body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(Broken::TooLarge)) => {
             discard(app, body);
             Err(too_large(what, limit + 1, limit))
         }
         Ok(Err(Broken::Crowded)) => {
-            let detail = "the bodies of all requests together are too many bytes";
+            let detail = "the bodies of all requests together are too many bytes, and this one has waited longest for more of it";
             Err(Problem::new(Class::Verb(Kind::Full), detail))
         }
         Ok(Err(Broken::Cut)) => Err(Problem::malformed(format!("`{what}` ended early or is badly framed"))),
@@ -66,24 +66,44 @@ enum Broken {
     Cut,
 }
 
-async fn collect(app: &App, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
+impl From<NoRoom> for Broken {
+    fn from(_: NoRoom) -> Broken {
+        Broken::Crowded
+    }
+}
+
+async fn collect(app: &App, headers: &HeaderMap, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
     let first = usize::try_from(body.size_hint().lower().min(FIRST_BYTES)).unwrap_or(0);
     let mut bytes = BytesMut::with_capacity(first);
-    let mut held: Option<SemaphorePermit<'_>> = None;
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Broken::Cut)?.into_data() else { continue };
-        if data.len() > limit - bytes.len() {
-            return Err(Broken::TooLarge);
-        }
-        let size = u32::try_from(data.len()).map_err(|_| Broken::TooLarge)?;
-        let more = app.body_bytes.try_acquire_many(size).map_err(|_| Broken::Crowded)?;
-        match &mut held {
-            Some(held) => held.merge(more),
-            None => held = Some(more),
-        }
-        bytes.extend_from_slice(&data);
+    next(body, limit, &mut bytes).await?;
+    if body.is_end_stream() {
+        return Ok(bytes.freeze());
     }
-    Ok(bytes.freeze())
+    let mut reading = app.bodies.begin(owner(app, headers));
+    loop {
+        reading.hold(bytes.len())?;
+        tokio::select! {
+            is_more = next(body, limit, &mut bytes) => if !is_more? { return Ok(bytes.freeze()) },
+            () = reading.gives_way() => return Err(Broken::Crowded),
+        }
+    }
+}
+
+/// Appends the next piece of a body; false at its end.
+async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<bool, Broken> {
+    let Some(frame) = body.frame().await else { return Ok(false) };
+    let Ok(data) = frame.map_err(|_| Broken::Cut)?.into_data() else { return Ok(true) };
+    if data.len() > limit - bytes.len() {
+        return Err(Broken::TooLarge);
+    }
+    bytes.extend_from_slice(&data);
+    Ok(true)
+}
+
+/// Whose body it is, for its share.
+fn owner(app: &App, headers: &HeaderMap) -> Owner {
+    let token = access::bearer(headers).ok()?.filter(|_| app.access.asks())?;
+    app.access.who(Some(token)).map(|actor| actor.name.clone())
 }
 
 fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem {
@@ -147,13 +167,24 @@ mod tests {
     #[tokio::test]
     async fn all_bodies_together_are_bounded_and_give_back_what_they_held() -> crate::error::Result<()> {
         let app = app()?;
-        let before = app.body_bytes.available_permits();
-        assert!(read_five(&app, chunked(&[b"12", b"345"])).await.is_ok());
-        assert_eq!(app.body_bytes.available_permits(), before);
-        let all = app.body_bytes.try_acquire_many(u32::try_from(before - 4).unwrap_or(0));
+        let app = app.with_bodies(4);
+        for _ in 0..3 {
+            assert!(read_five(&app, chunked(&[b"12", b"34"])).await.is_ok());
+        }
         assert_eq!(read_five(&app, chunked(&[b"12", b"345"])).await, Err(503));
-        assert!(read_five(&app, chunked(&[b"12", b"34"])).await.is_ok());
-        drop(all);
+        assert!(read_five(&app, Body::from("12345")).await.is_ok(), "it comes in one piece");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_waits_gives_way_to_one_that_comes() -> crate::error::Result<()> {
+        let app = app()?.with_bodies(4);
+        let begun = futures_util::stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"123"))) });
+        let silent = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        let mut slow = std::pin::pin!(read_five(&app, Body::new(StreamBody::new(silent))));
+        assert!(futures_util::poll!(slow.as_mut()).is_pending());
+        assert!(read_five(&app, chunked(&[b"1", b"2"])).await.is_ok());
+        assert_eq!(slow.await, Err(503));
         Ok(())
     }
 

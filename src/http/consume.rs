@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use axum::Json as Reply;
 use axum::extract::State;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::App;
+use super::consumer::{Consumer, ShownToken};
 use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
 use super::shape::Contents;
 use super::strict::{Items, Json, JsonOrDefault, Object, present};
+use super::{App, json_list};
 use crate::broker::ReserveRequest;
 use crate::dispatch::{self, Decision, Verdict};
 use crate::limits::DELAY_MAX;
@@ -81,7 +83,8 @@ impl From<dispatch::Delivery> for Delivery {
 }
 
 /// What a reserve took; empty when nothing came in time.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the answer, which is written item by item")]
 pub(crate) struct Deliveries {
     deliveries: Vec<Delivery>,
 }
@@ -173,8 +176,9 @@ pub(crate) async fn reserve(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
+    token: ShownToken,
     JsonOrDefault(asked): JsonOrDefault<Reserve>,
-) -> Result<Reply<Deliveries>, Problem> {
+) -> Result<Response, Problem> {
     let request = ReserveRequest {
         max: asked.max.unwrap_or(1),
         wait: asked.wait.unwrap_or_default(),
@@ -182,9 +186,12 @@ pub(crate) async fn reserve(
     };
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
     let min_age = asked.min_age.unwrap_or_default();
-    let reserved = app.broker.reserve_aged(&topic, &group, request, min_age).await;
+    let consumer = Consumer::enter(app.clone(), token)?;
+    let reserved = consumer.take(app.broker.reserve_aged(&topic, &group, request, min_age)).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
-    Ok(Reply(Deliveries { deliveries: deliveries.into_iter().map(Delivery::from).collect() }))
+    let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len());
+    let held = app.answers.take(json_list::weigh(payloads));
+    Ok(json_list::answer("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
 }
 
 /// Say that deliveries are done.

@@ -6,17 +6,18 @@ use std::time::Duration;
 use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::shape::{Contents, FailedAttempt};
 use super::strict::{Items, JsonOrDefault, present};
+use super::{App, json_list};
 use crate::broker::{DeadFilter, DeadSweep};
 use crate::codec::DeadReason;
-use crate::limits::BATCH_MESSAGES_MAX;
+use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::Dead;
@@ -83,12 +84,12 @@ impl DeadMessage {
 }
 
 /// A page of dead messages.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the answer, which is written item by item")]
 pub(crate) struct DeadMessages {
     /// Partition by partition, the oldest death first.
     dead: Vec<DeadMessage>,
     /// Where the next page begins; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
@@ -235,12 +236,16 @@ pub(crate) async fn list(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     params: DeadParams,
-) -> Result<Reply<DeadMessages>, Problem> {
+) -> Result<Response, Problem> {
     let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
     let filter = params.filter()?;
+    let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await?;
+    let size =
+        |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+    held.resize(json_list::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
-    Ok(Reply(DeadMessages { dead: dead.collect(), next_cursor: page.next }))
+    Ok(json_list::answer("dead", dead, page.next, held))
 }
 
 /// Make dead messages ready again.

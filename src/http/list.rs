@@ -1,17 +1,17 @@
 //! Listing messages by state and due window.
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use axum::response::Response;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
 use super::params::{Params, TopicPath};
 use super::problem::Problem;
 use super::shape::{Contents, FailedAttempt};
+use super::{App, json_list};
 use crate::broker::{ListEntry, Which};
-use crate::limits::BATCH_MESSAGES_MAX;
+use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::message::GroupName;
 use crate::partition::Partition;
 use crate::store::{State as MessageState, Window};
@@ -91,12 +91,12 @@ impl From<ListEntry> for ListedMessage {
 }
 
 /// A page of messages.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the answer, which is written item by item")]
 pub(crate) struct ListedMessages {
     /// Partition by partition; what waits by the time at which it is tried next.
     messages: Vec<ListedMessage>,
     /// Where the next page begins; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
@@ -155,12 +155,14 @@ pub(crate) async fn list(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     params: ListParams,
-) -> Result<Reply<ListedMessages>, Problem> {
+) -> Result<Response, Problem> {
     let window = Window { from: params.from.unwrap_or(Window::ALL.from), to: params.to.unwrap_or(Window::ALL.to) };
     let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
     let group = params.group.unwrap_or_else(GroupName::standard);
     let which = params.state.unwrap_or(Which::Waiting);
+    let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await?;
-    let messages = page.messages.into_iter().map(ListedMessage::from).collect();
-    Ok(Reply(ListedMessages { messages, next_cursor: page.next }))
+    let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+    held.resize(json_list::weigh(page.messages.iter().map(size)));
+    Ok(json_list::answer("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))
 }

@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::answer_budget::AnswerBudget;
 use super::crowd::{Crowd, Seat};
 use super::patient::Patient;
 use super::socket::{self, SocketMode};
@@ -32,6 +33,9 @@ use crate::tasks::Tasks;
 
 /// How long to wait when a connection cannot be taken: the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of a body that are read at once, and of answers that are buffered. A header is bounded by its own limit.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// How long one that gives way has to send what is written already.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
@@ -51,6 +55,12 @@ impl Default for Connections {
     fn default() -> Connections {
         Connections { max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT, stop_timeout: Duration::from_secs(5) }
     }
+}
+
+/// How one connection is treated.
+struct Treatment {
+    how: Connections,
+    answers: Arc<AnswerBudget>,
 }
 
 /// How an address is opened.
@@ -112,8 +122,15 @@ impl Listener {
         &self.address
     }
 
-    /// Serves until `tasks` stop; every connection runs in `tasks` too.
-    pub async fn serve(self, router: Router, how: Connections, metrics: Arc<Metrics>, tasks: Tasks) {
+    /// Serves until `tasks` stop; every connection runs in `tasks` too. `answers` is the room for what clients do not read.
+    pub(crate) async fn serve(
+        self,
+        router: Router,
+        answers: Arc<AnswerBudget>,
+        how: Connections,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+    ) {
         let stop = tasks.stopping();
         let (crowd, unsaid) = (Crowd::new(how.max), Seldom::default());
         let accept = async {
@@ -130,6 +147,7 @@ impl Listener {
                 };
                 let taken = crowd.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
+                let how = Treatment { how, answers: answers.clone() };
                 let tls = self.tls.clone();
                 tasks.start(async move {
                     metrics.http.connections.inc();
@@ -173,12 +191,12 @@ async fn encrypted(
     stream: TcpStream,
     tls: &Tls,
     router: Router,
-    how: Connections,
+    how: Treatment,
     seat: &Arc<Seat>,
     stop: CancellationToken,
 ) {
     let shaken = tokio::select! {
-        shaken = tls.accept(stream, how.header_timeout) => shaken,
+        shaken = tls.accept(stream, how.how.header_timeout) => shaken,
         () = seat.gives_way() => return tracing::debug!("a connection gave way to another one"),
         () = stop.cancelled() => return,
     };
@@ -212,7 +230,7 @@ async fn answer(
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    how: Connections,
+    Treatment { how, answers }: Treatment,
     seat: &Arc<Seat>,
     stop: CancellationToken,
 ) {
@@ -221,10 +239,10 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(how.header_timeout)
-        .max_buf_size(HEADER_BYTES_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(HEADER_BYTES_MAX)
         .max_headers(HEADER_LINES_MAX)
-        .serve_connection(TokioIo::new(Patient::new(stream, ANSWER_TIMEOUT, Clock::System)), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, ANSWER_TIMEOUT, Clock::System, answers)), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -283,7 +301,8 @@ mod tests {
         let Listen::Tcp(address) = *listener.address() else { return Err(Error::bug("not TCP")) };
         let router = Router::new().route("/", axum::routing::get(async || "hello"));
         let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new()?));
-        tasks.start(listener.serve(router, how, metrics, tasks.clone()));
+        let answers = AnswerBudget::new(1, Duration::ZERO);
+        tasks.start(listener.serve(router, answers, how, metrics, tasks.clone()));
         Ok((address, tasks))
     }
 

@@ -6,11 +6,12 @@ use axum::http::request::Parts;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
 use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
 use super::shape::{Contents, FailedAttempt};
+use super::{App, json_list};
+use crate::limits::ENVELOPE_BYTES_MAX;
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Peeked, State as MessageState};
@@ -144,6 +145,8 @@ pub(crate) async fn look_at_batch(
 
 async fn look_at(app: &App, topic: &TopicName, id: &MessageId, params: LookParams) -> Result<Reply<Message>, Problem> {
     let group = params.group.unwrap_or_else(GroupName::standard);
+    // From the answer on what it holds is counted as it is sent.
+    let _held = app.answers.admit(json_list::weight_max(ENVELOPE_BYTES_MAX)).await?;
     let (partition, peeked) = app.broker.peek(topic, &group, id, params.key.as_ref()).await?;
     Ok(Reply(Message::new(partition, peeked)))
 }

@@ -3,11 +3,14 @@
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 
 mod access;
+mod answer_budget;
 mod audit;
 mod batch;
 mod body;
+mod body_budget;
 mod console;
 mod consume;
+mod consumer;
 mod control;
 mod crowd;
 mod dead;
@@ -16,6 +19,7 @@ mod forecast;
 mod forwarded;
 mod groups;
 mod guard;
+mod json_list;
 mod list;
 mod listen;
 mod listener;
@@ -71,10 +75,14 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::error::Kind;
-use crate::limits::{BODIES_BYTES_MAX, BODY_TIMEOUT};
+use crate::limits::{
+    ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT, CONNECTIONS_MAX, WAITING_TENTHS,
+};
 use crate::metrics::Metrics;
 use crate::peer::{Credentials, Peers};
 use crate::tasks::Tasks;
+use answer_budget::AnswerBudget;
+use body_budget::BodyBudget;
 use observe::Faults;
 use problem::{Class, Problem, ProblemBody};
 
@@ -101,7 +109,11 @@ pub struct Inner {
     body_timeout: Duration,
     console: Console,
     /// Bytes that all bodies together may still take.
-    body_bytes: Arc<Semaphore>,
+    bodies: Arc<BodyBudget>,
+    /// Bytes that all answers together may take until they are read.
+    answers: Arc<AnswerBudget>,
+    /// Places for consumers that wait.
+    waiting: Arc<Semaphore>,
 }
 
 impl App {
@@ -119,13 +131,34 @@ impl App {
             stopping: CancellationToken::new(),
             body_timeout: BODY_TIMEOUT,
             console: Console::Full,
-            body_bytes: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
+            bodies: Arc::new(BodyBudget::new(BODIES_BYTES_MAX)),
+            answers: AnswerBudget::new(ANSWERS_BYTES_MAX, ANSWER_PATIENCE),
+            waiting: places_of(CONNECTIONS_MAX),
         }))
     }
 
     /// Gives a body another time to arrive.
     pub fn with_body_timeout(mut self, body_timeout: Duration) -> App {
         Arc::make_mut(&mut self.0).body_timeout = body_timeout;
+        self
+    }
+
+    /// Gives bodies that are being read another bound: bytes of all of them.
+    #[cfg(test)]
+    pub(crate) fn with_bodies(mut self, bytes: usize) -> App {
+        Arc::make_mut(&mut self.0).bodies = Arc::new(BodyBudget::new(bytes));
+        self
+    }
+
+    /// Gives answers that are not read other bounds: bytes of all of them, and how long a request waits for room.
+    pub fn with_answers(mut self, bytes: usize, patience: Duration) -> App {
+        Arc::make_mut(&mut self.0).answers = AnswerBudget::new(bytes, patience);
+        self
+    }
+
+    /// Says how many connections there may be.
+    pub fn with_connections(mut self, max: usize) -> App {
+        Arc::make_mut(&mut self.0).waiting = places_of(max);
         self
     }
 
@@ -148,10 +181,21 @@ impl App {
         self
     }
 
+    /// The room for answers that their clients have not read.
+    pub(crate) fn answers(&self) -> Arc<AnswerBudget> {
+        self.answers.clone()
+    }
+
     /// Fire it when the broker begins to stop.
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
+}
+
+/// Places for consumers that wait, where there may be so many connections: at least one.
+fn places_of(connections: usize) -> Arc<Semaphore> {
+    let places = connections.saturating_mul(WAITING_TENTHS) / 10;
+    Arc::new(Semaphore::new(places.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
 impl Deref for App {

@@ -105,7 +105,8 @@ pub(crate) fn is_change(method: &Method, route: &str) -> bool {
     !is_read(method) && NEEDS.contains(&(method.as_str(), route, ADMIN))
 }
 
-fn is_read(method: &Method) -> bool {
+/// Whether a request changes nothing.
+pub(crate) fn is_read(method: &Method) -> bool {
     [Method::GET, Method::HEAD].contains(method)
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
@@ -39,10 +39,14 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
     app.metrics.http.request(route, response.status().as_u16(), now.since(began));
     span.in_scope(|| app.faults.note(now, &method, &uri, &response));
+    let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        headers.insert(REQUEST_ID, value);
     }
-    response
+    // What it says belongs to who asked, and is what it says it is.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    app.answers.count(response)
 }
 
 /// The name that the client gave, if it is one and the only one; else a new one.

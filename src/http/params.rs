@@ -62,6 +62,14 @@ impl Params {
     }
 }
 
+/// Refuses a path that is badly encoded: what it names cannot be known.
+pub(crate) fn check_path(path: &str) -> Result<(), Problem> {
+    match path.contains('%') {
+        true => decode(path).map(drop).map_err(|why| Problem::malformed(format!("the path {why}"))),
+        false => Ok(()),
+    }
+}
+
 fn unknown(accepted: &[&str]) -> String {
     if accepted.is_empty() {
         return "is not a parameter; there are none here".to_owned();

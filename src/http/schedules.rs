@@ -6,16 +6,18 @@ use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
 use super::params::{NoParams, Params, SchedulePath, TopicPath};
 use super::problem::Problem;
 use super::shape::{Meta, payload_of};
 use super::strict::{Json, present};
+use super::{App, json_list};
+use crate::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use crate::message::ScheduleName;
 use crate::schedule::{Missed, Schedule, Timing};
 use crate::store::ScheduleRecord;
@@ -172,11 +174,11 @@ impl From<ScheduleRecord> for ScheduleShown {
 }
 
 /// A page of schedules.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the answer, which is written item by item")]
 pub(crate) struct SchedulesShown {
     schedules: Vec<ScheduleShown>,
     /// Where the next page begins; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
@@ -207,10 +209,11 @@ pub(crate) async fn list(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     params: ScheduleParams,
-) -> Result<Reply<SchedulesShown>, Problem> {
+) -> Result<Response, Problem> {
+    let mut held = app.answers.admit(json_list::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
     let page = app.broker.schedules(&topic, params.cursor.as_deref()).await?;
-    let schedules = page.schedules.into_iter().map(ScheduleShown::from).collect();
-    Ok(Reply(SchedulesShown { schedules, next_cursor: page.next }))
+    held.resize(json_list::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
+    Ok(json_list::answer("schedules", page.schedules.into_iter().map(ScheduleShown::from), page.next, held))
 }
 
 /// Declare a schedule: make it, or change it.

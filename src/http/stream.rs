@@ -13,6 +13,7 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::consume::Delivery;
+use super::consumer::{self, Consumer, ShownToken};
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
 use crate::broker::StreamRequest;
@@ -62,27 +63,35 @@ pub(crate) async fn stream(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
+    token: ShownToken,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = usize::try_from(params.max_in_flight.unwrap_or(IN_FLIGHT)).unwrap_or(STREAM_IN_FLIGHT_MAX);
     let request = StreamRequest { max_in_flight, visibility_timeout: params.visibility_timeout };
+    let consumer = Consumer::enter(app.clone(), token)?;
     let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
-    let lines = Body::from_stream(unfold(session, next_line));
+    let lines = Body::from_stream(unfold((consumer, session), next_line));
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines))
 }
 
 /// The next line. Between taking a delivery and giving its line away nothing waits, so what is taken is written; a slow
 /// client is not asked for, and nothing is taken for it.
-async fn next_line(session: Session) -> Option<(Result<Bytes, Infallible>, Session)> {
-    match session.next(STREAM_SILENCE_MAX).await {
-        Some(delivery) => {
+async fn next_line(
+    (consumer, session): (Consumer, Session),
+) -> Option<(Result<Bytes, Infallible>, (Consumer, Session))> {
+    let line = match consumer.take(session.next(STREAM_SILENCE_MAX)).await {
+        Ok(Some(delivery)) => {
             let mut line = serde_json::to_vec(&Delivery::from(delivery)).ok()?;
             line.push(b'\n');
-            Some((Ok(line.into()), session))
+            line.into()
         }
-        None if session.is_over() => {
+        Ok(None) if session.is_over() => {
             session.end();
-            None
+            return None;
         }
-        None => Some((Ok(Bytes::from_static(b"\n")), session)),
-    }
+        Ok(None) => Bytes::from_static(b"\n"),
+        Err(problem) if consumer::is_over_soon(&problem) => Bytes::from_static(b"\n"),
+        // What it has in hand goes back with it.
+        Err(_) => return None,
+    };
+    Some((Ok(line), (consumer, session)))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::dispatch::Decision;
-use crate::limits::DELAY_MAX;
+use crate::limits::RETRY_AFTER_MAX;
 use crate::spans::Span;
 use crate::time::{Timestamp, show_span};
 
@@ -84,17 +84,17 @@ impl Answer {
     }
 }
 
-/// The value of `Retry-After`, in seconds or as an HTTP date; `None` for anything else.
+/// The value of `Retry-After`, in seconds or as an HTTP date, at most a day; `None` for anything else.
 pub(super) fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than a number has are a long time too.
         let seconds = value.parse().unwrap_or(u64::MAX);
-        return Some(Duration::from_secs(seconds).min(DELAY_MAX));
+        return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
     }
     let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
     let at = Timestamp::from_ms(u64::try_from(date.as_millis()).ok()?);
-    Some(at.since(now).min(DELAY_MAX))
+    Some(at.since(now).min(RETRY_AFTER_MAX))
 }
 
 #[cfg(test)]
@@ -131,12 +131,14 @@ mod tests {
             ("2", seconds(2)),
             (" 120 ", seconds(120)),
             ("0", seconds(0)),
-            ("99999999999999999999999", Some(DELAY_MAX)),
-            ("315360001", Some(DELAY_MAX)),
+            ("86400", seconds(86_400)),
+            ("86401", Some(RETRY_AFTER_MAX)),
+            ("99999999999999999999999", Some(RETRY_AFTER_MAX)),
+            ("315360000", Some(RETRY_AFTER_MAX)),
             ("Sun, 06 Nov 1994 08:49:47 GMT", seconds(10)),
             ("Sunday, 06-Nov-94 08:49:47 GMT", seconds(10)),
             ("Sun, 06 Nov 1994 08:49:27 GMT", seconds(0)),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(DELAY_MAX)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX)),
             ("", None),
             ("-1", None),
             ("1.5", None),

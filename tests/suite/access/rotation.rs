@@ -34,3 +34,38 @@ async fn a_token_is_changed_without_a_restart() -> Outcome {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_revoked_and_gets_nothing_more() -> Outcome {
+    let (dwell, dir) = asking().await?;
+    let with = |line: &str, name: &str| -> Outcome<_> {
+        Ok(dwell.request(line)?.header("authorization", format!("Bearer {}", token(name))))
+    };
+    assert_eq!(dwell.send(with("PUT /v1/topics/orders", "admin")?).await?.status, 201);
+    let push = async |id: &str| -> Outcome {
+        let line = format!("POST /v1/topics/orders/messages?id={id}");
+        assert_eq!(dwell.send(with(&line, "producer")?.body("x")).await?.status, 201);
+        Ok(())
+    };
+    let group = "/v1/topics/orders/groups/default";
+    let mut stream = dwell.driven(with(&format!("GET {group}/stream"), "consumer")?.send()).await??;
+    push("before").await?;
+    let line = dwell.driven(stream.chunk()).await??.unwrap_or_default();
+    assert!(line.starts_with(b"{"), "{line:?}");
+    std::fs::remove_file(dir.path().join("consumer"))?;
+    dwell.pass(Duration::from_secs(1));
+    push("after").await?;
+    assert_eq!(dwell.driven(stream.chunk()).await??, None);
+    // Nobody had it, and what the stream had is there again.
+    let mut taken = Vec::new();
+    while taken.len() < 2 {
+        let reserve = with(&format!("POST {group}/reserve"), "both")?.json(&serde_json::json!({"wait": "5s"}));
+        let answer = dwell.send(reserve).await?;
+        let delivery = &answer.body["deliveries"][0];
+        taken.push((delivery["id"].to_string(), delivery["attempt"].to_string()));
+    }
+    taken.sort();
+    let text = |id: &str, attempt: u32| (format!("{id:?}"), attempt.to_string());
+    assert_eq!(taken, [text("after", 1), text("before", 2)]);
+    Ok(())
+}

@@ -28,8 +28,11 @@ async fn an_announced_size_is_refused_before_it_is_sent() -> Outcome {
                 Expect: 100-continue\r\n\r\n";
     let answer = dwell.raw(push.as_bytes()).await?;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    let long = format!("GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(65_536));
+    let long = format!("GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(16_384));
     assert!(dwell.raw(long.as_bytes()).await?.starts_with("HTTP/1.1 431 "));
+    let fits =
+        format!("GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: {}\r\n\r\n", "x".repeat(16_000));
+    assert!(dwell.raw(fits.as_bytes()).await?.starts_with("HTTP/1.1 200 "));
     assert!(dwell.raw(b"\x16\x03\x01 not HTTP\r\n\r\n").await?.starts_with("HTTP/1.1 400 "));
     Ok(())
 }

@@ -96,3 +96,28 @@ async fn what_is_being_answered_does_not_give_way() -> Outcome {
     assert!(second.await?.ends_with("{\"topics\":[\"orders\"]}"));
     Ok(())
 }
+
+#[tokio::test]
+async fn consumers_that_wait_leave_connections_to_others() -> Outcome {
+    let dwell = room_for(10).await?;
+    let declare =
+        b"PUT /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    assert!(dwell.raw(declare).await?.starts_with("HTTP/1.1 201 "));
+    let stream = b"GET /v1/topics/orders/groups/default/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let poll = b"POST /v1/topics/orders/groups/default/reserve HTTP/1.1\r\nHost: localhost\r\n\
+                 Content-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{\"wait\": \"60s\"}";
+    let mut consumers = Vec::new();
+    for _ in 0..9 {
+        let mut consumer = connect(&dwell, stream).await?;
+        assert!(until(&mut consumer, "\r\n\r\n").await?.starts_with("HTTP/1.1 200 "));
+        consumers.push(consumer);
+    }
+    let mut tenth = connect(&dwell, stream).await?;
+    assert!(until(&mut tenth, "\r\n\r\n").await?.starts_with("HTTP/1.1 429 "));
+    let refused = dwell.raw(poll).await?;
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("urn:dwell:error:full"), "{refused}");
+    for probe in [&b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"[..], LAST] {
+        assert!(dwell.raw(probe).await?.starts_with("HTTP/1.1 200 "));
+    }
+    Ok(())
+}

@@ -10,3 +10,4 @@ pub(crate) mod served;
 mod session;
 mod stream;
 mod traces;
+mod unread;

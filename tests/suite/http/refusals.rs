@@ -90,3 +90,18 @@ async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
     refused(&dwell, declare, r#"{"partitions": 1025}"#, 422, "`partitions`: 1025 is not in 1 to 1024").await?;
     refused(&dwell, declare, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, 422, "a ladder has 1 to 32 steps").await
 }
+
+#[tokio::test]
+async fn a_path_that_is_badly_encoded_cannot_be_read() -> Outcome {
+    let dwell = Served::start().await?;
+    let bad =
+        ["/v1/topics/a%zz", "/v1/topics/%", "/v1/topics/a%2/messages", "/v1/topics/a/messages/%4", "/v1/topics/%C3%28"];
+    for path in bad.into_iter().chain(["/v1/topics/a/groups/%g0/dead", "/v1/topics/a/schedules/%-1", "/nothing/%zz"]) {
+        let answer = dwell
+            .raw(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
+            .await?;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{path}: {answer}");
+        assert!(answer.contains("urn:dwell:error:malformed") && answer.contains("the path "), "{path}: {answer}");
+    }
+    Ok(())
+}

@@ -51,3 +51,20 @@ async fn a_name_that_is_none_is_replaced_and_refuses_nothing() -> Outcome {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn no_answer_is_kept_by_caches_or_taken_for_something_else() -> Outcome {
+    let dwell = Served::start().await?;
+    let lines =
+        ["GET /v1/topics", "GET /livez", "GET /metrics", "GET /nothing", "PUT /v1/topics/orders", "POST /livez"];
+    for line in lines.into_iter().chain(["GET /v1/topics/orders/groups/default/stream", "GET /openapi.json"]) {
+        let answer = dwell.driven(dwell.request(line)?.send()).await??;
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"), "{line}");
+        assert_eq!(header("cache-control").as_deref(), Some("no-store"), "{line}");
+    }
+    // A file of the console may be kept, and is looked for anew.
+    let page = dwell.request("GET /ui/")?.send().await?;
+    assert_eq!(page.headers().get("cache-control").map(|value| value.as_bytes()), Some(&b"no-cache"[..]));
+    Ok(())
+}
