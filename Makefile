@@ -18,6 +18,7 @@ test: tools
 	cargo test --locked
 
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
+TOOLS += cc:gcc
 TOOLS += chromedriver:chromium-driver
 TOOLS += chromium:chromium
 TOOLS += curl:curl

@@ -37,38 +37,42 @@ pub(crate) enum Refusal {
 
 /// Opens sled, once what an earlier process wrote is on the disk. What it panics about, when it is opened, is damage too.
 pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
-    make_directory(dir).and_then(|()| settle(dir)).map_err(Refusal::Io)?;
-    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
-    let attempt = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
-    let mut opened = attempt()?;
-    if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {
-        opened = attempt()?;
-    }
-    for _ in 1..LOCK_ATTEMPTS {
-        if !is_locked(&opened) {
-            break;
+    make_directory(dir).map_err(Refusal::Io)?;
+    for number in 0..LOCK_ATTEMPTS {
+        if number > 0 {
+            std::thread::sleep(LOCK_PAUSE);
         }
-        std::thread::sleep(LOCK_PAUSE);
-        opened = attempt()?;
+        if let Some(db) = attempt(dir, cache_bytes)? {
+            return Ok(db);
+        }
     }
-    if is_locked(&opened) {
-        return Err(Refusal::Locked);
+    Err(Refusal::Locked)
+}
+
+/// Opens it, unless somebody else has it now.
+fn attempt(dir: &Path, cache_bytes: u64) -> Result<Option<Db>, Refusal> {
+    if !settle(dir).map_err(Refusal::Io)? {
+        return Ok(None);
     }
-    opened.map_err(|error| match error {
-        sled::Error::Io(error) => Refusal::Io(error),
-        error => Refusal::Damaged(error.to_string()),
-    })
+    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
+    let open = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
+    let mut opened = open()?;
+    if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {
+        opened = open()?;
+    }
+    match opened {
+        Ok(db) => Ok(Some(db)),
+        // sled says so in words only.
+        Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => Ok(None),
+        Err(sled::Error::Io(error)) => Err(Refusal::Io(error)),
+        Err(error) => Err(Refusal::Damaged(error.to_string())),
+    }
 }
 
 /// Calls sled, which panics on some damage instead of returning an error, when it is opened or when it is first read.
 /// After a panic nothing of it may be used any more.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| ())
-}
-
-/// Whether somebody else has the directory. sled says so in words only.
-fn is_locked(opened: &sled::Result<Db>) -> bool {
-    matches!(opened, Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock"))
 }
 
 /// Makes a directory, and those above it that are not there, so that they survive a power cut.

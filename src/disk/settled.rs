@@ -35,25 +35,28 @@ pub(super) fn note_failure(dir: &Path) {
     }
 }
 
-/// Returns once sled's file, if there is one, is on the disk as it is read.
-pub(super) fn settle(dir: &Path) -> io::Result<()> {
+/// Returns once sled's file, if there is one, is on the disk as it is read; false when another process has it, or sled's
+/// own threads do for a moment after it was closed.
+pub(super) fn settle(dir: &Path) -> io::Result<bool> {
     let file = match OpenOptions::new().read(true).write(true).open(dir.join(SLED_FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         file => file?,
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        // Another process uses it, as sled will say.
-        Err(Errno::WOULDBLOCK) => return Ok(()),
+        Err(Errno::WOULDBLOCK) => return Ok(false),
         locked => locked?,
     }
     remove_unfinished(dir)?;
     let note = dir.join(UNSYNCED);
-    if !note.exists() {
-        return file.sync_all();
+    let is_noted = note.exists();
+    if is_noted {
+        write_anew(&file)?;
     }
-    write_anew(&file)?;
     file.sync_all()?;
-    std::fs::remove_file(note)
+    if is_noted {
+        std::fs::remove_file(note)?;
+    }
+    Ok(true)
 }
 
 /// Removes snapshots that a process was killed while it wrote them: sled takes them for damaged ones, and opens nothing.
