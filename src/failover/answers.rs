@@ -198,6 +198,10 @@ impl Owner for JournaledOwner {
         self.inner.epoch()
     }
 
+    fn is_in_doubt(&self) -> bool {
+        self.inner.is_in_doubt()
+    }
+
     fn keep_places(&mut self) {
         self.inner.keep_places();
     }

@@ -177,7 +177,8 @@ async fn a_wall_clock_that_is_set_in_an_outage_moves_no_due_time() -> Result<()>
         let url = outage.proxy.url();
         let start = async || {
             let settings = [("REDIS_URL", url.as_str()), ("REDIS_TIMEOUT", "300ms")];
-            let preloaded = [("LD_PRELOAD", library.as_str()), ("WALL_SHIFT", file.as_str())];
+            let text = std::ffi::OsStr::new;
+            let preloaded = [("LD_PRELOAD", text(&library)), ("WALL_SHIFT", text(&file))];
             Process::serve_by(std::process::Command::new(crate::support::PROGRAM), outage.dir.path(), &settings, &preloaded).await
         };
         let push = async |process: &Process, id: &str, expected: &str| {
