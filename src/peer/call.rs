@@ -184,6 +184,13 @@ mod tests {
         );
         let deadline = at.parse().map(Verdict::Extended);
         assert_eq!(read(&good).ok(), deadline.ok().map(|extended| vec![extended, Verdict::Stale]));
+        let names = ["acked", "nacked", "buried", "stale", "unknown_outcome", "unknown", "pending", "unreachable"];
+        for name in names {
+            let answer = format!(
+                r#"{{"results": [{{"receipt": "a", "status": "{name}"}}, {{"receipt": "b", "status": "acked"}}]}}"#
+            );
+            assert_eq!(read(&answer).map(|verdicts| verdicts[0].name()).ok(), Some(name));
+        }
         for bad in [
             "",
             "[]",

@@ -121,7 +121,7 @@ mod tests {
         }
         let old = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: -1_234_567, store_us: 0 };
         assert_eq!("-1234567".parse(), Ok(old));
-        for garbage in ["", "x", "2", "2 a 1 2", "2 a 1 2 x", "3 a 1 2 3", "2 a 1 2 3 4"] {
+        for garbage in ["", "x", "2 a", "2 a 1 2", "2 a 1 2 x", "3 a 1 2 3", "2 a 1 2 3 4"] {
             assert!(garbage.parse::<ClockNote>().is_err(), "{garbage}");
         }
     }
