@@ -8,11 +8,12 @@
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
 # make faults     the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
+# make histories  the long form of random histories: 50,000 operations each for one and two brokers, with and without losses
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo dashboards screenshots races faults order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -58,6 +59,11 @@ faults: tools
 	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
 	@echo "|---|---|---|---|---|---|---|---|---|---|"
 	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
+
+OPERATIONS ?= 50000
+
+histories: tools
+	DWELL_OPERATIONS=$(OPERATIONS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- histories:: --nocapture --test-threads=1
 
 MESSAGES ?= 200000
 KEYS ?= 1000

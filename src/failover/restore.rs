@@ -203,7 +203,7 @@ impl<S: LogTarget> Failover<S> {
     async fn offer_journal(&self) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
-        let mut said = None;
+        let (mut said, mut unread_since) = (None, None);
         loop {
             let now = Clock::System.instant();
             if said.is_none_or(|said| now.since(said) >= self.options.silence / 4)
@@ -211,17 +211,27 @@ impl<S: LogTarget> Failover<S> {
             {
                 said = Some(now);
             }
-            match self.offer_page(journal, after).await {
-                Ok(None) => break,
-                Ok(Some((last, changed))) => (after, pause, given_back) = (Some(last), PAUSE.0, given_back + changed),
-                Err(error) => {
-                    if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
-                        tracing::warn!(%error, "what the store lost is not given back yet");
+            let why = match journal.log().look(after, PAGE_RECORDS, PAGE_BYTES).await {
+                Ok(page) => match self.offer_page(journal, page).await {
+                    Ok(None) => break,
+                    Ok(Some((last, changed))) => {
+                        (after, pause, given_back, unread_since) = (Some(last), PAUSE.0, given_back + changed, None);
+                        continue;
                     }
-                    Clock::System.sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
+                    Err(error) => error,
+                },
+                Err(error) if now.since(*unread_since.get_or_insert(now)) >= self.options.silence => {
+                    // A disk that fails must not keep what Redis has from its consumers.
+                    tracing::error!(%error, "journal unreadable: what the store lost is not given back");
+                    break;
                 }
+                Err(error) => error,
+            };
+            if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
+                tracing::warn!(error = %why, "what the store lost is not given back yet");
             }
+            Clock::System.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
         }
         journal.broken();
         given_back
@@ -231,11 +241,10 @@ impl<S: LogTarget> Failover<S> {
     ///
     /// # Errors
     /// Why it has to be offered again.
-    async fn offer_page(&self, journal: &Journal, after: Option<Position>) -> Result<Option<(Position, u64)>> {
+    async fn offer_page(&self, journal: &Journal, mut page: Vec<Entry>) -> Result<Option<(Position, u64)>> {
         if !self.identified.load(Ordering::Relaxed) {
             return Err(Error::unavailable("it is not known yet whether it is the same store"));
         }
-        let mut page = journal.log().look(after, PAGE_RECORDS, PAGE_BYTES).await?;
         drop_part_of_a_call(&mut page);
         let Some(last) = page.last().map(|entry| entry.position) else { return Ok(None) };
         let mut topics: BTreeMap<TopicName, Vec<Record>> = BTreeMap::new();

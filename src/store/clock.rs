@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 use crate::time::Timestamp;
 use crate::version::Version;
 
+/// How long the best of the last answers counts: two clocks run apart by less than a millisecond in that time.
+const KEPT_US: i64 = 2_000_000;
+
 /// No answer has been seen yet.
 const UNKNOWN: i64 = i64::MIN;
 
@@ -28,9 +31,12 @@ const CORRECTED_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct StoreClock {
     clock: Clock,
-    /// Store time minus monotonic time at the send of the last answered call, in microseconds.
+    /// Store time minus monotonic time at the send of the answered call that was on the way for the shortest time lately, in
+    /// microseconds.
     sent_offset_us: AtomicI64,
-    /// Store time minus monotonic time at the receipt of the same answer, in microseconds.
+    /// When that answer came, in microseconds.
+    kept_at_us: AtomicI64,
+    /// Store time minus monotonic time at the receipt of the last answer, in microseconds.
     received_offset_us: AtomicI64,
     /// The latest time that [`StoreClock::steady`] has told, in ms.
     told_ms: AtomicU64,
@@ -50,9 +56,9 @@ impl StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
         let (answered, told_ms) = (AtomicBool::new(false), AtomicU64::new(0));
-        let version_us = AtomicU64::new(0);
+        let (version_us, kept_at_us) = (AtomicU64::new(0), AtomicI64::new(0));
         let (doubt, told) = (OnceLock::new(), watch::Sender::new(None));
-        StoreClock { clock, sent_offset_us, received_offset_us, told_ms, version_us, answered, doubt, told }
+        StoreClock { clock, sent_offset_us, received_offset_us, kept_at_us, told_ms, version_us, answered, doubt, told }
     }
 
     /// The local clock behind it.
@@ -60,11 +66,20 @@ impl StoreClock {
         &self.clock
     }
 
-    /// Takes the store's time from an answer to a call that was sent at `sent`.
+    /// Takes the store's time from an answer to a call that was sent at `sent`. Of the answers of the last seconds the one
+    /// counts that was on the way for the shortest time: brokers that ask the same store agree as well as they can.
     pub fn observe(&self, sent: Instant, store_us: u64) {
         let store_us = i64::try_from(store_us).unwrap_or(i64::MAX);
-        self.sent_offset_us.store(store_us - instant_us(sent), Ordering::Relaxed);
-        self.received_offset_us.store(store_us - instant_us(self.clock.instant()), Ordering::Relaxed);
+        let now_us = instant_us(self.clock.instant());
+        let (most, least) = (store_us - instant_us(sent), store_us - now_us);
+        let kept = self.sent_offset_us.load(Ordering::Relaxed);
+        let is_old = now_us - self.kept_at_us.load(Ordering::Relaxed) >= KEPT_US;
+        // What is known cannot be more than `most` nor less than `least`, unless one of the clocks was set.
+        if kept == UNKNOWN || is_old || most < kept || kept < least {
+            self.sent_offset_us.store(most, Ordering::Relaxed);
+            self.kept_at_us.store(now_us, Ordering::Relaxed);
+        }
+        self.received_offset_us.store(least, Ordering::Relaxed);
         self.answered.store(true, Ordering::Release);
         self.look();
     }

@@ -39,6 +39,7 @@ mod priority;
 mod webhooks;
 mod windows;
 mod groups;
+mod histories;
 mod http;
 mod console;
 mod access;

@@ -179,7 +179,13 @@ async fn a_wall_clock_that_is_set_in_an_outage_moves_no_due_time() -> Result<()>
             let settings = [("REDIS_URL", url.as_str()), ("REDIS_TIMEOUT", "300ms")];
             let text = std::ffi::OsStr::new;
             let preloaded = [("LD_PRELOAD", text(&library)), ("WALL_SHIFT", text(&file))];
-            Process::serve_by(std::process::Command::new(crate::support::PROGRAM), outage.dir.path(), &settings, &preloaded).await
+            Process::serve_by(
+                std::process::Command::new(crate::support::PROGRAM),
+                outage.dir.path(),
+                &settings,
+                &preloaded,
+            )
+            .await
         };
         let push = async |process: &Process, id: &str, expected: &str| {
             let message = json!({"messages": [{"id": id, "payload": id, "delay": "1h"}]});

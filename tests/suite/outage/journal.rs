@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use dwell::error::Result;
-use dwell::message::TopicName;
 use dwell::store::Pushed;
-use dwell::topic::Settings;
 
 use super::Outage;
 use crate::support::{Mode, RedisServer, eventually};
@@ -64,9 +62,9 @@ async fn what_came_out_of_the_wal_is_in_the_journal_too() -> Result<()> {
     dwell.recovered().await?;
     outage.redis.kill()?;
     outage.redis.restart().await?;
-    eventually("the journal was offered twice", async || {
+    eventually("the journal was offered twice, the second time with both", async || {
         dwell.broker().health().await;
-        Ok((dwell.metric("dwell_wal_replayed_total{log=\"journal\"}")? >= 4.0).then_some(()))
+        Ok((dwell.metric("dwell_wal_replayed_total{log=\"journal\"}")? >= 3.0).then_some(()))
     })
     .await?;
     dwell.delivers("orders", &["a", "b"]).await?;
@@ -154,20 +152,5 @@ async fn what_redis_does_not_take_of_the_journal_waits_in_the_wal() -> Result<()
     }
     dwell.recovered().await?;
     dwell.delivers("orders", &["a"]).await?;
-    dwell.close().await
-}
-
-#[tokio::test]
-async fn a_topic_that_is_declared_again_keeps_what_the_journal_needs() -> Result<()> {
-    let outage = journaled().await?;
-    let dwell = outage.dwell().await?;
-    let orders = TopicName::new("orders")?;
-    let first = dwell.broker().declare(orders.clone(), Settings::default()).await?.descriptor;
-    assert_eq!(first.settings.dedup_window, WINDOW * 2);
-    let second = dwell.broker().declare(orders.clone(), Settings::default()).await?.descriptor;
-    assert_eq!((second.settings.dedup_window, second.generation), (WINDOW * 2, first.generation));
-    let more = Settings { max_attempts: 3, ..Settings::default() };
-    let third = dwell.broker().declare(orders, more).await?.descriptor;
-    assert_eq!((third.settings.dedup_window, third.settings.max_attempts), (WINDOW * 2, 3));
     dwell.close().await
 }

@@ -72,6 +72,7 @@ impl Outage {
             journal_window: self.journal,
             limit_bytes: self.limit_bytes,
             adopt,
+            silence: Duration::from_secs(1),
             ..FailoverOptions::new(self.dir.path())
         };
         let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };

@@ -111,6 +111,11 @@ impl HttpClient {
         self.send(self.0.post(format!("http://dwell{target}")).json(body)).await
     }
 
+    /// The same for a `PATCH` with a JSON body.
+    pub(crate) async fn patch(&self, target: &str, body: &Value) -> Option<(u16, Value)> {
+        self.send(self.0.patch(format!("http://dwell{target}")).json(body)).await
+    }
+
     /// The same for a `DELETE`.
     pub(crate) async fn delete(&self, target: &str) -> Option<(u16, Value)> {
         self.send(self.0.delete(format!("http://dwell{target}"))).await
