@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -73,7 +74,8 @@ async fn headers_that_do_not_end_take_little_memory_and_it_is_given_back() -> Ou
         let mut open = Vec::new();
         for _ in 0..400 {
             let mut stream = UnixStream::connect(dir.path().join("dwell.sock")).await?;
-            stream.write_all(header.as_bytes()).await?;
+            // It may be refused before it is sent whole.
+            let _ = stream.write_all(header.as_bytes()).await;
             open.push(stream);
         }
         for stream in &open {
@@ -84,8 +86,8 @@ async fn headers_that_do_not_end_take_little_memory_and_it_is_given_back() -> Ou
     }
     // What is free is returned by the threads that work.
     let given_back = async || {
-        dwell.client.get("/livez").await;
-        Ok(memory(dwell.id(), "VmRSS:").ok().filter(|now| now.saturating_sub(before) < 7))
+        join_all((0..64).map(|_| dwell.client.text("/metrics"))).await;
+        Ok(memory(dwell.id(), "VmRSS:").ok().filter(|now| now.saturating_sub(before) < 8))
     };
     eventually("the memory is given back", given_back).await?;
     Ok(())
