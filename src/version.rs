@@ -33,6 +33,15 @@ impl fmt::Display for Version {
     }
 }
 
+/// One message of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPart {
+    /// The call.
+    pub call: CallId,
+    /// Which of its messages, from 1.
+    pub at: u32,
+}
+
 /// The id of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {

@@ -12,7 +12,7 @@ use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
-use crate::version::{CallId, Version};
+use crate::version::{CallId, CallPart, Version};
 
 /// The format.
 const FORMAT: u8 = 1;
@@ -40,7 +40,7 @@ pub enum Record {
         /// What happens if its id is there already.
         conflict: Conflict,
         /// The call that was sent to the store and not answered: perhaps it was applied.
-        call: Option<CallId>,
+        call: Option<CallPart>,
     },
     /// Cancel what has a lower version.
     Cancel {
@@ -134,7 +134,7 @@ pub struct NumberedRecord {
 #[derive(Encode, BorrowDecode)]
 enum Header<'a> {
     Create,
-    Push { topic: &'a str, id: &'a str, conflict: u8, call: Option<CallHeader<'a>> },
+    Push { topic: &'a str, id: &'a str, conflict: u8, call: Option<(CallHeader<'a>, u32)> },
     Cancel { topic: &'a str, partition: u16, id: &'a str, version: u64 },
     Set { topic: &'a str, id: &'a str, groups: List<&'a str>, call: CallHeader<'a> },
     End { topic: &'a str, partition: u16, id: &'a str, version: u64, groups: List<&'a str> },
@@ -197,7 +197,8 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
         Record::Create(descriptor) => (Header::Create, json(descriptor)?),
         Record::Delete(descriptor) => (Header::Delete, json(descriptor)?),
         Record::Push { message, version, conflict, call, .. } => {
-            let (id, conflict, call) = (message.id.as_str(), number_of(*conflict), call.as_ref().map(CallHeader::from));
+            let (id, conflict) = (message.id.as_str(), number_of(*conflict));
+            let call = call.as_ref().map(|part| (CallHeader::from(&part.call), part.at));
             (Header::Push { topic, id, conflict, call }, encode_body(message, *version)?)
         }
         Record::Cancel { partition, id, version, .. } => {
@@ -266,7 +267,8 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
             let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
             let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
-            Record::Push { topic, message, version, conflict, call: call.map(CallId::from) }
+            let call = call.map(|(call, at)| CallPart { call: call.into(), at });
+            Record::Push { topic, message, version, conflict, call }
         }
         Header::Cancel { topic, partition, id, version } => Record::Cancel {
             topic: TopicName::new(topic)?,
@@ -328,7 +330,7 @@ mod tests {
         Ok([
             Record::Create(descriptor),
             push(Conflict::Keep, None),
-            push(Conflict::Debounce, Some(call.clone())),
+            push(Conflict::Debounce, Some(CallPart { call: call.clone(), at: 2 })),
             Record::Cancel { topic: topic.clone(), partition, id: id.clone(), version },
             Record::Set { topic: topic.clone(), message: message.clone(), version, groups: groups.clone(), call },
             Record::End { topic: topic.clone(), partition, id, version, groups },

@@ -47,18 +47,25 @@ impl<S: LogTarget> Failover<S> {
         let Some(journal) = &self.journal else { return true };
         let mut records = Vec::with_capacity(answers.len());
         for answer in answers {
-            match answer {
-                Answer::End(end) => records.push(end),
-                Answer::Set(descriptor, message, version, put, number) => {
-                    let partition = descriptor.partition_of(message.routing_key());
-                    let call = CallId { stream: log.to_owned(), seq: number };
-                    match self.set(&descriptor, partition, &message, version, put, &call).await {
-                        Ok(Some(record)) => records.push(record),
-                        // What it gave way to may be in no journal.
-                        Ok(None) => records.push(over(&descriptor, partition, &message, version)),
-                        Err(_) => return false,
-                    }
+            let (descriptor, message, version, put, call) = match answer {
+                Answer::End(end) => {
+                    records.push(end);
+                    continue;
                 }
+                Answer::Set(descriptor, message, version, put, number) => {
+                    (descriptor, message, version, put, CallId { stream: log.to_owned(), seq: number })
+                }
+                // It may have become another one since.
+                Answer::Applied(descriptor, message, version, call) => {
+                    (descriptor, message, version, Put::Pushed(Pushed::Duplicate), call)
+                }
+            };
+            let partition = descriptor.partition_of(message.routing_key());
+            match self.set(&descriptor, partition, &message, version, put, &call).await {
+                Ok(Some(record)) => records.push(record),
+                // What it gave way to may be in no journal.
+                Ok(None) => records.push(over(&descriptor, partition, &message, version)),
+                Err(_) => return false,
             }
         }
         self.kept(journal, records, losses).await.is_ok()

@@ -8,6 +8,7 @@ use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
 use crate::store::{Call, LogTarget, Pushed, Put};
 use crate::topic::Descriptor;
+use crate::version::CallPart;
 use crate::wal::Record;
 
 /// Records of the log that are replayed in the time of a call.
@@ -43,14 +44,14 @@ impl<S: LogTarget> Failover<S> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
         }
-        let sent = (why.kind() == Kind::OutcomeUnknown).then(|| call.id.clone());
-        let versions = self.store.clock().versions(messages.len());
+        let is_sent = why.kind() == Kind::OutcomeUnknown;
         let records = messages.iter().enumerate().map(|(n, message)| Record::Push {
             topic: descriptor.topic.clone(),
             message: message.clone(),
-            version: versions.plus(n),
+            // As it was sent, if it was: then it is told apart from what is there in any case.
+            version: call.version.plus(n),
             conflict,
-            call: sent.clone(),
+            call: is_sent.then(|| CallPart { call: call.id.clone(), at: u32::try_from(n + 1).unwrap_or(u32::MAX) }),
         });
         let appended = self.wal.append(records.collect()).await;
         if descriptor.is_ordered() {

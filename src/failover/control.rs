@@ -134,11 +134,15 @@ impl<S: LogTarget> Failover<S> {
         call: &Call,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
+        if self.is_giving_back() {
+            let why = "the store lost data, and the brokers are giving it back: reschedule it once they have";
+            return Err(Error::unavailable(why));
+        }
         let losses = self.losses();
         let rescheduled = self.reach(self.store.reschedule(descriptor, partition, call, reschedule)).await?;
         let Rescheduled::Done(fates) = &rescheduled else { return Ok(rescheduled) };
         if fates.0.iter().all(|(_, fate)| *fate == Fate::Absent)
-            && (self.wal.depth().records > 0 || self.is_giving_back())
+            && self.wal.depth().records > 0
         {
             let why = "the store does not have it, but messages are on their way there: reschedule it once they are";
             return Err(Error::unavailable(why));

@@ -12,7 +12,7 @@ use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
 use crate::store::{LogTarget, Pushed, Put, Replayed};
 use crate::topic::{Descriptor, Settings};
-use crate::version::{CallId, Version};
+use crate::version::{CallId, CallPart, Version};
 use crate::wal::{Entry, Record};
 
 /// How often a topic is looked up again because it changed on the way.
@@ -44,6 +44,8 @@ pub(super) struct Offered {
 pub(super) enum Answer {
     /// The message is this one now, by the record with this number.
     Set(Descriptor, Message, Version, Put, u64),
+    /// The message was set before, by this call.
+    Applied(Descriptor, Message, Version, CallId),
     /// A message is cancelled.
     End(Record),
 }
@@ -182,10 +184,12 @@ impl<S: LogTarget> Failover<S> {
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
             match &entry.record {
-                Record::Push { call: Some(call), .. }
-                    if self.is_applied(&descriptor.topic, partition, call).await? =>
+                Record::Push { call: Some(part), message, version, .. }
+                    if self.is_applied(&descriptor.topic, partition, part).await? =>
                 {
                     offered.duplicate += 1;
+                    let call = part.call.clone();
+                    offered.answers.push(Answer::Applied(descriptor.clone(), message.clone(), *version, call));
                 }
                 Record::Push { message, version, conflict: policy, .. } => {
                     conflict = *policy;
@@ -220,8 +224,8 @@ impl<S: LogTarget> Failover<S> {
         Ok(count)
     }
 
-    async fn is_applied(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool> {
-        self.limited(self.store.fence(topic, partition, call)).await
+    async fn is_applied(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
+        self.limited(self.store.fence(topic, partition, part)).await
     }
 
     /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A topic

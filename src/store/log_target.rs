@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::topic::Descriptor;
-use crate::version::{CallId, Version};
+use crate::version::{CallId, CallPart, Version};
 
 /// A push that the WAL kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,8 +89,9 @@ pub trait LogTarget: Store {
     /// A topic, or what says that it was deleted.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
-    /// Answers whether a call that was not answered was applied; if not, no copy of it ever is.
-    async fn fence(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool>;
+    /// Answers whether a message of a call that was not answered was set by it, or is a duplicate; if not, no copy of the
+    /// call ever sets it.
+    async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;
 
     /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this log
     /// already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and that is

@@ -9,7 +9,7 @@ use dwell::message::{Conflict, GroupName, Message, MessageId};
 use dwell::partition::Partition;
 use dwell::store::Fate::{Absent, Done};
 use dwell::store::{Call, Change, LogTarget, Progress, Pushed, Put, Replayed};
-use dwell::version::{CallId, Version};
+use dwell::version::{CallId, CallPart, Version};
 
 use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, up_to};
 
@@ -96,6 +96,10 @@ fn set(message: &Message, version: Version, call: &CallId) -> Change {
     Change::Set { message: message.clone(), version, groups: Vec::new(), call: call.clone() }
 }
 
+fn part(call: &Call, at: u32) -> CallPart {
+    CallPart { call: call.id.clone(), at }
+}
+
 fn end(id: &str, version: Version) -> Result<Change> {
     Ok(Change::End { id: MessageId::new(id)?, version, groups: Vec::new() })
 }
@@ -165,8 +169,8 @@ async fn a_fence_says_what_became_of_a_call_and_keeps_it_so() -> Result<()> {
     story.push_as(&applied, &[orders.message("a", 0)?]).await?;
     let never = new_call(&*orders.store, 1);
     for _ in 0..2 {
-        assert!(story.target.fence(topic, FIRST, &applied.id).await?);
-        assert!(!story.target.fence(topic, FIRST, &never.id).await?);
+        assert!(story.target.fence(topic, FIRST, &part(&applied, 1)).await?);
+        assert!(!story.target.fence(topic, FIRST, &part(&never, 1)).await?);
     }
     assert!(story.push_as(&never, &[orders.message("b", 0)?]).await.is_err(), "it comes too late");
     assert!(orders.peek("b").await?.is_none());
@@ -357,5 +361,54 @@ async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
     assert_eq!(said, [("a", false, 70), ("b", true, 0)]);
     story.target.report("a", Progress::Gone).await?;
     assert_eq!(story.target.report("b", Progress::Look).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_that_a_call_refused_was_not_set_by_it() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, topic) = (&story.orders, &story.orders.descriptor.topic);
+    orders.push("held", 0).await?;
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(1)).await?;
+    let call = new_call(&*orders.store, 2);
+    let messages = [story.other("held", 5)?, story.other("new", 5)?];
+    orders.store.put(&orders.descriptor, FIRST, &call, Conflict::Replace, &messages).await?;
+    assert!(!story.target.fence(topic, FIRST, &part(&call, 1)).await?);
+    assert!(story.target.fence(topic, FIRST, &part(&call, 2)).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_older_record_finds_a_cancel_though_the_id_was_pushed_and_settled_since() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push("a", 0).await?;
+    let (older, old) = (story.version(), story.other("a", 0)?);
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    orders.push("a", 0).await?;
+    let mut owner = orders.owner().await?;
+    owner.reserve(up_to(1)).await?;
+    owner.settle(&acks(&["a"])?).await?;
+    assert_eq!(story.replay(Conflict::Keep, &[(1, older, &old)]).await?, [DUPLICATE]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    let mut call = new_call(&*orders.store, 1);
+    let first = orders.message("a", 0)?;
+    story.push_as(&call, std::slice::from_ref(&first)).await?;
+    let journal = [set(&first, call.version, &call.id)];
+    story.empty().await?;
+    story.forget(&call.id).await?;
+    call.id.seq = 2;
+    let second = [orders.message("b", 0)?];
+    assert!(story.push_as(&call, &second).await.is_err());
+    assert_eq!(story.restore(&journal).await?, 1);
+    assert!(story.push_as(&call, &second).await.is_err(), "the producer was told that it was not applied");
+    assert_eq!(orders.stats().await?.ready, 1);
     Ok(())
 }

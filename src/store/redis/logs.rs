@@ -18,7 +18,7 @@ use crate::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed};
 use crate::topic::Descriptor;
-use crate::version::{CallId, Version};
+use crate::version::{CallPart, Version};
 
 #[async_trait]
 impl LogTarget for Redis {
@@ -26,9 +26,9 @@ impl LogTarget for Redis {
         self.shared.topic_or_tombstone(topic).await
     }
 
-    async fn fence(&self, topic: &TopicName, partition: Partition, call: &CallId) -> Result<bool> {
-        let key = self.shared.keys.call(topic, partition, &call.stream);
-        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(call.seq);
+    async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
+        let key = self.shared.keys.call(topic, partition, &part.call.stream);
+        let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
         let mut reply = Reply::of(self.shared.connection.eval(&fence).await?)?;
         reply.text()?;
         Ok(reply.number()? == 1)

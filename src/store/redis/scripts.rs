@@ -55,15 +55,15 @@ macro_rules! scripts {
 // Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
 // Everything else must go on when memory is full, so that dwell can be drained and leased.
 scripts! {
-    push: "#!lua", "_time", "_call", "_unordered";
-    push_ordered: "#!lua", "_time", "_call", "_order", "push";
+    push: "#!lua", "_time", "_call", "_gone", "_unordered";
+    push_ordered: "#!lua", "_time", "_call", "_gone", "_order", "push";
     put: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_unordered";
     put_ordered: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";
     reschedule: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_call", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_call", "_body", "_charge", "_order", "replay";
+    replay: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_call", "_gone", "_body", "_charge", "_order", "replay";
     restore: "#!lua", "_time", "_call", "_gone", "_body", "_unordered";
     restore_ordered: "#!lua", "_time", "_call", "_gone", "_body", "_order", "restore";
     brokers: "#!lua flags=allow-oom", "_time";

@@ -11,10 +11,14 @@ local function begin_call(key, seq)
   local last, answered = string.match(call_before or '0', '^(%d+) ?(.*)$')
   local ahead = tonumber(seq) - tonumber(last)
   if ahead == 1 and answered ~= 'closed' then return 'new' end
+  if ahead > 1 and answered ~= 'closed' then
+    -- No copy of it is applied once a journal has brought back the calls before it.
+    redis.call('SET', key, last .. ' closed', 'PX', CALL_KEPT)
+    return 'gap'
+  end
   if call_before then redis.call('SET', key, call_before, 'PX', CALL_KEPT) else redis.call('DEL', key) end
-  if answered == 'closed' then return 'late' end
-  if ahead == 0 then return 'repeat', answered end
-  return ahead < 0 and 'late' or 'gap'
+  if answered == 'closed' then return ahead > 1 and 'gap' or 'late' end
+  return ahead == 0 and 'repeat' or 'late', answered
 end
 -- Takes back the beginning of a call that is refused.
 local function refuse_call(key)

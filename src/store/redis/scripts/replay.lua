@@ -86,7 +86,7 @@ local function replay(number, due, id, body)
       end
     end
   end
-  redis.call('ZREM', KEYS[4], id)
+  if redis.call('ZREM', KEYS[4], id) == 1 then remember_version(KEYS[5], now_us, id, version) end
   return not anywhere and 'stored' or policy == 'replace' and 'replaced' or 'debounced'
 end
 

@@ -50,6 +50,7 @@ local function set(g, id, version, due, body)
   redis.call('ZADD', z[g], place and place({z[g]}, now, tonumber(due)) or due, id)
   redis.call('HSET', h[g], id, body)
   redis.call('HDEL', a[g], id)
+  remember_version(KEYS[4], now_us, id, version)
   if dead then
     redis.call('ZREM', dz[g], id)
     redis.call('HDEL', dh[g], id)
@@ -86,7 +87,10 @@ for i = 4, #ARGV, 7 do
     if not is_end then raised[tonumber(call)] = seq end
   end
 end
-for call, seq in pairs(raised) do redis.call('SET', KEYS[calls + call], seq, 'PX', CALL_KEPT) end
+for call, seq in pairs(raised) do
+  local closed = string.match(redis.call('GET', KEYS[calls + call]) or '', ' closed$') or ''
+  redis.call('SET', KEYS[calls + call], seq .. closed, 'PX', CALL_KEPT)
+end
 if place then remember_places(now) end
 if earliest then redis.call('SPUBLISH', KEYS[5], earliest) end
 return {'OK', answer, changed}
