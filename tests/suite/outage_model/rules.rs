@@ -22,6 +22,8 @@ pub(super) enum Rule {
     SettlementEndsItsVersion,
     /// The settlement of a message that was replaced or rescheduled leaves a tombstone.
     SettlementOfChangedLeavesTombstone,
+    /// So does the settlement of a message that came out of a journal: it may be in a WAL as well.
+    SettlementOfRestoredLeavesTombstone,
     /// So does every settlement while a broker that is known has not restored.
     SettlementWhileRestoringLeavesTombstone,
 
@@ -68,8 +70,6 @@ pub(super) enum Rule {
     // Restoring.
     /// A set is skipped if the partition remembers its call.
     KeptCallsAreNotRestored,
-    /// What was restored is remembered as the call would have been: offered again it was kept.
-    RestoredCallsAreRemembered,
     /// An end that is restored leaves a tombstone.
     RestoredEndLeavesTombstone,
 

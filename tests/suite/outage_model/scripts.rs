@@ -267,10 +267,11 @@ impl Script<'_> {
             return;
         }
         let by_version = self.rules.has(Rule::LogsApplyByVersion);
-        if self.rules.has(Rule::RestoredCallsAreRemembered) {
-            let CallId { stream, sequence } = call;
-            self.redis.remember(Memory { stream, sequence, verdict: Verdict::Stored, is_closed: false });
-        }
+        let changed = body.changed || self.rules.has(Rule::SettlementOfRestoredLeavesTombstone);
+        let body = Body { changed, ..body };
+        // As the call would have been: offered again it was kept.
+        let CallId { stream, sequence } = call;
+        self.redis.remember(Memory { stream, sequence, verdict: Verdict::Stored, is_closed: false });
         if self.redis.messages[id].is_some() && by_version {
             self.merge(id, body);
         } else if body.payload.version > self.redis.ended[id] || !by_version {
