@@ -23,8 +23,8 @@
 //! and must find one: a rule without such a test does not compile. Run with `--nocapture` to read the counterexamples.
 //! `DWELL_MODEL_STATES` makes the searches longer.
 //!
-//! What it leaves open: two pushes of one id within the error of the brokers' clocks, when the first one is applied after
-//! the second was settled (`Operation::is_overtaken`).
+//! One order is left open: two pushes of one id within the error of the brokers' clocks, when the first one is applied
+//! after the second was settled (`Operation::is_overtaken`).
 //!
 //! Not in the model: groups, debounce, key order, the window of the journal and the seven days of the calls, a Redis
 //! that loses data without the brokers noticing, copies that outlive the Redis they were sent to.

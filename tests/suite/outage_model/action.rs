@@ -1,4 +1,4 @@
-//! What can happen: one small step of a client, a broker, the network, Redis or a consumer.
+//! The actions: each is one small step of a client, a broker, the network, Redis or a consumer.
 
 use super::state::{Kind, Name};
 
@@ -10,7 +10,7 @@ pub(super) enum Action {
     /// The topic is deleted; nobody learns that it was.
     DeleteTopicUnanswered(Name),
 
-    // What becomes of a live call.
+    // The outcome of a live call.
     Answered(Name),
     /// It is executed and the reply lost; the broker repeats it.
     ReplyLost(Name),
@@ -47,7 +47,7 @@ pub(super) enum Action {
     LeaseLapses(Name),
     Kill(Name),
     Start(Name),
-    /// What Redis will remember after the next loss.
+    /// Sets the state in which Redis comes back after the next loss.
     Snapshot,
     LoseData,
     LoseEverything,

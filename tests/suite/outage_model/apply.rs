@@ -1,4 +1,4 @@
-//! What an action changes.
+//! Applies an action to the world.
 
 use super::action::Action;
 use super::bounds::Bounds;

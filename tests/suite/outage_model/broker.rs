@@ -1,4 +1,4 @@
-//! What a broker does for clients: it stamps, calls, buffers and journals; and how it starts and ends.
+//! A broker and its clients: it stamps, calls, buffers and journals. Also how it starts, connects and dies.
 
 use super::breach::Breach;
 use super::ledger::{Answer, End, Operation, Settlement};
@@ -279,7 +279,7 @@ impl Act<'_> {
         let broker = self.world.broker_mut(self.name);
         broker.up = true;
         broker.must_offer = true;
-        // What an earlier process sent is not known.
+        // An earlier process may have sent any of them.
         broker.sent = broker.wal_number;
     }
 

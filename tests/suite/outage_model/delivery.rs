@@ -1,4 +1,4 @@
-//! What a broker does for consumers, as the owner of the partition.
+//! A broker and its consumers, as the owner of the partition.
 
 use super::breach::Breach;
 use super::broker::Act;

@@ -1,4 +1,4 @@
-//! What must hold once nothing is under way any more: from each state on, without further faults.
+//! Checks what a state leads to without further faults, once no call is under way and the logs are empty.
 
 use super::action::Action;
 use super::apply::{apply, lose};

@@ -1,4 +1,4 @@
-//! What clients were told, and what was done in their name: nobody's memory, but what the promises are about.
+//! The ledger: the answers that clients got, and the facts that no part of the world knows. The promises are about it.
 
 use super::breach::Breach;
 use super::state::{Body, IDS, Kind, Message, Name, Redis, Stamp, Version};

@@ -1,4 +1,4 @@
-//! What a broker does with its logs: it asks what became of calls, replays the WAL, and offers the journal.
+//! A broker and its logs: it asks whether calls were applied, replays the WAL and offers the journal.
 
 use super::broker::Act;
 use super::ledger::Answer;

@@ -8,7 +8,7 @@ pub(super) enum Rule {
     LivePushesAreAboveWhatIsThere,
     /// A live cancel or reschedule takes a version above what is there.
     LiveChangesGoAboveWhatIsThere,
-    /// What comes out of a log applies only above what is there.
+    /// A record of a log applies only above the version that is there.
     LogsApplyByVersion,
     /// Payload and due time have versions of their own.
     PayloadAndDueTimeAreVersionedApart,
@@ -59,12 +59,12 @@ pub(super) enum Rule {
     SettlementsAreJournaled,
     CancelsAreJournaled,
     ReschedulesAreJournaled,
-    /// What came out of the WAL is in the journal before it leaves the WAL.
+    /// A replayed record is in the journal before it leaves the WAL.
     ReplayedIsJournaled,
     DeletionsAreJournaled,
-    /// What a client was told is there already is journaled as it is there.
+    /// The message that makes a push a duplicate is journaled as it is there.
     DuplicatesAreJournaled,
-    /// So is what made a record of the WAL unnecessary: what is there, its tombstone or the deletion of its topic.
+    /// So is the evidence for which a record of the WAL is dropped: a message, a tombstone or the deletion of its topic.
     EvidenceIsJournaled,
 
     // Restoring.

@@ -6,7 +6,7 @@ use super::state::{
     Answered, Body, Buffered, Call, CallId, Kind, Memory, Message, Page, Redis, Request, Stamp, Verdict, Version,
 };
 
-/// What a live call answers.
+/// The answer to a live call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// With the version under which it was applied.
@@ -17,13 +17,13 @@ pub(super) enum Reply {
     Gap,
 }
 
-/// What became of a record of a page.
+/// The outcome of a record of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) record: Buffered,
     /// By this very call; not by an earlier one whose reply was lost.
     pub(super) is_first: bool,
-    /// What is there now.
+    /// The message of its id, after the call.
     pub(super) there: Option<Body>,
     pub(super) ended: Version,
     pub(super) deleted_at: Version,
@@ -55,6 +55,9 @@ impl Script<'_> {
             return Reply::Gap;
         }
         if sequence > last + 1 && self.rules.has(Rule::GapsAreRefused) {
+            // Nor is it applied later, when a journal has brought back the calls before it.
+            let verdict = memory.map_or(Verdict::Absent, |memory| memory.verdict);
+            self.redis.remember(Memory { stream, sequence: last, verdict, is_closed: true });
             return Reply::Gap;
         }
         let (verdict, version) = self.execute(request);
@@ -271,7 +274,8 @@ impl Script<'_> {
         let body = Body { changed, ..body };
         // As the call would have been: offered again it was kept.
         let CallId { stream, sequence } = call;
-        self.redis.remember(Memory { stream, sequence, verdict: Verdict::Stored, is_closed: false });
+        let is_closed = self.redis.remembered(stream).is_some_and(|memory| memory.is_closed);
+        self.redis.remember(Memory { stream, sequence, verdict: Verdict::Stored, is_closed });
         if self.redis.messages[id].is_some() && by_version {
             self.merge(id, body);
         } else if body.payload.version > self.redis.ended[id] || !by_version {

@@ -55,7 +55,7 @@ pub(super) struct Stamp {
     pub(super) op: usize,
 }
 
-/// What one operation asks.
+/// One operation, as a client asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Request {
     pub(super) kind: Kind,
@@ -64,7 +64,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// What a push or a replace stores.
+    /// The message that a push or a replace stores.
     pub(super) fn body(self) -> Body {
         Body { payload: self.stamp, due: self.stamp, changed: self.kind == Kind::Replace }
     }
@@ -95,7 +95,7 @@ impl Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Message {
     pub(super) body: Body,
-    /// Who delivers it, and as what it was reserved.
+    /// The broker that delivers it, and the message as it was reserved.
     pub(super) delivery: Option<(Name, Body)>,
 }
 
@@ -117,7 +117,7 @@ impl Verdict {
     }
 }
 
-/// What the partition remembers of a stream.
+/// The memory of a stream: its last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Memory {
     pub(super) stream: u8,
@@ -286,7 +286,7 @@ pub(super) struct World {
     /// One lease ttl after the last loss has not passed.
     pub(super) hold: bool,
     pub(super) ledger: Ledger,
-    /// What may still happen.
+    /// The operations and faults that may still happen.
     pub(super) left: Bounds,
 }
 
