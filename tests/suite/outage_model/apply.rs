@@ -136,6 +136,7 @@ pub(super) fn lose(world: &mut World, kept: Redis, rules: Rules) -> Result<(), B
         act(world, name, rules).lose_partition()?;
         let broker = world.broker_mut(name);
         broker.connected = false;
+        broker.fenced = 0;
         broker.must_offer = true;
         broker.restoring = None;
     }

@@ -262,6 +262,7 @@ impl Act<'_> {
         let _ = self.lose_partition();
         let broker = self.world.broker_mut(name);
         broker.pending = None;
+        broker.fenced = 0;
         broker.up = false;
         broker.connected = false;
         broker.restoring = None;

@@ -102,6 +102,6 @@ fn next_step(world: &World, name: Name, rules: Rules) -> Option<Action> {
     if broker.restoring.is_some() {
         return Some(Action::Restore(name));
     }
-    let first = broker.wal.first().filter(|_| may_replay(broker, rules))?;
-    Some(if first.call.is_some() { Action::Fence(name) } else { Action::Replay(name, 1) })
+    let is_fenced = broker.replayable().next().is_some();
+    may_replay(broker, rules).then_some(if is_fenced { Action::Replay(name, 1) } else { Action::Fence(name) })
 }

@@ -90,7 +90,7 @@ fn replay(world: &World, name: Name, rules: Rules, actions: &mut Vec<Action>) {
         }
     }
     if may_replay(broker, rules) {
-        let fenced = broker.wal.iter().take_while(|record| record.call.is_none()).count();
+        let fenced = broker.replayable().count();
         if fenced == 0 {
             actions.push(Action::Fence(name));
         }

@@ -20,14 +20,14 @@ impl Act<'_> {
             self.answer(request.stamp, Answer::Done);
             self.world.broker_mut(self.name).wal.remove(0);
         } else {
-            self.world.broker_mut(self.name).wal[0].call = None;
+            self.world.broker_mut(self.name).fenced = record.number;
         }
     }
 
     /// The next page: up to the first record that needs a fence.
     pub(super) fn page(&self, records: usize) -> Page {
         let broker = self.world.broker(self.name);
-        let records = broker.wal.iter().take_while(|record| record.call.is_none()).take(records).copied().collect();
+        let records = broker.replayable().take(records).collect();
         Page { stream: self.name.wal_stream(), records }
     }
 

@@ -225,6 +225,8 @@ pub(super) struct Broker {
     pub(super) wal: Vec<Buffered>,
     /// Of the last record.
     pub(super) wal_number: u8,
+    /// The number of the last record whose call was certainly not applied. Void after a loss.
+    pub(super) fenced: u8,
     /// The highest number that was perhaps sent.
     pub(super) sent: u8,
     pub(super) journal: Vec<Answered>,
@@ -253,6 +255,7 @@ impl Broker {
             pending: None,
             wal: Vec::new(),
             wal_number: 0,
+            fenced: 0,
             sent: 0,
             journal: Vec::new(),
             durable: 0,
@@ -261,6 +264,11 @@ impl Broker {
             knows_other: true,
             settling: None,
         }
+    }
+
+    /// The records at the head of the WAL that need no fence.
+    pub(super) fn replayable(&self) -> impl Iterator<Item = Buffered> {
+        self.wal.iter().copied().take_while(|record| record.call.is_none() || record.number <= self.fenced)
     }
 
     /// Whether Redis answers it.
