@@ -160,6 +160,10 @@ impl Act<'_> {
         let broker = self.world.broker_mut(self.name);
         broker.clock = broker.clock.max(there);
         let version = self.stamp();
+        if self.world.lost_data {
+            // Perhaps it was applied and settled, and Redis forgot the call: it is delivered once more.
+            self.world.ledger.operation(request.stamp).settlement = Settlement::None;
+        }
         self.send(Request { stamp: Stamp { version, ..request.stamp }, ..request });
     }
 
