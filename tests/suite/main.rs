@@ -17,6 +17,7 @@ mod chain;
 mod coalescing;
 mod outage;
 mod ownership_model;
+mod outage_model;
 mod simulation;
 mod dead_letters;
 mod delivery;
