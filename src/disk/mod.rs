@@ -9,6 +9,7 @@ mod mark;
 mod nudge;
 mod open;
 mod parts;
+mod private;
 mod room;
 
 use std::fs::File;
@@ -20,8 +21,9 @@ use sled::{Batch, Db, Tree};
 pub(crate) use self::holder::lock_holder;
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
-pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};
+pub(crate) use self::open::{Refusal, guarded, make_directory, make_private_directory, sync_directory, sync_file};
 pub(crate) use self::parts::{PART_BYTES, Parts};
+pub(crate) use self::private::{check_owner, create, open_or_create};
 pub(crate) use self::room::{check_room, free_bytes};
 
 /// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.

@@ -131,7 +131,7 @@ impl<S: Store> Failover<S> {
         let is = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
         let mut after = None;
         while self.wal.depth().records > 0 {
-            let page = self.wal.page(after, PAGE_RECORDS, PAGE_BYTES).await?;
+            let page = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await?;
             if page.iter().any(|entry| is(&entry.record)) {
                 return Ok(true);
             }

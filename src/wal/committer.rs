@@ -36,6 +36,12 @@ pub(super) enum Command {
         bytes_max: usize,
         answer: Answer<Vec<Entry>>,
     },
+    Peek {
+        after: Option<Position>,
+        records_max: usize,
+        bytes_max: usize,
+        answer: Answer<Vec<Entry>>,
+    },
     Trim(Position, Answer<()>),
     Cancel {
         topic: TopicName,
@@ -176,6 +182,10 @@ impl Committer {
         match command {
             Command::Page { after, records_max, bytes_max, answer } => {
                 let page = self.log.page(after, records_max, bytes_max);
+                self.reply(answer, page);
+            }
+            Command::Peek { after, records_max, bytes_max, answer } => {
+                let page = self.log.peek(after, records_max, bytes_max);
                 self.reply(answer, page);
             }
             Command::Trim(through, answer) => {

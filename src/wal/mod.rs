@@ -101,6 +101,14 @@ impl Wal {
         self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
     }
 
+    /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk does not let it be read.
+    pub async fn peek(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        self.ask(|answer| Command::Peek { after, records_max, bytes_max, answer }).await
+    }
+
     /// Everything through this position is done and is not offered again, not even to the next process (but perhaps after
     /// a power cut). Its space on disk comes back a segment at a time.
     ///
