@@ -1,10 +1,12 @@
 //! A store and a broker over it, with their loops: what a server serves, and what a service embeds.
 
-use std::path::PathBuf;
+use std::io::{Error as IoError, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
+use crate::disk::{check_owner, make_directory};
 use crate::error::{Error, Result};
 use crate::failover::Failover;
 pub use crate::failover::FailoverOptions;
@@ -104,11 +106,28 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
     match store {
         StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
         StoreOptions::Redis { redis, failover } => {
+            claim_directory(&failover.dir)?;
             let timeout = redis.timeout;
             let store = Redis::open(redis, clock, metrics.clone()).await?;
             Ok(Arc::new(Failover::open(store, failover, timeout, metrics).await?))
         }
     }
+}
+
+/// Makes `data_dir`, or checks that no other user can have put something into it or its directories.
+///
+/// # Errors
+/// `Unavailable`, with what is wrong with it.
+pub(crate) fn claim_directory(dir: &Path) -> Result<()> {
+    let failed = |dir: &Path, error: IoError| Error::unavailable(format!("the directory {}: {error}", dir.display()));
+    make_directory(dir).map_err(|error| failed(dir, error))?;
+    for below in ["store", "wal", "journal"].map(|name| dir.join(name)) {
+        match check_owner(&below) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(&below, error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.

@@ -156,6 +156,10 @@ pub const PARTITIONS_MAX: u16 = 1_024;
 /// Groups of one topic. A push writes to all of them in one call.
 pub const GROUPS_MAX: usize = 16;
 
+/// Partitions of all groups that one broker is a member of: each costs about 8 KiB, and a renewal each third of the lease ttl
+/// when it is owned. As many as the largest topic with all its groups has.
+pub const MEMBER_PARTITIONS_MAX: usize = PARTITIONS_MAX as usize * GROUPS_MAX;
+
 /// Fewest messages a second that a group may be limited to: one in about a quarter of an hour.
 pub const RATE_MIN: f64 = 0.001;
 
@@ -177,6 +181,15 @@ pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
 
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_BYTES_MAX: usize = CALL_BYTES_MAX;
+
+/// Bytes of bodies that all owned partitions together hold in memory, unless the configuration says otherwise.
+pub const PREFETCH_LIMIT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Bytes of the smallest such limit: several of the largest messages fit.
+pub const PREFETCH_LIMIT_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// Bytes of the largest such limit.
+pub const PREFETCH_LIMIT_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
 /// Messages that stand behind others of their key in an owner's memory, for each partition of a group of a topic with
 /// ordering. Past it nothing is reserved until some are handed out: what is behind waits in the store.
@@ -226,6 +239,15 @@ pub const AUDIT_FINDINGS_MAX: usize = 1_000;
 
 /// Spans ahead that a forecast counts.
 pub const FORECAST_SPANS_MAX: usize = 500;
+
+/// Spans times partitions of a forecast: each is one look into the store. The standard 60 spans fit the largest topic.
+pub const FORECAST_COUNTS_MAX: usize = 65_536;
+
+/// Reads over whole topics at the same time (forecast, topic, window, verification, explain). A further one waits.
+pub const HEAVY_READS_MAX: usize = 2;
+
+/// How long a read over a whole topic waits for others before it is refused.
+pub const HEAVY_READ_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Dead messages a second that a request may ask to redrive.
 pub const REDRIVE_RATE_MAX: u32 = 100_000;

@@ -106,6 +106,14 @@ impl MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
     }
 
+    /// Whether it has the form of the id of an occurrence of a schedule, `<schedule>@<time>`: only the schedule pushes those.
+    pub fn is_occurrence(&self) -> bool {
+        let of_schedule = |(name, at): (&str, &str)| {
+            check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
+        };
+        self.0.split_once('@').is_some_and(of_schedule)
+    }
+
     /// A new id that fits, if one is found in 64 tries; otherwise one that does not.
     pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
         let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
@@ -319,6 +327,11 @@ impl NewMessage {
             let size = self.payload.len();
             let detail = format!("`payload`: {size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
             return Err(Error::new(Kind::TooLarge, detail));
+        }
+        if let Some(id) = self.id.as_ref().filter(|id| id.is_occurrence()) {
+            let why =
+                format!("{:?} is for an occurrence of a schedule, <schedule>@<time>: choose another form", id.as_str());
+            return Err(Error::invalid("id", why));
         }
         if let Some(attempts) = self.max_attempts
             && !(1..=ATTEMPTS_MAX).contains(&attempts)

@@ -126,7 +126,6 @@ impl Schedule {
     /// `Invalid`, `TooLarge`.
     pub fn message(&self, occurrence: Timestamp, now: Timestamp) -> Result<Message> {
         let new = NewMessage {
-            id: Some(MessageId::new(format!("{}@{occurrence}", self.name))?),
             key: Some(Key::new(self.name.as_str())?),
             due: Due::At(occurrence),
             ttl: self.ttl,
@@ -136,6 +135,7 @@ impl Schedule {
             ..NewMessage::new(self.payload.clone())
         };
         let mut message = new.accept(now)?;
+        message.id = MessageId::new(format!("{}@{occurrence}", self.name))?;
         // It was due then, however late it is fired.
         message.due_at = occurrence;
         message.envelope.expires_at = self.ttl.map(|ttl| occurrence.plus(ttl));

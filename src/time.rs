@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
 use jiff::{SignedDuration, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -20,8 +22,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
-/// The last time dwell can write, a day before the year 9999 ends.
-const LAST_MS: u64 = 253_402_207_200_000;
+/// The last time dwell can write, the last millisecond of the year 9999.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// 1970-01-01T00:00:00 in UTC. Days of the calendar reach further than jiff's timestamps, which end a day before the year
+/// 9999 does.
+const EPOCH: DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
 impl Timestamp {
     /// The Unix epoch.
@@ -61,8 +67,8 @@ pub fn ms_up(span: Duration) -> u64 {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = i64::try_from(self.0).unwrap_or(i64::MAX);
-        let at = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
-        write!(f, "{at:.3}")
+        let at = EPOCH.checked_add(SignedDuration::from_millis(ms)).unwrap_or(DateTime::MAX);
+        write!(f, "{at:.3}Z")
     }
 }
 
@@ -83,13 +89,25 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
             _ => Err(format!("{} is past the year 9999; expected {wanted}", quoted(text))),
         };
     }
-    let at: jiff::Timestamp = text.parse().map_err(|_| format!("{} is not {wanted}", quoted(text)))?;
+    let nanos = nanos_since_epoch(text).ok_or_else(|| format!("{} is not {wanted}", quoted(text)))?;
     // Rounded up, so that a due time with microseconds is never early.
-    let ms = at.as_nanosecond().div_euclid(1_000_000) + i128::from(at.as_nanosecond() % 1_000_000 > 0);
+    let ms = nanos.div_euclid(1_000_000) + i128::from(nanos % 1_000_000 > 0);
     match u64::try_from(ms) {
         Ok(ms) if ms <= LAST_MS => Ok(Timestamp(ms)),
         _ => Err(format!("{} is before 1970 or past the year 9999", quoted(text))),
     }
+}
+
+/// Reads RFC 3339: date, time and offset.
+fn nanos_since_epoch(text: &str) -> Option<i128> {
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Some(at.as_nanosecond());
+    }
+    // Perhaps it is in the last day of the year 9999.
+    let pieces = Pieces::parse(text).ok()?;
+    let offset = i128::from(pieces.to_numeric_offset()?.seconds());
+    let at = pieces.date().to_datetime(pieces.time()?);
+    Some(at.duration_since(EPOCH).as_nanos() - offset * 1_000_000_000)
 }
 
 /// Reads `30s`, `1h30m`, `30d`, `PT30M` or integer milliseconds; the error says what is accepted.
@@ -249,8 +267,17 @@ mod tests {
         assert_eq!(parse_timestamp("1970-01-01T01:00:00+01:00"), Ok(Timestamp(0)));
         assert!(parse_timestamp("1969-12-31T23:59:59Z").is_err());
         assert!(parse_timestamp("2026-01-02").is_err());
-        assert!(parse_timestamp("253402207200001").is_err());
-        assert_eq!(Timestamp::from_ms(u64::MAX).to_string(), "9999-12-30T22:00:00.000Z");
+        let last = "9999-12-31T23:59:59.999Z";
+        assert_eq!(Timestamp::from_ms(u64::MAX).to_string(), last);
+        let same = ["253402300799999", last, "9999-12-31T22:59:59.999-01:00", "9999-12-31T23:59:59.9989999Z"];
+        assert!(same.iter().all(|text| parse_timestamp(text) == Ok(Timestamp(LAST_MS))));
+        for day in ["9999-12-30T21:59:59.000Z", "9999-12-30T22:00:01.000Z", "9999-12-31T00:00:00.000Z"] {
+            assert_eq!(parse_timestamp(day).map(|time| time.to_string()).as_deref(), Ok(day));
+        }
+        for past in ["253402300800000", "9999-12-31T23:59:59.9991Z", "9999-12-31T23:59:59Z[", "9999-12-31T23:59:59"] {
+            assert!(parse_timestamp(past).is_err(), "{past}");
+        }
+        assert!(parse_timestamp("9999-12-31T23:59:59-01:00").is_err());
         assert_eq!(Timestamp(5).plus(Duration::from_nanos(1)), Timestamp(6));
     }
 }

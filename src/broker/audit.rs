@@ -28,7 +28,7 @@ impl Broker {
     /// mended. Live traffic goes on meanwhile, and what comes during an audit may or may not be looked at.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` for a cursor that is not from here.
+    /// `NotFound`, `Invalid` for a cursor that is not from here, `Full`.
     pub async fn audit(
         &self,
         topic: &TopicName,
@@ -36,11 +36,12 @@ impl Broker {
         cursor: Option<&str>,
         repair: bool,
     ) -> Result<Audit> {
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
         let (mut partition, mut from) = cursor.map_or(Ok((Partition(0), None)), read)?;
         if partition.0 >= descriptor.settings.partitions.get() {
             return Err(wrong());
         }
+        let read = self.reads.begin().await?;
         let until = self.clock().instant().plus(TURN);
         let mut audit = Audit::default();
         while partition.0 < descriptor.settings.partitions.get() {
@@ -48,7 +49,7 @@ impl Broker {
                 audit.next = Some(cursor_of(partition, from.as_ref()));
                 break;
             }
-            let page = self.store.audit(&descriptor.pair(partition, group), from.as_ref(), repair).await?;
+            let page = read.call(self.store.audit(&descriptor.pair(partition, group), from.as_ref(), repair)).await?;
             audit.seen += page.seen;
             audit.findings.extend(page.findings.into_iter().map(|finding| (partition, finding)));
             from = page.next;

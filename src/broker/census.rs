@@ -3,6 +3,7 @@
 //! Nothing is asked of the store, and no key is held in it, while nobody looks at the metrics of this process. What is
 //! shown is a count of all topics or nothing: when the store is away in the middle of it, nothing is.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const LOOKED_LATELY: Duration = Duration::from_secs(120);
 const TTL_MAX: Duration = Duration::from_secs(10);
 
 /// Pairs that are counted in one call: the store does nothing else meanwhile, about a millisecond.
-const PAIRS_AT_ONCE: usize = 64;
+pub(super) const PAIRS_AT_ONCE: usize = 64;
 
 /// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
@@ -149,7 +150,7 @@ impl Census {
 
     /// Counts everything, and shows it; if another process counts by now, for how long.
     async fn count(&mut self) -> Result<Option<Duration>> {
-        let (began, mut tally) = (self.now(), Tally::default());
+        let (began, mut counted) = (self.now(), Vec::new());
         self.busy = Default::default();
         for topic in self.broker.store.topics().await? {
             if self.now() >= self.renew_at
@@ -158,7 +159,7 @@ impl Census {
                 return Ok(Some(expires_in));
             }
             match self.count_topic(&topic).await {
-                Ok(groups) => groups.iter().for_each(|(group, depth)| tally.add(topic.as_str(), group.as_str(), depth)),
+                Ok(groups) => counted.push((topic, groups)),
                 Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => return Err(error),
                 Err(error) => {
                     if self.not_counted.is_due(self.now()) {
@@ -166,6 +167,12 @@ impl Census {
                     }
                 }
             }
+        }
+        // The largest have labels of their own: small ones with early names must not hide them.
+        counted.sort_by_key(|(_, groups)| Reverse(groups.values().map(Depth::messages).max()));
+        let mut tally = Tally::default();
+        for (topic, groups) in &counted {
+            groups.iter().for_each(|(group, depth)| tally.add(topic.as_str(), group.as_str(), depth));
         }
         let now = self.now();
         self.broker.metrics.census.show(now, now.since(began), &tally)?;

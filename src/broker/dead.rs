@@ -58,7 +58,7 @@ impl Broker {
     /// Lists dead messages, partition by partition, oldest death first.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` cursor or limit.
+    /// `NotFound`, `Invalid` cursor or limit, `Full`.
     pub async fn dead(
         &self,
         topic: &TopicName,
@@ -72,7 +72,7 @@ impl Broker {
     /// Lists those that are meant. A page may be short, or empty, and not be the last.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` cursor, limit or filter.
+    /// `NotFound`, `Invalid` cursor, limit or filter, `Full`.
     pub async fn dead_matching(
         &self,
         topic: &TopicName,
@@ -83,6 +83,7 @@ impl Broker {
     ) -> Result<DeadList> {
         super::check_count("limit", limit)?;
         let mut scan = self.scan(topic, group, filter, cursor).await?;
+        let read = self.reads.begin().await?;
         let began = self.clock().instant();
         let (mut dead, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
         // A page of a few large messages is a full page, and so is one that many were looked through for.
@@ -94,7 +95,7 @@ impl Broker {
         {
             let most = limit - dead.len();
             let look = if *filter == DeadFilter::default() { most } else { CALL_IDS_MAX };
-            let found = scan.page(self.store.as_ref(), look, most).await?;
+            let found = read.call(scan.page(self.store.as_ref(), look, most)).await?;
             let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
             bytes += found.dead.iter().map(payload).sum::<usize>();
             looked_at += found.looked_at;
@@ -143,7 +144,7 @@ impl Broker {
         cursor: Option<&str>,
     ) -> Result<DeadScan> {
         filter.check()?;
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
         let place = match cursor {
             None => DeadPlace::first(self.store.clock().now()),
             Some(cursor) => DeadPlace::read(cursor)?,

@@ -30,13 +30,15 @@ pub struct Reason {
     /// `scheduled`, `retrying`, `paused`, `copying`, `unattended`, `ready`, `in_flight`, `decided`, `prefetched`,
     /// `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
-    /// The same in a sentence.
+    /// The same in a sentence, without anything that a producer or a consumer said.
     pub detail: String,
+    /// What the consumer said with the last nack of a dead message.
+    pub error: Option<String>,
 }
 
 impl Reason {
     fn new(name: &'static str, detail: impl Into<String>) -> Reason {
-        Reason { name, detail: detail.into() }
+        Reason { name, detail: detail.into(), error: None }
     }
 }
 
@@ -44,15 +46,16 @@ impl Broker {
     /// Says why a message is not delivered yet; `key` if it was pushed with one.
     ///
     /// # Errors
-    /// `NotFound` for a topic that does not exist.
+    /// `NotFound` for a topic that does not exist, `Full`.
     pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.look(topic).await?;
         let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+        let read = self.reads.begin().await?;
         let buffered = self.store.is_buffered(topic, id).await?;
         let mut groups = Vec::with_capacity(descriptor.groups.len());
         for group in &descriptor.groups {
             let pair = descriptor.pair(partition, group);
-            let peeked = match self.store.peek(&pair, id).await {
+            let peeked = match read.call(self.store.peek(&pair, id)).await {
                 // The store is away; what is known is where the message is.
                 Err(error) if buffered && matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => None,
                 peeked => peeked?,
@@ -77,9 +80,9 @@ impl Broker {
         let next_at = peeked.next_at.unwrap_or_default();
         Ok(match &peeked.state {
             State::Dead { died_at, record } => {
-                let error = record.last_error.as_ref().map_or(String::new(), |error| format!(": {error}"));
                 let (attempts, why) = (record.attempts, record.reason.name());
-                Reason::new("dead", format!("died at {died_at} after {attempts} attempts, reason {why}{error}"))
+                let reason = Reason::new("dead", format!("died at {died_at} after {attempts} attempts, reason {why}"));
+                Reason { error: record.last_error.clone(), ..reason }
             }
             State::Scheduled if peeked.attempts > 0 => {
                 let failed = peeked.history.last().map_or(String::new(), |last| format!(", the last at {}", last.at));

@@ -185,6 +185,12 @@ async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
             metrics.stored.inc_by(new as u64);
             metrics.fired.inc_by(new as u64);
             metrics.missed.inc_by(fires.passed_over);
+            let duplicates = firing.messages.len().saturating_sub(new);
+            if duplicates > 0 {
+                metrics.occurrence_duplicate.inc_by(duplicates as u64);
+                let schedule = &record.schedule.name;
+                tracing::warn!(%topic, %schedule, messages = duplicates, "occurrences not pushed: their ids were there");
+            }
             Ok(Outcome::Done(fires.done))
         }
         Fired::Early => Ok(Outcome::Wait(EARLY)),

@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use super::Broker;
 use crate::error::{Error, Result};
-use crate::limits::{DELAY_MAX, FORECAST_SPANS_MAX};
+use crate::limits::{DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::store::{Forecast, Spans};
 use crate::time::{ms_up, show_span};
+
+/// Counts in one call to the store: a millisecond or two, in which it does nothing else.
+const COUNTS_AT_ONCE: usize = 2_000;
 
 impl Broker {
     /// Counts what becomes due in so many spans from now on, over all partitions of a group. What is in flight is not
     /// counted.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` out of range.
+    /// `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`] spans in all partitions together; `Full`.
     pub async fn forecast(
         &self,
         topic: &TopicName,
@@ -28,15 +31,24 @@ impl Broker {
         if !(1..=FORECAST_SPANS_MAX).contains(&count) {
             return Err(Error::invalid("spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
         }
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let partitions = usize::from(descriptor.settings.partitions.get());
+        if count * partitions > FORECAST_COUNTS_MAX {
+            let most = FORECAST_COUNTS_MAX / partitions;
+            let why = format!("{count} is too many for a topic of {partitions} partitions; it has at most {most}");
+            return Err(Error::invalid("spans", why));
+        }
+        let read = self.reads.begin().await?;
         let step = Duration::from_millis(ms_up(step));
         let spans = Spans { from: self.store.clock().now(), step, count };
         let pairs: Vec<_> = descriptor.partitions().map(|partition| descriptor.pair(partition, group)).collect();
         let mut all = Forecast { spans: vec![0; count], ..Forecast::default() };
-        for part in self.store.forecast(&pairs, spans).await? {
-            all.ready += part.ready;
-            all.later += part.later;
-            all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
+        for some in pairs.chunks((COUNTS_AT_ONCE / count).max(1)) {
+            for part in read.call(self.store.forecast(some, spans)).await? {
+                all.ready += part.ready;
+                all.later += part.later;
+                all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
+            }
         }
         Ok((spans, all))
     }

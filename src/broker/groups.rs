@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Options, no_group};
-use crate::dispatch::{Dispatch, Membership, Patience};
-use crate::error::{Error, Result};
+use crate::dispatch::{Dispatch, Membership, PrefetchBudget, Terms};
+use crate::error::{Error, Kind, Result};
 use crate::group::Timing;
 use crate::lease::Keeper;
 use crate::message::{GroupName, TopicName};
@@ -24,13 +24,16 @@ pub(super) struct Groups {
     metrics: Arc<Metrics>,
     tasks: Tasks,
     timing: Timing,
-    patience: Patience,
+    terms: Terms,
     tracer: Tracer,
-    joined: Mutex<HashMap<Place, Joined>>,
+    /// Partitions of all groups together, at most.
+    most: usize,
+    joined: Arc<Mutex<HashMap<Place, Joined>>>,
 }
 
 struct Joined {
     dispatch: Arc<Dispatch>,
+    partitions: usize,
 }
 
 impl Groups {
@@ -42,15 +45,18 @@ impl Groups {
         options: &Options,
     ) -> Groups {
         let timing = Timing::new(options.lease_ttl, options.heartbeat);
-        let patience = Patience { drain_timeout: options.drain_timeout, idle_timeout: options.idle_timeout };
+        let (drain_timeout, idle_timeout) = (options.drain_timeout, options.idle_timeout);
+        let terms = Terms { drain_timeout, idle_timeout, budget: PrefetchBudget::new(options.prefetch_bytes) };
+        let most = options.member_partitions;
         let tracer = options.tracer.clone();
-        Groups { store, keeper, metrics, tasks, timing, patience, tracer, joined: Mutex::default() }
+        Groups { store, keeper, metrics, tasks, timing, terms, tracer, most, joined: Arc::default() }
     }
 
     /// The dispatch of a group; the first time, loops begin that take its pairs.
     ///
     /// # Errors
-    /// `NotFound` when the topic has no such group, `Unavailable` while the process stops.
+    /// `NotFound` when the topic has no such group, `Unavailable` while the process stops, `Full` past
+    /// [`Options::member_partitions`].
     pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<Dispatch>> {
         if self.is_stopping() {
             return Err(Error::unavailable("this dwell is stopping; ask another one"));
@@ -63,7 +69,7 @@ impl Groups {
             self.keeper.clone(),
             descriptor.clone(),
             group.clone(),
-            self.patience,
+            self.terms.clone(),
             self.metrics.clone(),
             self.tracer.clone(),
         ));
@@ -72,13 +78,25 @@ impl Groups {
         if let Some(there) = joined.get(&place(descriptor, group)).filter(|there| there.is_open(descriptor)) {
             return Ok(there.dispatch.clone());
         }
-        let new = Joined { dispatch: dispatch.clone() };
+        let partitions = usize::from(descriptor.settings.partitions.get());
+        let others = joined.iter().filter(|(other, _)| **other != place(descriptor, group));
+        check_room(others.map(|(_, there)| there.partitions).sum(), partitions, self.most)?;
+        let new = Joined { dispatch: dispatch.clone(), partitions };
         if let Some(replaced) = joined.insert(place(descriptor, group), new) {
             // Two of them would take the pairs from each other for ever, since they are the same member.
             replaced.dispatch.close();
         }
         let membership = Membership::new(dispatch.clone(), self.timing, self.tasks.clone());
-        self.tasks.start(membership.run(self.tasks.stopping()));
+        let (stop, all, place, left) =
+            (self.tasks.stopping(), self.joined.clone(), place(descriptor, group), dispatch.clone());
+        self.tasks.start(async move {
+            membership.run(stop).await;
+            // Unless it has been joined again meanwhile.
+            let mut joined = lock(&all);
+            if joined.get(&place).is_some_and(|there| Arc::ptr_eq(&there.dispatch, &left)) {
+                joined.remove(&place);
+            }
+        });
         tracing::info!(topic = %descriptor.topic, %group, member = %self.keeper.member(), "group joined");
         Ok(dispatch)
     }
@@ -129,9 +147,26 @@ impl Groups {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Place, Joined>> {
-        // Nothing panics while the lock is held; if it did, the map would still be whole.
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.joined)
     }
+}
+
+fn lock(joined: &Mutex<HashMap<Place, Joined>>) -> MutexGuard<'_, HashMap<Place, Joined>> {
+    // Nothing panics while the lock is held; if it did, the map would still be whole.
+    joined.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// # Errors
+/// `Full` when this process is a member of too many groups to join one with so many partitions.
+fn check_room(taken: usize, partitions: usize, most: usize) -> Result<()> {
+    if taken + partitions <= most {
+        return Ok(());
+    }
+    let detail = format!(
+        "this broker is a member of groups with {taken} partitions together, and {most} are the limit: consume from another \
+         broker, or try again once it has left groups that nobody consumes (group.idle_timeout)"
+    );
+    Err(Error::new(Kind::Full, detail))
 }
 
 impl Joined {

@@ -102,7 +102,7 @@ impl Broker {
         limit: usize,
     ) -> Result<MessageList> {
         super::check_count("limit", limit)?;
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
         let (mut partition, mut place) = read_cursor(cursor)?;
         if !place.is_of(which) {
             return Err(wrong_cursor());

@@ -19,6 +19,7 @@ mod list;
 mod moving;
 mod options;
 mod push;
+mod read_limiter;
 mod schedules;
 mod scrape;
 mod settle;
@@ -47,6 +48,7 @@ pub use window::{WindowDeed, WindowDone};
 use self::copying::Filling;
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::read_limiter::ReadLimiter;
 use self::scrape::Looks;
 use self::spread::Spread;
 use self::topics::Topics;
@@ -76,6 +78,7 @@ pub struct Broker {
     groups: Arc<Groups>,
     filling: Filling,
     looks: Arc<Looks>,
+    reads: Arc<ReadLimiter>,
     tasks: Tasks,
     options: Arc<Options>,
 }
@@ -121,7 +124,8 @@ impl Broker {
         let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
         let (spread, filling, looks) = (Arc::default(), Filling::default(), Arc::default());
-        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, looks, tasks, options }
+        let reads = Arc::new(ReadLimiter::new(store.clock().local().clone()));
+        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, looks, reads, tasks, options }
     }
 
     /// Keeps leases, fires schedules, counts for the metrics and listens to the store until `stop`, which has to come after
@@ -254,7 +258,7 @@ impl Broker {
         id: &MessageId,
         key: Option<&Key>,
     ) -> Result<(Partition, Peeked)> {
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
         let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
         match self.store.peek(&descriptor.pair(partition, group), id).await? {
             Some(peeked) => Ok((partition, peeked)),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::limits::{MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES};
 use crate::spans::Tracer;
 use crate::topic::Settings;
 
@@ -19,6 +20,10 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
     pub drain_timeout: Duration,
+    /// Bytes of bodies that all owned partitions together hold in memory. 16 MiB to 64 GiB.
+    pub prefetch_bytes: usize,
+    /// Partitions of all groups together that this process is a member of, at most.
+    pub member_partitions: usize,
     /// The settings of topics that are made without any.
     pub topic_defaults: Settings,
     /// Whether a push to a topic that does not exist makes it.
@@ -37,6 +42,8 @@ impl Default for Options {
             advertise: None,
             idle_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
+            prefetch_bytes: usize::try_from(PREFETCH_LIMIT_BYTES).unwrap_or(usize::MAX),
+            member_partitions: MEMBER_PARTITIONS_MAX,
             topic_defaults: Settings::default(),
             auto_create: true,
             settle_timeout: Duration::from_secs(5),

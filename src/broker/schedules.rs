@@ -86,21 +86,22 @@ impl Broker {
     /// # Errors
     /// `NotFound`.
     pub async fn schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<ScheduleRecord> {
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.look(topic).await?;
         self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
     }
 
     /// Lists the schedules of a topic.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` cursor.
+    /// `NotFound`, `Invalid` cursor, `Full`.
     pub async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> Result<ScheduleList> {
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.look(topic).await?;
         let wrong = |_| Error::invalid("cursor", "is not one that dwell gave; begin without a cursor");
         let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(wrong)?);
+        let read = self.reads.begin().await?;
         let mut schedules = Vec::new();
         while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE {
-            schedules.append(&mut self.store.schedules(topic, partition).await?);
+            schedules.append(&mut read.call(self.store.schedules(topic, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::census::PAIRS_AT_ONCE;
 use super::{Broker, Options, no_group};
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
@@ -66,6 +67,31 @@ impl Topics {
         if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
     }
 
+    /// The descriptor of a topic, for a read: a store that fails to answer it is not taken to be unavailable for pushes,
+    /// and nothing is remembered of the topic. # Errors: `NotFound`.
+    pub(super) async fn look(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        match self.believed(topic) {
+            Some(descriptor) => Ok(descriptor),
+            None => self.look_again(topic).await,
+        }
+    }
+
+    /// The same, asked of the store.
+    pub(super) async fn look_again(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+        self.store.look_at_topic(topic).await?.map(Arc::new).ok_or_else(|| self.no_topic(topic))
+    }
+
+    /// The descriptor of a topic that has this group, for a read. # Errors: `NotFound`.
+    pub(super) async fn look_at_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        let descriptor = self.look(topic).await?;
+        if descriptor.groups.contains(group) {
+            return Ok(descriptor);
+        }
+        // Perhaps it was made a moment ago, elsewhere.
+        let descriptor = self.look_again(topic).await?;
+        if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
+    }
+
     /// The descriptor of a topic, made now if it does not exist and that is allowed. # Errors: `NotFound`, `Full`.
     pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.believed(topic) {
@@ -87,11 +113,13 @@ impl Topics {
     pub(super) async fn load(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.store.topic(topic).await? {
             Some(descriptor) => Ok(self.learn(descriptor)),
-            None => {
-                self.forget(topic);
-                Err(Error::not_found(format!("there is no topic {topic}; declare it with PUT /v1/topics/{topic}")))
-            }
+            None => Err(self.no_topic(topic)),
         }
+    }
+
+    fn no_topic(&self, topic: &TopicName) -> Error {
+        self.forget(topic);
+        Error::not_found(format!("there is no topic {topic}; declare it with PUT /v1/topics/{topic}"))
     }
 
     /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is pushed.
@@ -190,7 +218,7 @@ impl Broker {
     /// # Errors
     /// `NotFound`.
     pub async fn topic(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        self.topics.load(topic).await
+        self.topics.look_again(topic).await
     }
 
     /// The names of all topics, sorted.
@@ -201,22 +229,22 @@ impl Broker {
     /// Counts the messages of every partition and group of a topic. What this process holds prefetched counts as ready.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(Pair, PairStats)>> {
-        let descriptor = self.topics.get(topic).await?;
+        let descriptor = self.topics.look(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
     }
 
     /// A group's topic, as the store has it now, and the counts of every partition of the group.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`, `Full`.
     pub async fn group(
         &self,
         topic: &TopicName,
         group: &GroupName,
     ) -> Result<(Arc<Descriptor>, Vec<(Pair, PairStats)>)> {
-        let descriptor = self.topics.load(topic).await?;
+        let descriptor = self.topics.look_again(topic).await?;
         if !descriptor.groups.contains(group) {
             return Err(no_group(topic, group));
         }
@@ -230,7 +258,11 @@ impl Broker {
             .flat_map(|p| groups.iter().map(move |g| (p, g)))
             .map(|(p, g)| descriptor.pair(p, g))
             .collect();
-        let mut stats = self.store.stats(&pairs).await?;
+        let read = self.reads.begin().await?;
+        let mut stats = Vec::with_capacity(pairs.len());
+        for some in pairs.chunks(PAIRS_AT_ONCE) {
+            stats.extend(read.call(self.store.stats(some)).await?);
+        }
         for (pair, stats) in pairs.iter().zip(&mut stats) {
             let held = self.groups.held(pair).min(stats.in_flight);
             stats.in_flight -= held;

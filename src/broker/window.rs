@@ -49,14 +49,15 @@ impl Broker {
     /// Counts the messages of a group that wait and are due in a window.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` window.
+    /// `NotFound`, `Invalid` window, `Full`.
     pub async fn count_window(&self, topic: &TopicName, group: &GroupName, window: Window) -> Result<u64> {
         check(window)?;
-        let descriptor = self.topics.group(topic, group).await?;
+        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let read = self.reads.begin().await?;
         let pairs = descriptor.partitions().map(|partition| descriptor.pair(partition, group));
         let mut count = 0;
         for pair in pairs {
-            count += self.store.window(&pair, window, None, 0).await?.count;
+            count += read.call(self.store.window(&pair, window, None, 0)).await?.count;
         }
         Ok(count)
     }

@@ -83,7 +83,7 @@ struct CreateArgs {
     #[arg(long, value_name = "GROUP", value_parser = parse::group)]
     copy_of: Option<GroupName>,
     /// Messages a second, at most, by all brokers together; 0 is without a limit
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::rate)]
     rate: Option<f64>,
     /// Deliveries in flight, at most, in all partitions together; 0 is without a limit
     #[arg(long, value_name = "N")]

@@ -6,7 +6,7 @@ use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
-use crate::topic::{Expiry, Ordering};
+use crate::topic::{Expiry, Ordering, Rate};
 use crate::trace::TraceContext;
 
 /// The detail of an error, for clap, which names the argument itself.
@@ -48,6 +48,11 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
         return Ok(timeout);
     }
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
+}
+
+/// Messages a second, or 0 for no limit.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    Rate::read_limit(text).map(|limit| limit.map_or(0.0, f64::from))
 }
 
 /// `none` or `key`.

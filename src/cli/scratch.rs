@@ -1,5 +1,6 @@
 //! A directory for one command.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
@@ -11,7 +12,7 @@ pub(super) struct ScratchDir(PathBuf);
 impl ScratchDir {
     pub(super) fn new(name: &str) -> Result<ScratchDir, Failure> {
         let dir = std::env::temp_dir().join(name);
-        let made = std::fs::create_dir(&dir);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
         made.map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", dir.display())))?;
         Ok(ScratchDir(dir))
     }

@@ -1,6 +1,8 @@
 //! `dwell serve`: runs a broker until it is told to stop.
 
 use clap::Args;
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use super::config::ConfigArgs;
 use super::failure::Failure;
@@ -8,7 +10,7 @@ use super::signals::Signals;
 use super::supervisor::Supervisor;
 use super::{logging, output};
 use crate::config::Config;
-use crate::engine::{FailoverOptions, StoreOptions};
+use crate::engine::{FailoverOptions, StoreOptions, claim_directory};
 use crate::files;
 use crate::http::Listen;
 use crate::limits::CONNECTIONS_MAX;
@@ -39,6 +41,8 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(&args.config.sources())?;
     logging::start(config.log);
+    // Whatever the shell says: payloads are for this user alone.
+    umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
     options.connections.max = connections_max();
@@ -75,6 +79,7 @@ fn connections_max() -> usize {
 
 fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     let dir = config.data_dir.as_ref().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))?;
+    claim_directory(dir)?;
     let store = match config.redis.options() {
         None => StoreOptions::Embedded { dir: dir.join("store") },
         Some(redis) => StoreOptions::Redis {

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 47] = [
+pub const KEYS: [&str; 48] = [
     "listen",
     "console",
     "socket_mode",
@@ -28,6 +28,7 @@ pub const KEYS: [&str; 47] = [
     "group.heartbeat",
     "group.idle_timeout",
     "group.drain_timeout",
+    "group.prefetch_limit_bytes",
     "topic.partitions",
     "topic.visibility_timeout",
     "topic.max_attempts",

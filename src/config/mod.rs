@@ -38,7 +38,9 @@ use crate::access::Token;
 use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
 use crate::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
-use crate::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
+use crate::limits::{
+    PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
+};
 use crate::peer::CredentialFiles;
 use crate::topic::Settings;
 use crate::wal::LIMIT_BYTES;
@@ -82,6 +84,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
     pub drain_timeout: Duration,
+    /// Bytes of bodies that all owned partitions together hold in memory.
+    pub prefetch_limit_bytes: u64,
     /// The settings of topics that are made without any.
     pub topic_defaults: Settings,
     /// Whether a push to a topic that does not exist makes it.
@@ -140,6 +144,11 @@ impl Config {
             heartbeat: read.heartbeat(lease_ttl, default.heartbeat.min(lease_ttl / 3)),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
+            prefetch_limit_bytes: read.number(
+                "group.prefetch_limit_bytes",
+                PREFETCH_LIMIT_BYTES_MIN..=PREFETCH_LIMIT_BYTES_MAX,
+                PREFETCH_LIMIT_BYTES,
+            ),
             topic_defaults: read.topic_defaults(default.topic_defaults),
             auto_create: read.switch("topic.auto_create", default.auto_create),
             log: LogConfig {
@@ -173,6 +182,7 @@ impl Config {
             heartbeat: self.heartbeat,
             idle_timeout: self.idle_timeout,
             drain_timeout: self.drain_timeout,
+            prefetch_bytes: usize::try_from(self.prefetch_limit_bytes).unwrap_or(usize::MAX),
             topic_defaults: self.topic_defaults.clone(),
             auto_create: self.auto_create,
             ..broker::Options::default()

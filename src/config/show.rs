@@ -98,6 +98,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "group.heartbeat" => span(config.heartbeat),
         "group.idle_timeout" => span(config.idle_timeout),
         "group.drain_timeout" => span(config.drain_timeout),
+        "group.prefetch_limit_bytes" => config.prefetch_limit_bytes.to_string(),
         "topic.partitions" => topic.partitions.to_string(),
         "topic.visibility_timeout" => span(topic.visibility_timeout),
         "topic.max_attempts" => topic.max_attempts.to_string(),

@@ -137,7 +137,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 30] = [
+const COMMON: [(&str, &str); 31] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
@@ -151,6 +151,7 @@ const COMMON: [(&str, &str); 30] = [
     ("DWELL_REDIS_ALLOW_EVICTION", "true"),
     ("DWELL_LEASE_TTL", "5s"),
     ("DWELL_GROUP_DRAIN_TIMEOUT", "0"),
+    ("DWELL_GROUP_PREFETCH_LIMIT_BYTES", "33554432"),
     ("DWELL_TOPIC_PARTITIONS", "16"),
     ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
     ("DWELL_GROUP_ADVERTISE", "http://127.0.0.1:7373"),
@@ -211,6 +212,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         heartbeat: Duration::from_millis(200),
         idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
+        prefetch_limit_bytes: 32 * 1024 * 1024,
         topic_defaults: Settings {
             partitions: std::num::NonZeroU16::MIN.saturating_add(15),
             visibility_timeout: secs(60),

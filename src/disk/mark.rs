@@ -1,9 +1,11 @@
 //! A number in a small file, rewritten in place, so that writing it again needs no space on the disk.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use super::open_or_create;
 
 /// The file: `number (8 bytes, big endian) | crc32 of it (4)`. It lies within one sector, so a power cut leaves the older
 /// number or the newer one.
@@ -15,7 +17,7 @@ pub(crate) struct Mark {
 impl Mark {
     /// Opens a mark, making an empty one if there is none, and reads it: `None` when it is empty or not what was written.
     pub(crate) fn open(path: &Path) -> io::Result<(Mark, Option<u64>)> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file = open_or_create(path)?;
         let number = read(&mut file)?;
         Ok((Mark { file }, number))
     }

@@ -9,6 +9,7 @@ mod mark;
 mod nudge;
 mod open;
 mod parts;
+mod private;
 mod room;
 mod settled;
 
@@ -22,8 +23,9 @@ pub(crate) use self::holder::lock_holder;
 pub(crate) use self::mark::Mark;
 use self::nudge::Nudge;
 use self::open::SLED_FILE;
-pub(crate) use self::open::{Refusal, guarded, make_directory, sync_directory, sync_file};
+pub(crate) use self::open::{Refusal, guarded, make_directory, make_private_directory, sync_directory, sync_file};
 pub(crate) use self::parts::{PART_BYTES, Parts};
+pub(crate) use self::private::{check_owner, create, open_or_create};
 pub(crate) use self::room::{check_room, free_bytes};
 use self::settled::note_failure;
 

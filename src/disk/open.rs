@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use sled::Db;
 
+use super::private::{check_owner, close_directory};
 use super::settled::settle;
 
 /// How often a locked directory is tried: sled's own threads let go of it a moment after it was closed.
@@ -37,7 +38,7 @@ pub(crate) enum Refusal {
 
 /// Opens sled, once what an earlier process wrote is on the disk. What it panics about, when it is opened, is damage too.
 pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
-    make_directory(dir).map_err(Refusal::Io)?;
+    make_private_directory(dir).map_err(Refusal::Io)?;
     for number in 0..LOCK_ATTEMPTS {
         if number > 0 {
             std::thread::sleep(LOCK_PAUSE);
@@ -76,12 +77,26 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
 }
 
 /// Makes a directory, and those above it that are not there, so that they survive a power cut.
+///
+/// # Errors
+/// `PermissionDenied` when another user may have put something there.
 pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
+    make_directories(dir)?;
+    check_owner(dir)
+}
+
+/// The same for a directory that holds files of dwell and nothing else: others cannot read it.
+pub(crate) fn make_private_directory(dir: &Path) -> io::Result<()> {
+    make_directory(dir)?;
+    close_directory(dir)
+}
+
+fn make_directories(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_directory(parent)?;
+    make_directories(parent)?;
     // Payloads are for nobody else to read.
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         // Somebody else was faster.

@@ -147,8 +147,13 @@ impl Membership {
         let standing = self.member.standing();
         self.dispatch.counts.waiting.set(i64::from(standing.is_waiting));
         if standing.members != self.members {
+            let is_first = self.members == 0;
             self.members = standing.members;
             self.dispatch.metrics.ownership.rebalances.inc();
+            if is_first {
+                // Joining was logged.
+                return;
+            }
             let (members, quota) = (standing.members, standing.quota);
             let topic = &self.dispatch.descriptor().topic;
             tracing::info!(%topic, group = %self.dispatch.group, members, quota, "group members changed");

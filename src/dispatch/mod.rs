@@ -11,6 +11,7 @@ mod gate;
 mod membership;
 mod owned;
 mod pacing;
+mod prefetch;
 mod recent;
 mod serving;
 mod session;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, Receipt, Verdict};
 pub use membership::Membership;
+pub use prefetch::PrefetchBudget;
 pub use session::{Hand, Session};
 pub use table::{Now, Policy, Table, Want, Whereabouts};
 
@@ -66,7 +68,7 @@ pub struct Dispatch {
     wanted: AtomicUsize,
     /// Milliseconds on the monotonic clock, plus one; 0 is never.
     last_asked_ms: AtomicU64,
-    patience: Patience,
+    terms: Terms,
     started: Instant,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
@@ -79,13 +81,15 @@ pub struct Dispatch {
     tracer: Tracer,
 }
 
-/// How long dispatch waits for consumers.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
+/// What every dispatch of a process keeps to. Clones share the budget.
+#[derive(Debug, Clone)]
+pub struct Terms {
     /// For deliveries that are out, when a lease is given up.
     pub drain_timeout: Duration,
     /// For the next request, before this process leaves the group.
     pub idle_timeout: Duration,
+    /// What is prefetched, of all groups together.
+    pub budget: Arc<PrefetchBudget>,
 }
 
 /// Counts a consumer as waiting while it lives.
@@ -133,7 +137,7 @@ impl Dispatch {
         keeper: Arc<Keeper>,
         descriptor: Arc<Descriptor>,
         group: GroupName,
-        patience: Patience,
+        terms: Terms,
         metrics: Arc<Metrics>,
         tracer: Tracer,
     ) -> Dispatch {
@@ -152,7 +156,7 @@ impl Dispatch {
             waiting: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
             last_asked_ms: AtomicU64::new(0),
-            patience,
+            terms,
             started,
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
@@ -266,8 +270,10 @@ impl Dispatch {
                 continue;
             }
             let mut table = owned.table();
+            let before = table.room();
             let expired = table.take(hand, Want { max: max - deliveries.len(), ..want }, now, &mut deliveries);
-            let hungry = table.room().is_some();
+            // Room that was there before is known to the loop: to say it again would keep both busy for nothing.
+            let hungry = table.room().is_some_and(|room| before != Some(room));
             drop(table);
             self.counts.expired.inc_by(expired as u64);
             if hungry || expired > 0 {
@@ -421,15 +427,15 @@ impl Dispatch {
     /// Whether nobody has asked for long, and nothing is out.
     fn is_idle(&self, now: Instant) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
-            && self.last_asked() + self.patience.idle_timeout <= now.since(Instant::START)
+            && self.last_asked() + self.terms.idle_timeout <= now.since(Instant::START)
             && self.pairs().iter().all(|(_, owned)| owned.table().is_idle())
     }
 
     /// When to look next whether it is idle.
     fn idle_at(&self) -> Instant {
         let now = self.store.clock().local().instant();
-        let asked = Instant::START.plus(self.last_asked() + self.patience.idle_timeout);
-        asked.max(now.plus(self.patience.idle_timeout / 4))
+        let asked = Instant::START.plus(self.last_asked() + self.terms.idle_timeout);
+        asked.max(now.plus(self.terms.idle_timeout / 4))
     }
 
     /// When a consumer asked last, or when it all began.

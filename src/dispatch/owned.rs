@@ -1,15 +1,17 @@
 //! A pair that this process owns, as its loop and its consumers share it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
 use super::delivery::Verdict;
+use super::prefetch::{Part, PrefetchBudget};
 use super::table::{Now, Table};
 use crate::clock::Instant;
 use crate::lease::Lease;
-use crate::store::StoreClock;
+use crate::store::{ReserveLimit, StoreClock};
 
 /// How far the decisions of an epoch have come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,20 +40,66 @@ impl Progress {
 #[derive(Debug)]
 pub(super) struct Owned {
     pub(super) lease: Arc<Lease>,
-    table: Mutex<Table>,
+    memory: Mutex<Memory>,
     /// Wakes the loop: a decision was made, a consumer came, or the prefetch ran low.
-    pub(super) kick: Notify,
+    pub(super) kick: Arc<Notify>,
     pub(super) progress: watch::Sender<Progress>,
     /// The lease is being given up: nothing more is handed out, what is out may still be settled.
     draining: AtomicBool,
 }
 
+/// The memory of an epoch, and what it takes of the process' budget.
+#[derive(Debug)]
+struct Memory {
+    table: Table,
+    part: Part,
+}
+
+/// The memory, while nobody else has it. What it holds is accounted for at the end.
+pub(super) struct TableGuard<'a>(MutexGuard<'a, Memory>);
+
+impl TableGuard<'_> {
+    /// The part of the budget.
+    pub(super) fn part(&mut self) -> &mut Part {
+        &mut self.0.part
+    }
+
+    /// How much of `limit` may be reserved now.
+    pub(super) fn grant(&mut self, limit: ReserveLimit, now: Instant) -> Option<ReserveLimit> {
+        let prefetched = self.0.table.prefetched_bytes();
+        self.0.part.grant(limit, prefetched, now)
+    }
+}
+
+impl Deref for TableGuard<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0.table
+    }
+}
+
+impl DerefMut for TableGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.0.table
+    }
+}
+
+impl Drop for TableGuard<'_> {
+    fn drop(&mut self) {
+        let bytes = self.0.table.bytes();
+        self.0.part.hold(bytes);
+    }
+}
+
 impl Owned {
-    pub(super) fn new(lease: Arc<Lease>, table: Table) -> Owned {
+    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>) -> Owned {
+        let kick = Arc::new(Notify::new());
+        let part = Part::new(budget, kick.clone());
         Owned {
             lease,
-            table: Mutex::new(table),
-            kick: Notify::new(),
+            memory: Mutex::new(Memory { table, part }),
+            kick,
             progress: watch::Sender::default(),
             draining: AtomicBool::new(false),
         }
@@ -68,9 +116,9 @@ impl Owned {
     }
 
     /// The memory. A std mutex: it is held for microseconds and never across an await.
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn table(&self) -> TableGuard<'_> {
         // Nothing panics while the lock is held; if it did, the chain in the store would still catch a wrong decision.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        TableGuard(self.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns once the ticket is settled: true, or false when the epoch ended before.

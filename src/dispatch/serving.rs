@@ -47,6 +47,8 @@ pub(super) struct Serving {
     owned: Arc<Owned>,
     woken: Arc<Notify>,
     glances: watch::Receiver<Option<Glance>>,
+    /// Changes when other partitions have waited long for a part of the prefetch budget.
+    pressed: watch::Receiver<u64>,
     head: Head,
     dead: DeadKeeper,
     /// The last ticket in the settlement that was sent last.
@@ -63,13 +65,14 @@ impl Serving {
         owned: Arc<Owned>,
         woken: Arc<Notify>,
     ) -> Serving {
-        let glances = owned.lease.glances();
+        let (glances, pressed) = (owned.lease.glances(), owned.table().part().pressed());
         Serving {
             dispatch,
             owner,
             owned,
             woken,
             glances,
+            pressed,
             head: Head::Unknown,
             dead: DeadKeeper::default(),
             sent: 0,
@@ -104,7 +107,7 @@ impl Serving {
             if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
                 self.draining = true;
                 self.owned.drain();
-                drain_until = clock.instant().plus(self.dispatch.patience.drain_timeout);
+                drain_until = clock.instant().plus(self.dispatch.terms.drain_timeout);
             }
             if self.dispatch.gone.is_cancelled() {
                 drain_until = clock.instant();
@@ -137,11 +140,20 @@ impl Serving {
                 () = self.owned.kick.notified() => {}
                 () = self.woken.notified() => self.head = Head::Unknown,
                 Ok(()) = self.glances.changed() => self.glanced().await?,
+                Ok(()) = self.pressed.changed() => self.share(),
                 Ok(()) = losses.changed() => self.doubt(clock.instant())?,
                 () = lost.cancelled() => {}
                 () = stop.cancelled(), if !self.draining => {}
                 () = self.dispatch.gone.cancelled() => {}
             }
+        }
+    }
+
+    /// Others wait for a part of the prefetch budget: what is over the share of this partition goes back.
+    fn share(&self) {
+        let mut table = self.owned.table();
+        if table.part().is_over_share() {
+            table.give_back();
         }
     }
 
@@ -228,7 +240,14 @@ impl Serving {
                 return Plan::Charge(charges);
             }
         }
-        if let Some(limit) = reserve {
+        let granted = match reserve {
+            Some(limit) => table.grant(limit, now.instant),
+            None => {
+                table.part().leave_line();
+                None
+            }
+        };
+        if let Some(limit) = granted {
             return Plan::Reserve(limit);
         }
         if let Some((settlement, ticket)) = table.draft() {
@@ -238,7 +257,9 @@ impl Serving {
         if !self.draining {
             until = until.min(self.dead.next());
         }
-        if limit.is_some() {
+        if reserve.is_some() {
+            until = until.min(table.part().asks_at().unwrap_or(Instant::FAR));
+        } else if limit.is_some() {
             until = until.min(due_at);
         }
         if table.is_holding() {
@@ -262,6 +283,8 @@ impl Serving {
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
         table.reserved(reserved, now(self.dispatch.store.clock()));
+        let bytes = table.bytes();
+        table.part().arrived(bytes);
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {

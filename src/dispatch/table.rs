@@ -216,6 +216,11 @@ impl Table {
         self.ready.len() + self.uncharged.len() + self.charging.len()
     }
 
+    /// Bytes of bodies that are ready or to be charged.
+    pub fn prefetched_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// Whether anything is held that would be given back.
     pub fn is_holding(&self) -> bool {
         self.held() > 0 || self.order.as_ref().is_some_and(Order::is_waiting)

@@ -53,7 +53,8 @@ impl Tenure {
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
                 let table = Table::new(partition, owner.epoch().clone(), dispatch.policy(partition));
-                let (owned, woken) = (Arc::new(Owned::new(lease, table)), Arc::new(Notify::new()));
+                let (owned, woken) =
+                    (Arc::new(Owned::new(lease, table, dispatch.terms.budget.clone())), Arc::new(Notify::new()));
                 let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
                 Ok(Acquisition::Owned(Tenure { dispatch: dispatch.clone(), partition, serving, woken }))
             }
@@ -76,12 +77,12 @@ impl Tenure {
         let _wake = dispatch.store.wakes().subscribe(Channel::head(&claim.pair), woken);
         dispatch.enter(partition, owned.clone());
         let Pair { topic, group, .. } = &claim.pair;
-        tracing::info!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease acquired");
+        tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease acquired");
         let end = serving.run(&release).await;
         dispatch.leave(partition, &owned);
         dispatch.keeper.forget(&owned.lease);
         match &end {
-            Ok(()) => tracing::info!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
+            Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
             Err(error) => {
                 dispatch.metrics.ownership.leases_lost.inc();
                 tracing::warn!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");

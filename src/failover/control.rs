@@ -112,7 +112,7 @@ impl<S: LogTarget> Failover<S> {
         let is = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
         let mut after = None;
         while self.wal.depth().records > 0 {
-            let page = self.wal.look(after, PAGE_RECORDS, PAGE_BYTES).await?;
+            let page = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await?;
             if page.iter().any(|entry| is(&entry.record)) {
                 return Ok(true);
             }
@@ -141,9 +141,7 @@ impl<S: LogTarget> Failover<S> {
         let losses = self.losses();
         let rescheduled = self.reach(self.store.reschedule(descriptor, partition, call, reschedule)).await?;
         let Rescheduled::Done(fates) = &rescheduled else { return Ok(rescheduled) };
-        if fates.0.iter().all(|(_, fate)| *fate == Fate::Absent)
-            && self.wal.depth().records > 0
-        {
+        if fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) && self.wal.depth().records > 0 {
             let why = "the store does not have it, but messages are on their way there: reschedule it once they are";
             return Err(Error::unavailable(why));
         }

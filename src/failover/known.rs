@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::disk::make_directory;
+use crate::disk::{create, make_directory};
 use crate::limits::TOPICS_MAX;
 use crate::message::TopicName;
 use crate::topic::Descriptor;
@@ -124,7 +124,7 @@ fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     make_directory(dir)?;
     let new = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&new)?;
+    let mut file = create(&new)?;
     file.write_all(&serde_json::to_vec(topics)?)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;

@@ -211,7 +211,7 @@ impl<S: LogTarget> Failover<S> {
             {
                 said = Some(now);
             }
-            let why = match journal.log().look(after, PAGE_RECORDS, PAGE_BYTES).await {
+            let why = match journal.log().peek(after, PAGE_RECORDS, PAGE_BYTES).await {
                 Ok(page) => match self.offer_page(journal, page).await {
                     Ok(None) => break,
                     Ok(Some((last, changed))) => {

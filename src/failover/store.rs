@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Failover;
 use super::answers::JournaledOwner;
+use super::{Failover, is_outage};
 use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
@@ -114,7 +114,14 @@ impl<S: LogTarget> Store for Failover<S> {
     }
 
     async fn look_at_topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        self.store.look_at_topic(topic).await
+        let looked = match self.breaker.reason() {
+            None => self.limited(self.store.look_at_topic(topic)).await,
+            Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
+        };
+        match looked {
+            Err(error) if is_outage(&error) => self.known.get(topic).map(Some).ok_or(error),
+            looked => looked,
+        }
     }
 
     async fn topics(&self) -> Result<Vec<TopicName>> {

@@ -29,6 +29,9 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     {
         return refused(&app, request, problem);
     }
+    if let Some(actor) = actor {
+        request.extensions_mut().insert(actor.scopes);
+    }
     let line = Line::begin(actor, route, &mut request).await;
     let response = match lacks(need, actor) {
         Some(problem) => refused(&app, request, problem),

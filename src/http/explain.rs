@@ -1,14 +1,16 @@
 //! Why a message is not delivered yet.
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use axum::{Extension, Json as Reply};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::needs::may_see_payloads;
 use super::params::{MessagePath, Params};
 use super::problem::Problem;
+use crate::access::Scopes;
 use crate::message::Key;
 use crate::partition::Partition;
 
@@ -47,7 +49,7 @@ pub(crate) struct GroupReason {
     group: String,
     /// A stable name: see docs/protocol.md.
     reason: &'static str,
-    /// The same in a sentence.
+    /// The same in a sentence. What a consumer said with a nack is in it only for a token that sees payloads.
     detail: String,
 }
 
@@ -61,12 +63,17 @@ pub(crate) async fn explain(
     State(app): State<App>,
     MessagePath(topic, id): MessagePath,
     params: ExplainParams,
+    Extension(scopes): Extension<Scopes>,
 ) -> Result<Reply<Explained>, Problem> {
     let explanation = app.broker.explain(&topic, &id, params.key.as_ref()).await?;
+    let sees = may_see_payloads(scopes);
     let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
         group: group.to_string(),
         reason: reason.name,
-        detail: reason.detail,
+        detail: match reason.error.filter(|_| sees) {
+            Some(error) => format!("{}: {error}", reason.detail),
+            None => reason.detail,
+        },
     });
     Ok(Reply(Explained {
         id: id.to_string(),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::App;
@@ -16,7 +17,7 @@ use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
 use crate::message::GroupName;
 use crate::time::{Timestamp, span};
-use crate::topic::{Descriptor, Rest};
+use crate::topic::{Descriptor, Rate, Rest};
 
 /// What is asked of a group. What is absent stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -28,11 +29,20 @@ pub(crate) struct NewGroup {
     #[schema(value_type = Option<String>)]
     copy_of: Option<GroupName>,
     /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "rate")]
     rate: Option<f64>,
     /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
     #[serde(default, deserialize_with = "present")]
     max_in_flight: Option<u32>,
+}
+
+/// The limit as it is written: a number that is too small must not be read as none.
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text: Box<RawValue> = Box::deserialize(deserializer)?;
+    // Only a number is one in JSON: text in quotes is none.
+    serde_json::from_str::<f64>(text.get()).map_err(de::Error::custom)?;
+    let limit = Rate::read_limit(text.get()).map_err(de::Error::custom)?;
+    Ok(Some(limit.map_or(0.0, f64::from)))
 }
 
 /// A group.

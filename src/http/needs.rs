@@ -100,6 +100,11 @@ impl Need {
     }
 }
 
+/// Whether a token with these scopes sees what producers and consumers wrote.
+pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
+    matches!(EITHER, Need::One(needed) if scopes.grant(needed))
+}
+
 /// Whether a request changes what the broker keeps for everybody.
 pub(crate) fn is_change(method: &Method, route: &str) -> bool {
     !is_read(method) && NEEDS.contains(&(method.as_str(), route, ADMIN))

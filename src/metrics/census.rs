@@ -78,6 +78,11 @@ pub struct Depth {
 }
 
 impl Depth {
+    /// Messages in any state.
+    pub fn messages(&self) -> u64 {
+        self.scheduled + self.ready + self.in_flight + self.dead
+    }
+
     /// Adds another part of the same group.
     pub fn add(&mut self, part: &Depth) {
         self.scheduled += part.scheduled;

@@ -20,6 +20,7 @@ pub struct TopicMetrics {
     pub failed: IntCounter,
     pub fired: IntCounter,
     pub missed: IntCounter,
+    pub occurrence_duplicate: IntCounter,
 }
 
 /// The families of topics.
@@ -41,8 +42,8 @@ impl TopicFamilies {
             occurrences: make.counters(
                 "dwell_schedule_occurrences_total",
                 &["topic", "outcome"],
-                "occurrences of schedules: `fired` by this broker, or `missed` and passed over (of more than 100 at a \
-                 time not all are counted)",
+                "occurrences of schedules: `fired` by this broker, `duplicate` of a message with the same id and not \
+                 pushed, or `missed` and passed over (of more than 100 at a time not all are counted)",
             )?,
         })
     }
@@ -61,6 +62,7 @@ impl TopicFamilies {
             failed: pushed("failed"),
             fired: occurred("fired"),
             missed: occurred("missed"),
+            occurrence_duplicate: occurred("duplicate"),
         })
     }
 }

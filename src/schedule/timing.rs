@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cronexpr::{Crontab, MakeTimestamp};
+use jiff::tz::TimeZoneDatabase;
 
 use crate::error::{Error, Result};
 use crate::limits::{SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN};
@@ -39,7 +40,8 @@ impl Timing {
                 if cron.len() > SCHEDULE_CRON_BYTES_MAX || time_zone.len() > SCHEDULE_CRON_BYTES_MAX {
                     return Err(Error::invalid("cron", format!("has at most {SCHEDULE_CRON_BYTES_MAX} bytes")));
                 }
-                if jiff::tz::TimeZone::get(time_zone).is_err() {
+                // The machine's own list has names that mean something else on each, such as `localtime`.
+                if TimeZoneDatabase::bundled().get(time_zone).is_err() {
                     let why = format!("{time_zone:?} is not the name of a time zone, such as \"Europe/Berlin\"");
                     return Err(Error::invalid("time_zone", why));
                 }
@@ -192,6 +194,11 @@ mod tests {
             cron("0 0 30 2 *", "UTC"),
             cron("* * * * *", "Mars/Olympus"),
             cron("* * * * *", ""),
+            cron("* * * * *", "localtime"),
+            cron("* * * * *", "posixrules"),
+            cron("* * * * *", "posix/Europe/Berlin"),
+            cron("* * * * *", "right/Europe/Berlin"),
+            cron("* * * * *", "../../../etc/localtime"),
             cron("", "UTC"),
             every(999),
             every(u64::MAX / 2),

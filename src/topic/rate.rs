@@ -21,10 +21,28 @@ impl Rate {
     /// # Errors
     /// `Invalid` out of range.
     pub fn new(per_second: f64) -> Result<Rate> {
+        Rate::checked(per_second, per_second).map_err(|why| Error::invalid("rate", why))
+    }
+
+    /// Reads a limit as people write it; 0 is none.
+    ///
+    /// # Errors
+    /// Why it is none: not a number, or out of range; also a number so small that a computer takes it for 0.
+    pub fn read_limit(text: &str) -> Result<Option<Rate>, String> {
+        let per_second: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+        let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+        let is_zero = !mantissa.bytes().any(|digit| (b'1'..=b'9').contains(&digit));
+        match per_second == 0.0 && is_zero {
+            true => Ok(None),
+            false => Rate::checked(per_second, text).map(Some),
+        }
+    }
+
+    fn checked(per_second: f64, shown: impl std::fmt::Display) -> Result<Rate, String> {
         if (RATE_MIN..=RATE_MAX).contains(&per_second) {
             return Ok(Rate(per_second));
         }
-        Err(Error::invalid("rate", format!("{per_second} is not in {RATE_MIN} to {RATE_MAX} messages a second")))
+        Err(format!("{shown} is not in {RATE_MIN} to {RATE_MAX} messages a second"))
     }
 
     /// From the beginning of one slot to that of the next; rounded up to microseconds.
@@ -64,6 +82,13 @@ mod tests {
         }
         assert_eq!(Rate::new(0.5)?.spacing(), Duration::from_millis(2_100));
         assert!(Rate::new(RATE_MAX).is_ok() && Rate::new(RATE_MIN).is_ok());
+        for none in ["0", "0.0", "-0", "0e5", "0E-9"] {
+            assert_eq!(Rate::read_limit(none), Ok(None), "{none}");
+        }
+        for wrong in ["1e-400", "0.1e-400", "-1e-999", "1e400", "nan", "", "5x", "0.0001"] {
+            assert!(Rate::read_limit(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(Rate::read_limit("2.5e1"), Ok(Some(Rate::new(25.0)?)));
         for wrong in [0.0, -1.0, RATE_MAX * 1.01, RATE_MIN / 2.0, f64::NAN, f64::INFINITY] {
             assert!(Rate::new(wrong).is_err(), "{wrong}");
         }

@@ -34,8 +34,12 @@ pub(super) enum Command {
         after: Option<Position>,
         records_max: usize,
         bytes_max: usize,
-        /// Whether the page goes to the store.
-        hands: bool,
+        answer: Answer<Vec<Entry>>,
+    },
+    Peek {
+        after: Option<Position>,
+        records_max: usize,
+        bytes_max: usize,
         answer: Answer<Vec<Entry>>,
     },
     Trim(Position, Answer<()>),
@@ -178,11 +182,12 @@ impl Committer {
 
     fn act(&mut self, command: Command) {
         match command {
-            Command::Page { after, records_max, bytes_max, hands, answer } => {
+            Command::Page { after, records_max, bytes_max, answer } => {
                 let page = self.log.page(after, records_max, bytes_max);
-                if hands && let Ok(Some(last)) = page.as_ref().map(|page| page.last()) {
-                    self.log.handed = self.log.handed.max(last.position.0);
-                }
+                self.reply(answer, page);
+            }
+            Command::Peek { after, records_max, bytes_max, answer } => {
+                let page = self.log.peek(after, records_max, bytes_max);
                 self.reply(answer, page);
             }
             Command::Trim(through, answer) => {

@@ -100,15 +100,15 @@ impl Wal {
     /// # Errors
     /// `Unavailable` when the disk does not let it be read.
     pub async fn page(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
-        self.ask(|answer| Command::Page { after, records_max, bytes_max, hands: true, answer }).await
+        self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
     }
 
-    /// The same for who only looks: what it reads is not on its way to the store.
+    /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
     ///
     /// # Errors
     /// `Unavailable` when the disk does not let it be read.
-    pub async fn look(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
-        self.ask(|answer| Command::Page { after, records_max, bytes_max, hands: false, answer }).await
+    pub async fn peek(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        self.ask(|answer| Command::Peek { after, records_max, bytes_max, answer }).await
     }
 
     /// Everything through this position is done and is not offered again, not even to the next process (but perhaps after
@@ -214,7 +214,7 @@ impl Wal {
     /// `Unavailable` when the disk does not let it be read.
     pub async fn newest(&self) -> Result<Option<Timestamp>> {
         let Some(Position(end)) = self.depth().end else { return Ok(None) };
-        let page = self.look(Some(Position(end.saturating_sub(1))), 1, 1).await?;
+        let page = self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?;
         Ok(page.last().map(|entry| entry.at))
     }
 

@@ -1,13 +1,13 @@
 //! The directory of a log: the lock on it, what is done, small notes, and a reserve of space.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::segment::Segment;
-use crate::disk::{Mark, check_room, make_directory, sync_file};
+use crate::disk::{Mark, check_room, create, make_private_directory, sync_file};
 use crate::error::{Error, Kind, Result};
 
 pub(super) const DONE: &str = "done";
@@ -56,7 +56,7 @@ impl Place {
     /// `Conflict` when another process has it, `Unavailable` when the disk does not let it.
     pub(super) fn take(dir: &Path) -> Result<(Place, u64)> {
         let unavailable = |error: io::Error| failed(dir, &error);
-        make_directory(dir).map_err(unavailable)?;
+        make_private_directory(dir).map_err(unavailable)?;
         let lock = File::open(dir).map_err(unavailable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -121,7 +121,7 @@ impl Place {
         if path.exists() || check_room(&self.dir, disk_reserve_bytes.saturating_add(2 * RESERVE_BYTES)).is_err() {
             return;
         }
-        let made = File::create(&path)
+        let made = create(&path)
             .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).map_err(io::Error::from));
         if made.is_err() {
             self.give_reserve();
@@ -138,8 +138,9 @@ impl Place {
         let (path, new) = (self.dir.join(note.name()), self.dir.join(format!("{}.new", note.name())));
         let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
         let write = || {
-            std::fs::write(&new, bytes)?;
-            sync_file(&new)?;
+            let mut file = create(&new)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
             std::fs::rename(&new, &path)?;
             sync_file(&self.dir)
         };

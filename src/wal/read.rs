@@ -24,16 +24,23 @@ pub(super) struct Step {
 impl Log {
     /// Records behind a number, or behind what is done.
     pub(super) fn page(&mut self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
+        let entries = self.peek(after, records_max, bytes_max)?;
+        match entries.last() {
+            Some(last) => self.handed = self.handed.max(last.position.0),
+            // Nothing is left but what is lost or cancelled.
+            None if after.is_none_or(|after| after.0 <= self.done) => self.trim(Position(self.next - 1))?,
+            None => {}
+        }
+        Ok(entries)
+    }
+
+    /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
+    pub(super) fn peek(&mut self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         let mut from = after.map_or(0, |after| after.0).max(self.done).saturating_add(1);
-        let is_first = from == self.done.saturating_add(1);
         while let Some(scanned) = self.scan(&mut from, records_max, bytes_max)? {
             if !scanned.entries.is_empty() {
                 return Ok(scanned.entries);
             }
-        }
-        if is_first {
-            // Nothing is left but what is lost or cancelled.
-            self.trim(Position(self.next - 1))?;
         }
         Ok(Vec::new())
     }

@@ -6,7 +6,6 @@
 //! acknowledged, because its write failed, stays behind the seal for good.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,7 @@ use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
 use crate::codec::{NumberedRecord, UnnumberedRecord};
-use crate::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, guarded, sync_directory};
+use crate::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, create, guarded, sync_directory};
 use crate::error::{Error, Kind, Result};
 use crate::time::Timestamp;
 
@@ -340,7 +339,7 @@ impl Segment {
     fn set_damaged(&mut self) {
         if !self.is_damaged {
             self.is_damaged = true;
-            let _ = File::create(self.dir.join(DAMAGED));
+            let _ = create(&self.dir.join(DAMAGED));
         }
     }
 

@@ -323,7 +323,8 @@ async fn a_message_says_what_keeps_it(world: World) -> Result<()> {
         let mut explanation = shop.broker.explain(&topic, &MessageId::new(id)?, None).await?;
         let (of, reason) = explanation.groups.remove(0);
         assert_eq!((of, explanation.groups.len(), explanation.buffered), (group.clone(), 0, false));
-        Ok((reason.name, reason.detail))
+        let error = reason.error.map_or(String::new(), |error| format!(": {error}"));
+        Ok((reason.name, format!("{}{error}", reason.detail)))
     };
     shop.push("later", 60_000).await?;
     let due_at = world.now().plus(Duration::from_millis(60_000));

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use dwell::broker::{Broker, Options, ReserveRequest};
 use dwell::dispatch::{Decision, Verdict};
 use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, ScheduleName, TopicName};
+use dwell::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use dwell::schedule::{Missed, Schedule, Timing};
+use dwell::store::PushKind;
 
 use crate::support::{Running, World, kind_of, stories};
 
@@ -16,6 +17,7 @@ stories! {
     an_occurrence_comes_once_from_many_brokers, nothing_needs_a_consumer, a_change_is_heard_by_all,
     a_paused_schedule_makes_nothing_up, what_was_missed_is_made_up_for_as_it_says,
     a_schedule_is_looked_at_listed_and_removed, a_cron_expression_fires,
+    nobody_but_a_schedule_pushes_its_occurrences, an_occurrence_whose_id_is_there_is_counted,
 }
 
 fn orders() -> Result<TopicName> {
@@ -96,6 +98,48 @@ async fn nothing_needs_a_consumer(world: World) -> Result<()> {
     let key = dwell::message::Key::new("pulse")?;
     let (_, peeked) = running.broker.peek(&orders()?, &GroupName::standard(), &id, Some(&key)).await?;
     assert_eq!((peeked.message.due_at, &peeked.message.envelope.payload[..]), (next, &b"beat"[..]));
+    Ok(())
+}
+
+async fn nobody_but_a_schedule_pushes_its_occurrences(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let next = record.schedule.next(record.last).unwrap_or_default();
+    for conflict in Conflict::ALL {
+        let id = MessageId::new(format!("pulse@{next}"))?;
+        let forged = || Ok(NewMessage::new("forged").id(id.clone()).key(Key::new("pulse")?).on_conflict(conflict));
+        let refused = running.broker.push(&orders()?, forged()?).await;
+        assert!(refused.as_ref().is_err_and(|error| error.detail().starts_with("`id`: ")), "{refused:?}");
+        assert_eq!(kind_of(refused), Some(Kind::Invalid));
+        let batch = vec![NewMessage::new("x"), forged()?];
+        assert_eq!(kind_of(running.broker.push_batch(&orders()?, batch).await), Some(Kind::Invalid));
+    }
+    assert_eq!(there(&running.broker).await?, 0);
+    let like = NewMessage::new("x").id(MessageId::new("pulse@noon")?).after(Duration::from_secs(86_400));
+    running.broker.push(&orders()?, like).await?;
+    world.settled().await;
+    world.pass(next.since(world.now()).as_millis() as u64);
+    are_there(&world, &running.broker, 2).await
+}
+
+async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> {
+    let running = start(&world)?;
+    let (_, record) = running.broker.put_schedule(&orders()?, every("pulse", 10, Missed::Last)?).await?;
+    let next = record.schedule.next(record.last).unwrap_or_default();
+    // As an older version let a producer do.
+    let (descriptor, message) = (running.broker.topic(&orders()?).await?, record.schedule.message(next, world.now())?);
+    let partition = descriptor.partition_of("pulse");
+    world.store.push(&descriptor, partition, PushKind::Live, &[message]).await?;
+    world.settled().await;
+    world.pass(next.since(world.now()).as_millis() as u64);
+    world
+        .until("it is counted", async || {
+            let text = running.broker.metrics().text()?;
+            let line = "dwell_schedule_occurrences_total{outcome=\"duplicate\",topic=\"orders\"} 1";
+            Ok(text.lines().any(|said| said == line))
+        })
+        .await?;
+    assert_eq!(there(&running.broker).await?, 1);
     Ok(())
 }
 

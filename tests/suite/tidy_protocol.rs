@@ -105,6 +105,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("partitions of a topic", with_commas(limits::PARTITIONS_MAX.into())),
         ("topics", with_commas(limits::TOPICS_MAX)),
         ("groups of a topic", with_commas(limits::GROUPS_MAX)),
+        ("partitions of all groups that a broker is a member of", with_commas(limits::MEMBER_PARTITIONS_MAX)),
         (
             "rate of a group",
             format!("{} to {} messages a second", limits::RATE_MIN, with_commas(limits::RATE_MAX as usize)),
@@ -145,6 +146,9 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("schedules in a partition of a topic", with_commas(limits::SCHEDULES_MAX)),
         ("partitions with schedules, of all topics; in Redis", with_commas(limits::SCHEDULE_PLACES_MAX)),
         ("spans of a forecast", with_commas(limits::FORECAST_SPANS_MAX)),
+        ("spans of a forecast, times partitions", with_commas(limits::FORECAST_COUNTS_MAX)),
+        ("reads over whole topics at the same time", with_commas(limits::HEAVY_READS_MAX)),
+        ("time that such a read waits for others", seconds(limits::HEAVY_READ_WAIT_MAX)),
         ("failed attempts in a history, the newest", with_commas(limits::HISTORY_MAX)),
         ("reason in a history (cut)", bytes(limits::HISTORY_REASON_BYTES_MAX)),
         ("text that dead messages are looked through for", bytes(limits::DEAD_TEXT_BYTES_MAX)),

@@ -250,6 +250,11 @@ impl Table {
         }
     }
 
+    /// Bytes of all bodies in memory.
+    pub fn bytes(&self) -> usize {
+        self.prefetched_bytes() + self.order.as_ref().map_or(0, |order| order.bytes)
+    }
+
     /// When the next attempt of a current message is due, if one waits.
     pub fn next_attempt(&self) -> Option<Timestamp> {
         self.order.as_ref()?.waiting.keys().next().map(|(at, _)| *at)

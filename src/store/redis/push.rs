@@ -59,7 +59,8 @@ impl Shared {
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
         let groups: Vec<_> =
             descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect();
-        let mut keys = vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake, &shared.gone];
+        let mut keys =
+            vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake, &shared.gone];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }

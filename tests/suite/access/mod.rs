@@ -2,6 +2,7 @@
 
 mod browsers;
 mod command;
+mod explain;
 mod rotation;
 mod routes;
 mod tls;

@@ -66,6 +66,13 @@ async fn what_is_said_of_a_group_is_read_strictly() -> Outcome {
     assert_eq!(refused(&format!("PUT {group}"), json!({"max_in_flight": 7})).await?, 422);
     assert_eq!(refused(&format!("PUT {group}"), json!({"rate": 100_001})).await?, 422);
     assert_eq!(refused(&format!("PUT {group}"), json!({"rate": "10"})).await?, 422);
+    for (rate, status) in [("1e-400", 422), ("-1e-400", 422), ("1e-9", 422), ("null", 422), ("0e9", 201), ("2.5", 200)]
+    {
+        let body = format!("{{\"rate\": {rate}}}");
+        let request = dwell.request(&format!("PUT {group}"))?.header("content-type", "application/json").body(body);
+        let answer = dwell.send(request).await?;
+        assert_eq!(answer.status, status, "{rate}: {answer:?}");
+    }
     let pause = "POST /v1/topics/orders/groups/default/pause";
     assert_eq!(refused(pause, json!({"for": "1m", "until": "2026-01-02T03:04:05Z"})).await?, 422);
     assert_eq!(refused(pause, json!({"for": "-1m"})).await?, 422);

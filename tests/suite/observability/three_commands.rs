@@ -42,7 +42,7 @@ fn typed(dir: &Path, [redis, dwell, prometheus]: [u16; 3]) -> Result<Vec<String>
     std::fs::write(&config_file, config).map_err(failed("a configuration"))?;
     let replaced = [
         // The first one: the directories of this test may be there too.
-        ("/tmp/", format!("{}/", dir.display())),
+        ("target/watched/", format!("{}/", dir.display())),
         ("cargo run --locked --release --", env!("CARGO_BIN_EXE_dwell").to_owned()),
         ("serve ", format!("serve --listen 127.0.0.1:{dwell} ")),
         ("--appendonly yes", format!("--appendonly yes --dir {}", dir.display())),

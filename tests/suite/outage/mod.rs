@@ -12,6 +12,7 @@ mod nodes;
 mod order;
 mod other;
 mod quiet;
+mod reads;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

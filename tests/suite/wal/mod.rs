@@ -46,6 +46,7 @@ async fn a_message_is_cancelled_unless_it_was_handed_out() -> Result<()> {
     assert_eq!((story.wal.depth().records, story.cancel("b").await?), (2, Cancelled::Absent));
     story = story.reopened().await?;
     assert_eq!(story.wal.depth().records, 2);
+    assert_eq!(ids_of(&story.wal.peek(None, 9, usize::MAX).await?), ["a", "c"], "a look hands nothing out");
     assert_eq!(ids_of(&story.wal.page(None, 1, usize::MAX).await?), ["a"]);
     assert_eq!(story.cancel("a").await?, Cancelled::Replaying);
     assert_eq!(story.cancel("c").await?, Cancelled::RemovedSent, "perhaps an earlier process sent it");

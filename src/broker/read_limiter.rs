@@ -1,0 +1,115 @@
+//! Limits the reads that cost the store much: a few at once, and together at most half of the store's time.
+
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+
+use crate::clock::{Clock, Instant};
+use crate::error::{Error, Kind, Result};
+use crate::limits::{HEAVY_READ_WAIT_MAX, HEAVY_READS_MAX};
+
+/// How long calls may take together before others get as long a turn.
+const TURN: Duration = Duration::from_millis(5);
+
+/// The longest turn of others: a call that takes longer waits for a store that is slow or unavailable.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// Admits heavy reads, and spaces the calls they make to the store.
+pub(super) struct ReadLimiter {
+    clock: Clock,
+    slots: Semaphore,
+    pace: Mutex<Pace>,
+}
+
+/// The store's time that heavy reads took, and until when it belongs to others.
+#[derive(Debug, Default)]
+struct Pace {
+    busy: Duration,
+    free_from: Instant,
+}
+
+/// A heavy read that was admitted, until it is dropped.
+pub(super) struct HeavyRead<'a> {
+    limiter: &'a ReadLimiter,
+    _slot: SemaphorePermit<'a>,
+}
+
+impl ReadLimiter {
+    pub(super) fn new(clock: Clock) -> ReadLimiter {
+        ReadLimiter { clock, slots: Semaphore::new(HEAVY_READS_MAX), pace: Mutex::default() }
+    }
+
+    /// Waits until a read may begin, at most [`HEAVY_READ_WAIT_MAX`]. # Errors: `Full`.
+    pub(super) async fn begin(&self) -> Result<HeavyRead<'_>> {
+        let full = || {
+            let detail = format!("{HEAVY_READS_MAX} reads over whole topics are under way; try again in a moment");
+            Error::new(Kind::Full, detail)
+        };
+        let slot = tokio::select! {
+            biased;
+            slot = self.slots.acquire() => slot.map_err(|_| full())?,
+            () = self.clock.sleep(HEAVY_READ_WAIT_MAX) => return Err(full()),
+        };
+        Ok(HeavyRead { limiter: self, _slot: slot })
+    }
+}
+
+impl HeavyRead<'_> {
+    /// Makes one call to the store, which should take about a millisecond: nothing else runs in the store meanwhile.
+    pub(super) async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let clock = &self.limiter.clock;
+        let mut pace = self.limiter.pace.lock().await;
+        clock.sleep_until(pace.free_from).await;
+        let began = clock.instant();
+        let answer = call.await;
+        let ended = clock.instant();
+        pace.busy += ended.since(began).min(REST_MAX);
+        if pace.busy >= TURN {
+            pace.free_from = ended.plus(std::mem::take(&mut pace.busy));
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Manual;
+    use crate::error::Kind;
+    use crate::time::Timestamp;
+
+    /// A clock, and a limiter on it.
+    fn limiter() -> (Manual, ReadLimiter) {
+        let manual = Manual::at(Timestamp::from_ms(1));
+        (manual.clone(), ReadLimiter::new(Clock::Manual(manual)))
+    }
+
+    #[tokio::test]
+    async fn calls_leave_the_store_half_of_its_time() -> Result<()> {
+        let (manual, limiter) = limiter();
+        let (one, other) = (limiter.begin().await?, limiter.begin().await?);
+        one.call(async { manual.advance(TURN) }).await;
+        let mut next = Box::pin(other.call(async { Clock::Manual(manual.clone()).instant() }));
+        assert!(futures_util::poll!(&mut next).is_pending(), "the store's time belongs to others");
+        manual.advance(TURN - Duration::from_millis(1));
+        assert!(futures_util::poll!(&mut next).is_pending());
+        manual.advance(Duration::from_millis(1));
+        assert_eq!(next.await, Instant::START.plus(TURN * 2));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_third_read_waits_for_a_slot_and_gives_up_in_the_end() -> Result<()> {
+        let (manual, limiter) = limiter();
+        let (one, _other) = (limiter.begin().await?, limiter.begin().await?);
+        let mut third = Box::pin(limiter.begin());
+        assert!(futures_util::poll!(&mut third).is_pending());
+        drop(one);
+        let _third = third.await?;
+        let mut fourth = Box::pin(limiter.begin());
+        assert!(futures_util::poll!(&mut fourth).is_pending());
+        manual.advance(HEAVY_READ_WAIT_MAX);
+        assert_eq!(fourth.await.err().map(|error| error.kind()), Some(Kind::Full));
+        Ok(())
+    }
+}
