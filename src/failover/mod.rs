@@ -228,7 +228,7 @@ impl<S: LogTarget> Failover<S> {
     /// A journal is written while the store answers.
     async fn heard_before(&self) {
         if let Some(journal) = &self.journal {
-            let before = journal.log().newest().await.unwrap_or_default();
+            let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
             *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Heard { before, ..Heard::default() };
         }
     }

@@ -25,7 +25,9 @@ impl<S: LogTarget> Failover<S> {
         let mut newest = None;
         for log in [Some(&self.wal), self.journal.as_ref().map(|journal| journal.log())].into_iter().flatten() {
             // A disk that cannot be read takes nothing either, and says so.
-            newest = newest.max(log.newest().await.unwrap_or_default());
+            let Ok(Some(entry)) = log.newest().await else { continue };
+            newest = newest.max(Some(entry.at));
+            entry.record.version().into_iter().for_each(|version| self.store.clock().witness(version));
         }
         self.store.clock().assume(self.wal.clock_note().as_ref(), newest);
     }

@@ -106,7 +106,10 @@ impl StoreClock {
         let wall = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: 0, store_us: 0 };
         match note.unwrap_or(&wall).offset_us(&here, newest.map(us)) {
             Ok(offset_us) if note.is_some() => {
-                for known in [&self.sent_offset_us, &self.received_offset_us] {
+                // Less than that was not noted.
+                let (most, least) =
+                    (offset_us.saturating_add_unsigned(TOLD_US), offset_us.saturating_sub_unsigned(TOLD_US));
+                for (known, offset_us) in [(&self.sent_offset_us, most), (&self.received_offset_us, least)] {
                     // An answer that came meanwhile knows better.
                     let _ = known.compare_exchange(UNKNOWN, offset_us, Ordering::Relaxed, Ordering::Relaxed);
                 }

@@ -46,7 +46,6 @@ use crate::limits::NOTE_BYTES_MAX;
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
 use crate::store::ClockNote;
-use crate::time::Timestamp;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -208,14 +207,13 @@ impl Wal {
         self.remember(Note::Clock, note.to_string()).await
     }
 
-    /// When the newest record was appended, by the wall clock of this machine; `None` when it is trimmed or cancelled.
+    /// The newest record; `None` when it is trimmed or cancelled.
     ///
     /// # Errors
     /// `Unavailable` when the disk does not let it be read.
-    pub async fn newest(&self) -> Result<Option<Timestamp>> {
+    pub async fn newest(&self) -> Result<Option<Entry>> {
         let Some(Position(end)) = self.depth().end else { return Ok(None) };
-        let page = self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?;
-        Ok(page.last().map(|entry| entry.at))
+        Ok(self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?.pop())
     }
 
     async fn remember(&self, note: Note, text: String) -> Result<()> {

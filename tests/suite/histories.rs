@@ -67,6 +67,8 @@ struct Game {
     perhaps_acked: BTreeSet<String>,
     again: Vec<String>,
     made: usize,
+    /// What was answered about each id.
+    told: BTreeMap<String, Vec<String>>,
     faults: BTreeMap<&'static str, usize>,
     answers: BTreeMap<u16, usize>,
 }
@@ -87,6 +89,7 @@ impl Game {
             perhaps_acked: BTreeSet::new(),
             again: Vec::new(),
             made: 0,
+            told: BTreeMap::new(),
             faults: BTreeMap::new(),
             answers: BTreeMap::new(),
         };
@@ -128,6 +131,7 @@ impl Game {
         let status = answer.as_ref().map_or("", |(_, body)| body["results"][0]["status"].as_str().unwrap_or(""));
         let kind = answer.as_ref().map_or(0, |(status, _)| *status);
         let new = State::There(payload, hours);
+        self.told.entry(id.to_owned()).or_default().push(format!("set {new:?}: {kind} {status}"));
         let states = self.states.entry(id.to_owned()).or_insert_with(|| BTreeSet::from([State::Gone]));
         match status {
             "stored" | "journaled" | "replaced" | "buffered" => *states = BTreeSet::from([new]),
@@ -140,6 +144,7 @@ impl Game {
     async fn cancel(&mut self, id: &str) -> Result<()> {
         let answer = self.broker().delete(&format!("/v1/topics/orders/messages/{id}")).await;
         self.count(answer.as_ref());
+        self.told.entry(id.to_owned()).or_default().push(format!("cancel: {answer:?}"));
         let states = self.states.entry(id.to_owned()).or_insert_with(|| BTreeSet::from([State::Gone]));
         match answer {
             Some((200, _)) => *states = BTreeSet::from([State::Gone]),
@@ -156,6 +161,7 @@ impl Game {
         let answer = self.broker().patch(&format!("/v1/topics/orders/messages/{id}"), &body).await;
         self.count(answer.as_ref());
         let states = self.states.entry(id.to_owned()).or_insert_with(|| BTreeSet::from([State::Gone]));
+        self.told.entry(id.to_owned()).or_default().push(format!("move to {hours}: {answer:?}"));
         let moved = |state: &State| match state {
             State::There(payload, _) => State::There(payload.clone(), hours),
             State::Gone => State::Gone,
@@ -331,7 +337,8 @@ impl Game {
                 _ => false,
             });
             if !is_one {
-                wrong.push(format!("{id} is {found:?}, and not one of {states:?}"));
+                let told = self.told.get(id).map_or(&[][..], |told| &told[told.len().saturating_sub(8)..]);
+                wrong.push(format!("{id} is {found:?}, and not one of {states:?}: {told:#?}"));
             }
         }
         println!("{} pushed, faults {:?}, answers {:?}", self.accepted.len(), self.faults, self.answers);

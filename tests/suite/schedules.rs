@@ -9,7 +9,6 @@ use dwell::dispatch::{Decision, Verdict};
 use dwell::error::{Kind, Result};
 use dwell::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use dwell::schedule::{Missed, Schedule, Timing};
-use dwell::store::PushKind;
 
 use crate::support::{Running, World, kind_of, stories};
 
@@ -129,7 +128,8 @@ async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> 
     // As an older version let a producer do.
     let (descriptor, message) = (running.broker.topic(&orders()?).await?, record.schedule.message(next, world.now())?);
     let partition = descriptor.partition_of("pulse");
-    world.store.push(&descriptor, partition, PushKind::Live, &[message]).await?;
+    let call = crate::support::new_call(&*world.store, 1);
+    world.store.push(&descriptor, partition, &call, &[message]).await?;
     world.settled().await;
     world.pass(next.since(world.now()).as_millis() as u64);
     world
