@@ -91,7 +91,7 @@ async fn list(broker: &Broker, topic: &TopicName, started: Timestamp) -> Result<
 async fn reschedule(broker: &Broker, topic: &TopicName, messages: usize) -> Result<()> {
     let (id, due) = (id(fastrand::usize(..messages))?, Due::In(SPREAD));
     match broker.reschedule(topic, &id, None, due, Expected::default()).await?.rescheduled {
-        Rescheduled::Done { fates, .. } if fates.has(Fate::Done) => Ok(()),
+        Rescheduled::Done(fates) if fates.has(Fate::Done) => Ok(()),
         other => Err(Error::bug(format!("{id} was not rescheduled: {other:?}"))),
     }
 }

@@ -149,6 +149,9 @@ impl<S: LogTarget> Failover<S> {
         };
         match created {
             Err(error) if is_outage(&error) => {
+                if !self.is_giving_back() {
+                    self.breaker.open(&error);
+                }
                 if let Some(known) = self.known.get(&wanted.topic) {
                     return Ok(known);
                 }

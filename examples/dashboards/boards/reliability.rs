@@ -154,11 +154,12 @@ fn redis() -> Vec<Panel> {
         .watched_by("DwellRedisDown"),
         Panel::lines(
             "Losses and repairs",
-            "Losses of Redis that were noticed, and messages that were repaired.",
+            "Losses of Redis that were noticed, messages that were repaired, and brokers that give back what was lost.",
             Unit::Count,
         )
         .query(grown("", "dwell_redis_losses_total", Of::Process), "losses")
         .query(grown("", "dwell_repairs_total", Of::Process), "repairs")
+        .query(sum("", "dwell_restoring", Of::Process), "brokers that restore")
         .watched_by("DwellRedisLosses"),
     ]
 }

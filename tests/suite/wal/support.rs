@@ -136,9 +136,8 @@ pub(crate) async fn all_of(wal: &Wal) -> Result<Vec<Entry>> {
 
 pub(crate) fn ids_of(entries: &[Entry]) -> Vec<String> {
     let id = |entry: &Entry| match &entry.record {
-        Record::Push { message, .. } => message.id.to_string(),
+        Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
         Record::Cancel { id, .. } => format!("cancel {id}"),
-        Record::Set { message, .. } => format!("set {}", message.id),
         Record::End { id, .. } => format!("end {id}"),
         Record::Create(descriptor) => format!("create {}", descriptor.topic),
         Record::Delete(descriptor) => format!("delete {}", descriptor.topic),

@@ -10,9 +10,14 @@ elseif ARGV[2] ~= 'look' then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. now)
 end
 local answers = {'OK', string.format('%.0f', now_us)}
-local all = redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  local said, at = string.match(all[i + 1], '^(%a+) (%d+)$')
-  answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = all[i], said, math.max(0, now - tonumber(at))
-end
+local cursor = '0'
+repeat
+  local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', 100)
+  cursor = page[1]
+  for i = 1, #page[2], 2 do
+    local said, at = string.match(page[2][i + 1], '^(%a+) (%d+)$')
+    local n = #answers
+    answers[n + 1], answers[n + 2], answers[n + 3] = page[2][i], said, math.max(0, now - tonumber(at))
+  end
+until cursor == '0'
 return answers
