@@ -13,11 +13,12 @@ use dwell::error::Result;
 use dwell::message::{Key, Message, MessageId, NewMessage};
 use dwell::partition::Partition;
 use dwell::time::Timestamp;
+use dwell::version::Version;
 
 fn main() -> Result<()> {
     // A bench cannot fail, so what it works on is tried before.
     for shape in &SHAPES {
-        encode_body(&shape.message()?)?;
+        encode_body(&shape.message()?, Version::from_us(1))?;
     }
     divan::main();
     Ok(())
@@ -38,13 +39,13 @@ const SHAPES: [Shape; 4] = [Shape(100, 0), Shape(1_000, 0), Shape(1_000, 8), Sha
 #[divan::bench(args = SHAPES)]
 fn codec_encode(bencher: Bencher<'_, '_>, shape: &Shape) {
     let Ok(message) = shape.message() else { return };
-    bencher.counter(BytesCount::new(shape.0)).bench(|| encode_body(black_box(&message)));
+    bencher.counter(BytesCount::new(shape.0)).bench(|| encode_body(black_box(&message), Version::from_us(1)));
 }
 
 #[divan::bench(args = SHAPES)]
 fn codec_decode(bencher: Bencher<'_, '_>, shape: &Shape) {
     let Ok(message) = shape.message() else { return };
-    let Ok(body) = encode_body(&message).map(Bytes::from) else { return };
+    let Ok(body) = encode_body(&message, Version::from_us(1)).map(Bytes::from) else { return };
     bencher
         .counter(BytesCount::new(shape.0))
         .with_inputs(|| (message.id.clone(), body.clone()))

@@ -143,12 +143,18 @@ impl<S: LogTarget> Failover<S> {
         let said = if self.journal.is_some() { Progress::Settled } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
-            let Ok(reports) = self.limited(self.store.report(&self.broker, said)).await else {
-                if waited >= self.options.silence * BUSY_MAX {
-                    return;
+            let reports = match self.limited(self.store.report(&self.broker, said)).await {
+                Ok(reports) => reports,
+                Err(error) => {
+                    // A Redis that does not allow to ask must not keep messages from consumers for good.
+                    let most = if is_outage(&error) { BUSY_MAX } else { 1 };
+                    if waited >= self.options.silence * most {
+                        tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
+                        return;
+                    }
+                    Clock::System.sleep(PAUSE.1).await;
+                    continue;
                 }
-                Clock::System.sleep(PAUSE.1).await;
-                continue;
             };
             let reported: BTreeSet<&str> = reports.iter().map(|report| report.broker.as_str()).collect();
             let others = |broker: &&str| **broker != self.broker;

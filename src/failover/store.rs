@@ -83,7 +83,7 @@ impl<S: LogTarget> Store for Failover<S> {
                     .map_err(|wal| Error::new(wal.kind(), format!("{}; {}", away.detail(), wal.detail())))?;
                 Ok(Some(format!("{}; pushes are buffered on disk, {waiting} records so far", away.detail())))
             }
-            None if self.is_restoring() => Ok(Some(self.restoring_detail())),
+            None if self.is_giving_back() => Ok(Some(self.restoring_detail())),
             None if waiting > 0 => Ok(Some(format!("{waiting} buffered messages are being replayed"))),
             None => match self.journal.as_ref().map_or(Ok(()), |journal| journal.log().check()) {
                 Ok(()) => Ok(None),

@@ -65,7 +65,8 @@ impl Calls {
         let now = clock.local().instant();
         let mut id = {
             let mut streams = self.streams();
-            let free = streams.free.get_mut(&(topic.clone(), partition)).and_then(Vec::pop);
+            let free = streams.free.get_mut(&(topic.clone(), partition));
+            let free = free.and_then(|free| Some(free.swap_remove(free.len().checked_sub(1)?)));
             // The partition forgets streams that are not used.
             match free.filter(|free| now.since(free.used) < UNUSED_MAX) {
                 Some(Stream { last, .. }) => last,

@@ -24,6 +24,7 @@ pub struct Replayed {
 
 /// What the journal says the store had answered.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most of them are the large one")]
 pub enum Change {
     /// This call set the message.
     Set {

@@ -213,7 +213,7 @@ impl Wal {
     /// `Unavailable` when the disk does not let it be read.
     pub async fn newest(&self) -> Result<Option<Entry>> {
         let Some(Position(end)) = self.depth().end else { return Ok(None) };
-        Ok(self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?.pop())
+        Ok(self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?.into_iter().next_back())
     }
 
     async fn remember(&self, note: Note, text: String) -> Result<()> {

@@ -88,6 +88,17 @@ impl LogTarget for Redis {
 }
 
 impl Shared {
+    /// Redis lost data although its connection never broke.
+    pub(super) fn suspect_loss(&self) {
+        let now = self.clock.local().instant();
+        self.losses.send_modify(|loss| {
+            loss.count += 1;
+            loss.is_restoring |= loss.restores;
+            loss.since = Some(now);
+        });
+        tracing::warn!("Redis lost data: it does not remember what it answered");
+    }
+
     async fn replay(
         &self,
         descriptor: &Descriptor,

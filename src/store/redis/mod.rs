@@ -120,17 +120,6 @@ impl Shared {
         self.clock.local().manual_now().map_or(String::new(), |now| (now.as_ms() * 1_000).to_string())
     }
 
-    /// Redis lost data although its connection never broke.
-    fn suspect_loss(&self) {
-        let now = self.clock.local().instant();
-        self.losses.send_modify(|loss| {
-            loss.count += 1;
-            loss.is_restoring |= loss.restores;
-            loss.since = Some(now);
-        });
-        tracing::warn!("Redis lost data: it does not remember what it answered");
-    }
-
     async fn observe_time(&self) -> Result<()> {
         let sent = self.clock.local().instant();
         let mut time = Reply::of(self.connection.call(&redis::cmd("TIME")).await?)?;

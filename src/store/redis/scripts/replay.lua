@@ -5,8 +5,8 @@
 --   ARGV[4] time override, us, or ''   then n times (number of the record, due ms, id, body)
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight', behind which
 --   nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
--- The partition remembers the number of the last record that was applied, so whatever is offered again is 'stored' and changes
--- nothing, also when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
+-- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
+-- when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
 -- is older, makes room. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
 local now_us = time_us(ARGV[4])

@@ -1,3 +1,3 @@
 -- replay_ordered: the replay of a topic with ordering: what is stored or moved also gets its place within its millisecond.
 --   KEYS as those of replay, then T:o   ARGV as those of replay
--- Returns what replay returns. What is offered again gets no place.
+-- Returns what replay returns. A repeat gets no place.

@@ -8,7 +8,7 @@
 -- What a call set is brought back only if the partition does not remember the call, so that Redis lost it: otherwise
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
--- What was looked at is remembered as the call would have been: offered again it was kept, also when it was consumed meanwhile.
+-- What was looked at is remembered as the call would have been, so a repeat finds that it was kept, also when it was consumed.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
 local now_us = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
