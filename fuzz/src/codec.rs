@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use dwell::codec::{UnnumberedRecord, body_due_at, decode_record, extend_history};
-use dwell::codec::{decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
+use dwell::codec::{body_version, decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
 use dwell::limits::HISTORY_MAX;
 use dwell::message::MessageId;
 use dwell::store::embedded::reservation_rewritten;
@@ -30,13 +30,13 @@ fn body(bytes: &[u8]) -> bool {
     let id = MessageId::new("order-1").expect("an id");
     let _ = decode_body(id.clone(), bytes.to_vec().into());
     let mut bytes = bytes.to_vec();
-    if bytes.len() >= 13 {
-        let sum = crc32fast::hash(&bytes[13..]).to_be_bytes();
-        bytes[9..13].copy_from_slice(&sum);
+    if bytes.len() >= 21 {
+        let sum = crc32fast::hash(&bytes[21..]).to_be_bytes();
+        bytes[17..21].copy_from_slice(&sum);
     }
     let Ok(message) = bounded(&bytes, || decode_body(id.clone(), bytes.clone().into())) else { return false };
     assert_eq!(body_due_at(&bytes), Some(message.due_at));
-    let again = encode_body(&message).expect("what was read is written");
+    let again = encode_body(&message, body_version(&bytes)).expect("what was read is written");
     assert_eq!(decode_body(id, again.into()).as_ref(), Ok(&message));
     true
 }

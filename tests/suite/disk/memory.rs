@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Mode, PROGRAM, Process, Proxy, RedisServer, eventually_within, scratch};
 
 /// What the process may allocate: it takes about half of that to start and to take a batch.
-const MEMORY_BYTES: usize = 160 << 20;
+const MEMORY_BYTES: usize = 256 << 20;
 /// What is pushed in the outage.
 const BACKLOG_BYTES: usize = 3 * MEMORY_BYTES / 2;
 const PAYLOAD_BYTES: usize = 500_000;
