@@ -412,3 +412,14 @@ async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<(
     assert_eq!(orders.stats().await?.ready, 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn versions_of_a_call_count_its_messages_also_where_ids_are_equal() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, call) = (&story.orders, new_call(&*story.orders.store, 3));
+    let messages = [orders.message("a", 5)?, orders.message("a", 5)?, orders.message("b", 5)?];
+    story.push_as(&call, &messages).await?;
+    let found = orders.peek("b").await?.map(|peeked| peeked.version);
+    assert_eq!(found, Some(call.version.plus(2)), "as the journal and the WAL count them");
+    Ok(())
+}

@@ -28,7 +28,8 @@ impl Shared {
         // A script cannot tell equal ids of one call apart from repeats, so they are told apart here.
         let mut ids: HashSet<&MessageId> = HashSet::with_capacity(messages.len());
         let firsts: Vec<bool> = messages.iter().map(|message| ids.insert(&message.id)).collect();
-        let unique: Vec<&Message> = messages.iter().zip(&firsts).filter(|(_, first)| **first).map(|(m, _)| m).collect();
+        let numbered = messages.iter().enumerate().zip(&firsts);
+        let unique: Vec<(usize, &Message)> = numbered.filter(|(_, first)| **first).map(|(pair, _)| pair).collect();
         if unique.is_empty() {
             return Ok(Vec::new());
         }
@@ -46,13 +47,14 @@ impl Shared {
         Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
     }
 
-    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way.
+    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way. Each
+    /// message has its number in the whole call: its version counts from there, as it does in the logs.
     fn push_call(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &store::Call,
-        messages: &[&Message],
+        messages: &[(usize, &Message)],
         valid_until: u64,
     ) -> Result<Call> {
         let shared = self.keys.partition(&descriptor.topic, partition);
@@ -66,7 +68,7 @@ impl Shared {
         }
         let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
+        let earliest = messages.iter().map(|(_, message)| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(script, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
@@ -77,11 +79,11 @@ impl Shared {
             .arg(id.id.seq)
             .arg(id.version.as_us())
             .arg(messages.len());
-        for message in messages {
+        for (_, message) in messages {
             call = call.arg(message.due_at.as_ms()).arg(message.id.as_str());
         }
-        for (n, message) in messages.iter().enumerate() {
-            call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(n))?);
+        for (number, message) in messages {
+            call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(*number))?);
         }
         Ok(call)
     }
