@@ -6,8 +6,9 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind};
 use crate::seldom::Seldom;
 
-/// Closed while the store answers. It opens with the first push that the store does not take, and closes when the store
-/// has taken what was buffered meanwhile, or has answered at all if that is nothing.
+/// Closed while the store answers. It opens with the first push that the store does not take. It closes as soon as the
+/// store has answered a page of what was buffered (or a ping, if nothing was): the rest of a long WAL is replayed beside
+/// live pushes. The page itself is trimmed from the WAL a moment later.
 #[derive(Debug)]
 pub(super) struct Breaker {
     reason: watch::Sender<Option<Error>>,

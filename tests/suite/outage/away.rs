@@ -147,8 +147,7 @@ async fn a_push_that_redis_refuses_for_what_it_asks_is_not_buffered() -> Result<
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "a").await?;
-    for partition in 0..8 {
-        let key = format!("{{dwell:orders:{partition}}}:default:h");
+    for key in Outage::hashes("orders") {
         outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
         outage.redis.ask::<String>(&format!("SET {key} something")).await?;
     }

@@ -61,6 +61,20 @@ impl Outage {
         Ok(Outage { redis, proxy, dir: scratch()?, journal: None, limit_bytes: LIMIT_BYTES })
     }
 
+    /// The hash of bodies of each partition of a topic.
+    fn hashes(topic: &str) -> impl Iterator<Item = String> {
+        (0..8).map(move |partition| format!("{{dwell:{topic}:{partition}}}:default:h"))
+    }
+
+    /// How many messages of a topic the Redis itself holds.
+    async fn stored(&self, topic: &str) -> Result<usize> {
+        let mut stored = 0;
+        for hash in Outage::hashes(topic) {
+            stored += self.redis.ask::<usize>(&format!("HLEN {hash}")).await?;
+        }
+        Ok(stored)
+    }
+
     /// A broker on that Redis and that directory.
     async fn dwell(&self) -> Result<Dwell> {
         self.dwell_on(self.proxy.url(), false).await

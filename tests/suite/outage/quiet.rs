@@ -112,8 +112,7 @@ async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> 
     outage.proxy.set(Mode::Refuse);
     assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Buffered);
     // Someone else's key is where the body has to go.
-    for partition in 0..8 {
-        let key = format!("{{dwell:orders:{partition}}}:default:h");
+    for key in Outage::hashes("orders") {
         outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
         outage.redis.ask::<String>(&format!("SET {key} something")).await?;
     }
@@ -127,8 +126,8 @@ async fn what_redis_never_takes_is_said_once_and_does_not_fill_the_journal() -> 
     assert_eq!(log.count("not taken by the store: tried again"), 1, "{}", String::from_utf8_lossy(&log.bytes()));
     assert_eq!(dwell.metric("dwell_wal_records{log=\"wal\"}")?, 1.0);
     assert!(dwell.metric("dwell_wal_records{log=\"journal\"}")? <= 2.0);
-    for partition in 0..8 {
-        outage.redis.ask::<i64>(&format!("DEL {{dwell:orders:{partition}}}:default:h")).await?;
+    for key in Outage::hashes("orders") {
+        outage.redis.ask::<i64>(&format!("DEL {key}")).await?;
     }
     dwell.recovered().await?;
     dwell.close().await
