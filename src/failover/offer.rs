@@ -29,7 +29,7 @@ pub(super) struct Offered {
     pub(super) dropped: u64,
     /// What cancelled a message, or created a topic.
     pub(super) told: u64,
-    /// What the store answered, for the journal.
+    /// What the store answered, for the journal; empty without one.
     pub(super) answers: Vec<Answer>,
     /// Whether the store was sent something and did not answer: nobody knows whether it was applied.
     pub(super) is_unknown: bool,
@@ -188,8 +188,9 @@ impl<S: LogTarget> Failover<S> {
                     if self.is_applied(&descriptor.topic, partition, part).await? =>
                 {
                     offered.duplicate += 1;
-                    let call = part.call.clone();
-                    offered.answers.push(Answer::Applied(descriptor.clone(), message.clone(), *version, call));
+                    self.note(offered, || {
+                        Answer::Applied(descriptor.clone(), message.clone(), *version, part.call.clone())
+                    });
                 }
                 Record::Push { message, version, conflict: policy, .. } => {
                     conflict = *policy;
@@ -199,7 +200,7 @@ impl<S: LogTarget> Failover<S> {
                 Record::Cancel { id, version, .. } => {
                     self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
                     offered.told += 1;
-                    offered.answers.push(Answer::End(ended(&entry.record)));
+                    self.note(offered, || Answer::End(ended(&entry.record)));
                 }
                 // A WAL has no others, and creations were seen to.
                 Record::Create(_) | Record::Set { .. } | Record::End { .. } | Record::Delete(_) => offered.told += 1,
@@ -217,11 +218,18 @@ impl<S: LogTarget> Failover<S> {
                         Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
                         _ => offered.stored += 1,
                     }
-                    offered.answers.push(Answer::Set(descriptor.clone(), message, version, *put, number));
+                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, *put, number));
                 }
             }
         }
         Ok(count)
+    }
+
+    /// Notes an answer for the journal, if there is one.
+    fn note(&self, offered: &mut Offered, answer: impl FnOnce() -> Answer) {
+        if self.journal.is_some() {
+            offered.answers.push(answer());
+        }
     }
 
     async fn is_applied(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {

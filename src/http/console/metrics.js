@@ -6,7 +6,7 @@
 /** The families that the console looks at; others are passed over. */
 const FAMILIES = new Set([
   "dwell_pushes_total", "dwell_deliveries_total", "dwell_lateness_seconds_bucket", "dwell_wal_records",
-  "dwell_wal_bytes", "dwell_wal_oldest_age_seconds", "dwell_http_connections",
+  "dwell_wal_bytes", "dwell_wal_oldest_age_seconds", "dwell_http_connections", "dwell_restoring",
 ]);
 
 /** How far samples reach back. */

@@ -85,7 +85,7 @@ function brokerFacts(health) {
   const late = samples.lateness(0.99);
   return [
     facts([
-      ["Status", chip(health.status)],
+      ["Status", chip(restoring() ? "restoring" : health.status)],
       ["Pushed", perSecond(accepted({}))],
       ["Handed out", perSecond(samples.rate("dwell_deliveries_total"))],
       ["Lateness p99", lateness(late)],
@@ -95,6 +95,11 @@ function brokerFacts(health) {
     health.detail ? element("p", { class: "note warn" }, health.detail) : null,
     store ? facts([["Store", [`${store.kind}, `, element("bdi", {}, store.location)]], ["Durability", store.durability]], "facts wide") : null,
   ];
+}
+
+/** Whether the brokers still give back what Redis lost, so that counts are too low. */
+function restoring() {
+  return samples.now("dwell_restoring") > 0;
 }
 
 /** @param {string} log */
@@ -164,6 +169,7 @@ function listed(place, names, rows, show) {
       heads(show), sorted.map(cells)),
     element("p", { class: "hint" }, `Counts are over all groups. Lateness is what 99 of 100 hand-overs stayed below, rates are a
       second, both of this broker in ${over}.`),
+    restoring() ? element("p", { class: "note warn" }, "Redis lost data, and the brokers give it back: counts are too low until they have.") : null,
     pages(place, names, at),
   ];
 }

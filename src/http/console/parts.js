@@ -8,6 +8,7 @@ import { NOTHING, absolute, beginning, relative, visible } from "./format.js";
 const STATES = {
   scheduled: ["○", "scheduled"], ready: ["●", "ready"], in_flight: ["▶", "in flight"], dead: ["✕", "dead"],
   active: ["●", "active"], paused: ["⏸︎", "paused"], copying: ["▷", "copying"], degraded: ["▲", "degraded"],
+  restoring: ["▲", "restoring"],
   up: ["●", "ready"], down: ["✕", "not ready"], stored: ["●", "stored"], journaled: ["●", "journaled"], buffered: ["▲", "buffered"],
   duplicate: ["=", "duplicate"], replaced: ["●", "replaced"], debounced: ["●", "debounced"],
 };

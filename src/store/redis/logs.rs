@@ -136,7 +136,7 @@ impl Shared {
         streams.dedup();
         let memories: Vec<_> =
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
-        let mut keys = vec![shared.generation.as_str(), &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
         }

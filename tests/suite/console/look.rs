@@ -202,3 +202,22 @@ async fn accessible(console: &Console, place: &str) -> Result<()> {
     assert_eq!(structure, json!([regions, 1, true, true, "en", true]), "{place}");
     Ok(())
 }
+
+/// The metric is what the page goes by; a real loss is over before a browser has looked.
+#[tokio::test]
+async fn the_overview_marks_counts_while_redis_is_restored() -> Result<()> {
+    let console = loaded().await?;
+    console.open("#/").await?;
+    console.browser.reads("Counts are over all groups").await?;
+    console.browser.reads_no("counts are too low").await?;
+    let metric = "
+        const ask = window.fetch;
+        window.fetch = async (target, ...rest) => {
+            const answer = await ask(target, ...rest);
+            return String(target).includes('/metrics') ? new Response(await answer.text() + 'dwell_restoring 1\\n') : answer;
+        };";
+    console.browser.run(metric, json!([])).await?;
+    console.browser.reads("restoring").await?;
+    console.browser.reads("counts are too low until they have").await?;
+    console.end().await
+}

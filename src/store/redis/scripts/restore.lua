@@ -1,5 +1,5 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
---   KEYS[1] T:gen   KEYS[2] T:seen   KEYS[3] T:x   KEYS[4] T:gone   KEYS[5] T:wake   then for each group T:<group>:z, :h, :a, :dz,
+--   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   then for each group T:<group>:z, :h, :a, :dz,
 --   :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
@@ -21,10 +21,10 @@ end
 local groups = tonumber(ARGV[2])
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 1, 5 * g + 5)
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g, 5 * g + 4)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 5 + 5 * groups
+local calls = 4 + 5 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -33,9 +33,9 @@ local function is_kept(call, seq)
 end
 -- The version up to which the message is over in a group.
 local function ended(g, id)
-  local cancelled = tonumber(redis.call('ZSCORE', KEYS[3], id) or 0)
-  if cancelled > 0 and redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) then cancelled = 0 end
-  return math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ' .. names[g]) or 0))
+  local cancelled = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
+  if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
+  return math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
 end
 local function dead_version(value)
   return value and version_of(string.sub(value, 5 + struct.unpack('>I4', value))) or 0
@@ -50,7 +50,7 @@ local function set(g, id, version, due, body)
   redis.call('ZADD', z[g], place and place({z[g]}, now, tonumber(due)) or due, id)
   redis.call('HSET', h[g], id, body)
   redis.call('HDEL', a[g], id)
-  remember_version(KEYS[4], now_us, id, version)
+  remember_version(KEYS[3], now_us, id, version)
   if dead then
     redis.call('ZREM', dz[g], id)
     redis.call('HDEL', dh[g], id)
@@ -59,7 +59,7 @@ local function set(g, id, version, due, body)
 end
 
 local function finish(g, id, version)
-  remember_version(KEYS[4], now_us, id .. ' ' .. names[g], tonumber(version))
+  remember_version(KEYS[3], now_us, id .. ' ' .. names[g], tonumber(version))
   local old = redis.call('HGET', h[g], id)
   if not old or version_of(old) > tonumber(version) then return false end
   redis.call('ZREM', z[g], id)
@@ -92,5 +92,5 @@ for call, seq in pairs(raised) do
   redis.call('SET', KEYS[calls + call], seq .. closed, 'PX', CALL_KEPT)
 end
 if place then remember_places(now) end
-if earliest then redis.call('SPUBLISH', KEYS[5], earliest) end
+if earliest then redis.call('SPUBLISH', KEYS[4], earliest) end
 return {'OK', answer, changed}
