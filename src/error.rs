@@ -25,6 +25,8 @@ pub enum Kind {
     Stale,
     /// The request contradicts what exists. Nothing was applied.
     Conflict,
+    /// Several messages are meant by what the request says. Nothing was applied. Say which.
+    Ambiguous,
     /// A named size limit was passed. Nothing was applied. Send less.
     TooLarge,
     /// A named capacity is used up. Nothing was applied. Try later.
@@ -41,12 +43,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, for documentation and tests.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Invalid,
         Kind::Forbidden,
         Kind::NotFound,
         Kind::Stale,
         Kind::Conflict,
+        Kind::Ambiguous,
         Kind::TooLarge,
         Kind::Full,
         Kind::Unavailable,
@@ -63,6 +66,7 @@ impl Kind {
             Kind::NotFound => "not-found",
             Kind::Stale => "stale",
             Kind::Conflict => "conflict",
+            Kind::Ambiguous => "ambiguous",
             Kind::TooLarge => "too-large",
             Kind::Full => "full",
             Kind::Unavailable => "unavailable",

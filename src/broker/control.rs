@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
+
 use super::Broker;
+use super::locate::Location;
 use super::push::PushOutcome;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, Due, Key, Message, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{Call, Cancelled, Expected, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
@@ -23,25 +26,28 @@ pub struct RescheduleOutcome {
 }
 
 impl Broker {
-    /// Takes a message out of every group in which it waits; `key` if it was pushed with one. What a consumer has, or the
+    /// Takes a message out of every group in which it waits; without a `key` it is looked for in all partitions. What a consumer has, or the
     /// owner of the partition holds ready for one, is left alone. The answer says what became of it in each group.
     ///
     /// # Errors
-    /// `NotFound` topic, and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
+    /// `NotFound` topic, or the message has another key; `Ambiguous`; and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
         self.store.clock().check()?;
         let cancel = |descriptor: Arc<Descriptor>| async move {
-            let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-            Ok((partition, self.cancel_in(&descriptor, partition, id).await?))
+            match self.locate(&descriptor, id, key).await? {
+                Location::In(partition) => Ok((partition, self.cancel_in(&descriptor, partition, id).await?)),
+                Location::Nowhere => self.cancel_anywhere(&descriptor, id).await,
+            }
         };
         self.topics.say(topic, cancel).await
     }
 
-    /// Gives a message another due time in every group in which it waits, if it is what is expected there; `key` if it was
-    /// pushed with one. Attempts stay.
+    /// Gives a message another due time in every group in which it waits, if it is what is expected there; without a `key`
+    /// it is looked for in all partitions. Attempts stay.
     ///
     /// # Errors
-    /// `Invalid` too far ahead, or not before it expires; `NotFound` topic; and the store's.
+    /// `Invalid` too far ahead, or not before it expires; `NotFound` topic, or the message has another key; `Ambiguous`; and
+    /// the store's.
     pub async fn reschedule(
         &self,
         topic: &TopicName,
@@ -54,13 +60,29 @@ impl Broker {
         let due_at = due.fix(self.store.clock().now())?;
         let reschedule = &Reschedule { id: id.clone(), due_at, expected };
         let reschedule = |descriptor: Arc<Descriptor>| async move {
-            let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+            let partition = match self.locate(&descriptor, id, key).await? {
+                Location::In(partition) => partition,
+                Location::Nowhere => descriptor.partition_of(id.as_str()),
+            };
             match self.reschedule_at(&descriptor, partition, reschedule).await? {
                 Rescheduled::Expires => Err(Error::invalid("due_at", format!("message {id} expires before {due_at}"))),
                 rescheduled => Ok(RescheduleOutcome { partition, due_at, rescheduled }),
             }
         };
         self.topics.say(topic, reschedule).await
+    }
+
+    /// Cancels a message that no partition has: the one that it was cancelled in answers a repeat.
+    async fn cancel_anywhere(&self, descriptor: &Descriptor, id: &MessageId) -> Result<(Partition, Cancelled)> {
+        let cancels = descriptor
+            .partitions()
+            .map(|partition| async move { Ok((partition, self.cancel_in(descriptor, partition, id).await?)) });
+        let home = descriptor.partition_of(id.as_str());
+        let cancelled: Vec<(Partition, Cancelled)> = try_join_all(cancels).await?;
+        let known = |cancelled: &Cancelled| cancelled.fates.0.iter().any(|(_, fate)| *fate != Fate::Absent);
+        let best = cancelled.iter().position(|(_, cancelled)| known(cancelled));
+        let best = best.or_else(|| cancelled.iter().position(|(partition, _)| *partition == home));
+        best.and_then(|best| cancelled.into_iter().nth(best)).ok_or_else(|| Error::bug("a topic without partitions"))
     }
 
     /// Cancels a message of a partition.
@@ -110,7 +132,9 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
         Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
             refused(format!("message {id} is there already; nothing changed"))
         }
-        Put::Pushed(pushed) => Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed }),
+        Put::Pushed(pushed) => {
+            Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed, differs: false })
+        }
         Put::InFlight => {
             refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
         }

@@ -1,8 +1,9 @@
 //! Why a message is not delivered yet.
 
 use super::Broker;
+use super::locate::{Location, is_away};
 use crate::dispatch::Whereabouts;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Peeked, State};
@@ -43,21 +44,24 @@ impl Reason {
 }
 
 impl Broker {
-    /// Says why a message is not delivered yet; `key` if it was pushed with one.
+    /// Says why a message is not delivered yet; without a `key` it is looked for in all partitions.
     ///
     /// # Errors
-    /// `NotFound` for a topic that does not exist, `Full`.
+    /// `NotFound` for a topic that does not exist, or a message that has another key; `Ambiguous`, `Full`.
     pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
         let descriptor = self.topics.look(topic).await?;
-        let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+        let partition = match self.locate(&descriptor, id, key).await? {
+            Location::In(partition) => partition,
+            Location::Nowhere => descriptor.partition_of(id.as_str()),
+        };
         let read = self.reads.begin().await?;
-        let buffered = self.store.is_buffered(topic, id).await?;
+        let buffered = !self.store.buffered(topic, id).await?.is_empty();
         let mut groups = Vec::with_capacity(descriptor.groups.len());
         for group in &descriptor.groups {
             let pair = descriptor.pair(partition, group);
             let peeked = match read.call(self.store.peek(&pair, id)).await {
                 // The store is away; what is known is where the message is.
-                Err(error) if buffered && matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => None,
+                Err(error) if buffered && is_away(&error) => None,
                 peeked => peeked?,
             };
             let reason = match peeked {

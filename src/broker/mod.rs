@@ -10,12 +10,14 @@ mod control;
 mod dead;
 mod dead_scan;
 mod firing;
+mod duplicates;
 mod explain;
 mod forecast;
 mod groups;
 mod lanes;
 mod known;
 mod list;
+mod locate;
 mod moving;
 mod options;
 mod push;
@@ -48,6 +50,7 @@ pub use window::{WindowDeed, WindowDone};
 use self::copying::Filling;
 use self::groups::Groups;
 use self::lanes::Lanes;
+use self::locate::Location;
 use self::read_limiter::ReadLimiter;
 use self::scrape::Looks;
 use self::spread::Spread;
@@ -250,7 +253,7 @@ impl Broker {
     /// Looks at one message; `key` if it was pushed with one.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`, `Ambiguous`.
     pub async fn peek(
         &self,
         topic: &TopicName,
@@ -259,14 +262,13 @@ impl Broker {
         key: Option<&Key>,
     ) -> Result<(Partition, Peeked)> {
         let descriptor = self.topics.look_at_group(topic, group).await?;
-        let partition = descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-        match self.store.peek(&descriptor.pair(partition, group), id).await? {
-            Some(peeked) => Ok((partition, peeked)),
-            None => Err(Error::not_found(format!(
-                "group {group} of topic {topic} has no message {id}; \
-                 it was never pushed, it is settled, or it was pushed with another `key`"
-            ))),
-        }
+        let absent = || {
+            let why = "it was never pushed, it is settled, or it was pushed with another `key`";
+            Error::not_found(format!("group {group} of topic {topic} has no message {id}; {why}"))
+        };
+        let Location::In(partition) = self.locate(&descriptor, id, key).await? else { return Err(absent()) };
+        let peeked = self.store.peek(&descriptor.pair(partition, group), id).await?;
+        Ok((partition, peeked.ok_or_else(absent)?))
     }
 
     /// Whether pushes can be accepted.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::control::outcome;
+use super::duplicates::Said;
 use super::spread::Turn;
 use super::{Broker, check_count};
 use crate::error::{Error, Kind, Result};
@@ -25,8 +26,10 @@ pub struct PushOutcome {
     pub id: MessageId,
     /// Where it went.
     pub partition: Partition,
-    /// When it is due. For a duplicate: what this push asked for, not what the existing message has.
+    /// When it is due. For a duplicate: when the message that is there is due, if it has not been settled yet.
     pub due_at: Timestamp,
+    /// Whether the message that is there, of which this is a duplicate, has another payload or due time.
+    pub differs: bool,
     /// Where it is kept, or that it was there already.
     pub pushed: Pushed,
 }
@@ -114,6 +117,7 @@ impl Broker {
         let now = self.topics.accept_time(topic)?;
         let single = offers.len() == 1;
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
+        let said: Vec<_> = offers.iter().map(|offer| (!offer.fresh).then(|| Said::of(&offer.message))).collect();
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
             let conflict = message.conflict;
             let span = self.options.tracer.begin("push", SpanKind::Producer, message.trace.as_ref());
@@ -144,7 +148,8 @@ impl Broker {
             outcomes[index] = Some(outcome);
         }
         let missing = || Err(Error::bug("a push without an outcome"));
-        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
+        self.compare_duplicates(&descriptor, &said, &mut outcomes).await;
         for (index, span) in spans {
             end(span, topic, &outcomes[index]);
         }
@@ -172,7 +177,7 @@ impl Broker {
                 Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
                     let (id, due_at, pushed) = arrived;
                     let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };
-                    (index, Ok(PushOutcome { id, partition, due_at, pushed }))
+                    (index, Ok(PushOutcome { id, partition, due_at, pushed, differs: false }))
                 })),
                 Err(error) => outcomes.extend(places.into_iter().map(|(index, _)| (index, Err(error.clone())))),
             }
@@ -240,7 +245,7 @@ fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
 
 /// What the producer has to mend, or asked for with `conflict=reject`, is no failure of dwell's: an alert is on those.
 fn is_of_the_producer(kind: Kind) -> bool {
-    matches!(kind, Kind::Invalid | Kind::Forbidden | Kind::NotFound | Kind::Conflict | Kind::TooLarge)
+    matches!(kind, Kind::Invalid | Kind::Forbidden | Kind::NotFound | Kind::Conflict | Kind::Ambiguous | Kind::TooLarge)
 }
 
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {

@@ -55,6 +55,7 @@ impl From<Error> for Failure {
             | Kind::NotFound
             | Kind::Stale
             | Kind::Conflict
+            | Kind::Ambiguous
             | Kind::TooLarge
             | Kind::Full
             | Kind::Corrupt

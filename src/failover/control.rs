@@ -5,7 +5,7 @@
 use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::message::{MessageId, TopicName};
+use crate::message::{Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Call, Cancelled, Fate, Fates, LogTarget, Reschedule, Rescheduled};
 use crate::topic::Descriptor;
@@ -33,7 +33,7 @@ impl<S: LogTarget> Failover<S> {
         }
         // No page is on its way to the store meanwhile, so what is in the WAL is not, and the rest was answered for.
         let _still = self.still(id).await?;
-        let is_buffered = self.has_buffered(&descriptor.topic, id).await?;
+        let is_buffered = !self.buffered_keys(&descriptor.topic, id).await?.is_empty();
         let losses = self.losses();
         let mut cancelled = self.limited(self.store.cancel(descriptor, partition, call, id)).await?;
         let has_it = cancelled.fates.has(Fate::InFlight) || cancelled.fates.has(Fate::Dead);
@@ -107,19 +107,21 @@ impl<S: LogTarget> Failover<S> {
         }
     }
 
-    /// Whether a message is in the WAL. Reads it, if there is anything in it.
-    pub(super) async fn has_buffered(&self, topic: &TopicName, id: &MessageId) -> Result<bool> {
-        let is = |record: &Record| matches!(record, Record::Push { topic: of, message, .. } if of == topic && message.id == *id);
-        let mut after = None;
+    /// The keys of the messages of this id that are in the WAL. Reads all of it, if there is anything in it.
+    pub(super) async fn buffered_keys(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Option<Key>>> {
+        let (mut keys, mut after) = (Vec::new(), None);
         while self.wal.depth().records > 0 {
             let page = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await?;
-            if page.iter().any(|entry| is(&entry.record)) {
-                return Ok(true);
-            }
             let Some(last) = page.last() else { break };
             after = Some(last.position);
+            keys.extend(page.into_iter().filter_map(|entry| match entry.record {
+                Record::Push { topic: of, message, .. } if of == *topic && message.id == *id => {
+                    Some(message.envelope.key)
+                }
+                _ => None,
+            }));
         }
-        Ok(false)
+        Ok(keys)
     }
 
     /// Reschedules a message in the store.

@@ -11,7 +11,7 @@ use super::{Failover, is_outage};
 use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
-use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
@@ -230,8 +230,8 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.in_flight(pair, after, limit).await
     }
 
-    async fn is_buffered(&self, topic: &TopicName, id: &MessageId) -> Result<bool> {
-        self.has_buffered(topic, id).await
+    async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Option<Key>>> {
+        self.buffered_keys(topic, id).await
     }
 
     async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {

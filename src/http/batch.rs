@@ -178,7 +178,7 @@ fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -
     let results = outcomes.into_iter().map(|outcome| {
         outcome.unwrap_or_else(|(id, error)| {
             let error = Some(Problem::from(error).body());
-            PushResult { id, partition: None, due_at: None, status: "error", error }
+            PushResult { id, partition: None, due_at: None, differs: false, status: "error", error }
         })
     });
     let body = BatchResults { results: results.collect() };
@@ -294,7 +294,14 @@ mod tests {
     fn one_answer_for_all() -> crate::error::Result<()> {
         let id = MessageId::new("a")?;
         let made = |status| {
-            Ok(PushResult { id: id.clone(), partition: Some(Partition(1)), due_at: Some(NOW), status, error: None })
+            Ok(PushResult {
+                id: id.clone(),
+                partition: Some(Partition(1)),
+                due_at: Some(NOW),
+                differs: false,
+                status,
+                error: None,
+            })
         };
         let failed = || Err((id.clone(), Error::unavailable("the store is away")));
         let status =

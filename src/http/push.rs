@@ -37,10 +37,13 @@ pub(crate) struct PushResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]
     pub(crate) partition: Option<Partition>,
-    /// When it is due. For a duplicate: what this push asked for.
+    /// When it is due. For a duplicate: when the message that is there is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) due_at: Option<Timestamp>,
+    /// `true` for a duplicate of a message with another payload or due time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) differs: bool,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
     pub(crate) status: &'static str,
     /// Why it was not stored.
@@ -52,7 +55,7 @@ impl From<PushOutcome> for PushResult {
     fn from(outcome: PushOutcome) -> PushResult {
         let status = outcome.pushed.name();
         let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
-        PushResult { id: outcome.id, partition, due_at, status, error: None }
+        PushResult { id: outcome.id, partition, due_at, differs: outcome.differs, status, error: None }
     }
 }
 

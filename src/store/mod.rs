@@ -45,7 +45,7 @@ pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
 
 use crate::error::Result;
-use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -216,9 +216,9 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Page<InFlightCursor>>;
 
-    /// Whether a message is on the local disk, on its way to the store.
-    async fn is_buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<bool> {
-        Ok(false)
+    /// The keys of the messages of this id that are on the local disk, on their way to the store.
+    async fn buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<Vec<Option<Key>>> {
+        Ok(Vec::new())
     }
 
     /// Counts the messages of pairs, in the order asked.

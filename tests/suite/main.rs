@@ -29,6 +29,7 @@ mod redis_faults;
 mod redis_sentinel;
 mod redis_cluster;
 mod shape;
+mod identity;
 mod idle;
 mod metrics;
 mod schedules;
