@@ -1,4 +1,4 @@
-//! Which problems a request may be answered with: sets for `responses(…)`, made of the statuses of [`Class`].
+//! Problems in the OpenAPI document: shared responses for each status, and sets of them for `responses(…)`.
 
 use std::collections::BTreeMap;
 
@@ -29,23 +29,23 @@ macro_rules! sets {
 }
 
 sets! {
-    /// Of a probe, which needs no token.
+    /// Problems of a probe, which needs no token.
     ProbeProblem: BAD_REQUEST FORBIDDEN INTERNAL_SERVER_ERROR;
-    /// Of a probe that asks whether the broker is ready.
+    /// Problems of a readiness probe.
     UnreadyProblem: SERVICE_UNAVAILABLE;
-    /// Of whatever asks the store.
+    /// Problems of a request that uses the store.
     StoreProblem: UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
-    /// Of whatever is about a topic.
+    /// Problems of a request about a topic.
     TopicProblem: NOT_FOUND CONFLICT UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
-    /// Of whatever has a body.
+    /// Problems of a request with a body.
     BodyProblem: REQUEST_TIMEOUT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE;
-    /// Of a wait for deliveries.
+    /// Problems of a request that waits for deliveries.
     WaitProblem: TOO_MANY_REQUESTS;
-    /// Of a request with `If-Match`.
+    /// Problems of a request with `If-Match`.
     MatchProblem: PRECONDITION_FAILED;
 }
 
-/// Of every request that needs a token.
+/// Problems of every request that needs a token.
 impl IntoResponses for Problem {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         references(&[
@@ -58,7 +58,7 @@ impl IntoResponses for Problem {
     }
 }
 
-/// The statuses of problems that requests to a route may be answered with: 405 is answered where there is no route.
+/// The statuses of problems, with what they mean. 405 is no part of an operation: it says that there is none.
 const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read: broken JSON, bad UTF-8 or bad percent-encoding."),
     (StatusCode::UNAUTHORIZED, "The broker has tokens configured, and the request has none that it knows."),

@@ -23,7 +23,7 @@ EXCLUSIVE = [
 ]  # fmt: skip
 ETAG = r'[*]|"[0-9]{1,15}[.][0-9]{1,9}"'
 TRACEPARENT, TRACESTATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
-# What streams without an end, and what would take their topic from the others, is tried with a topic that does not exist.
+# These use a topic that does not exist: a stream has no end, and the others would delete the topic that all use.
 ENDLESS, DELETING = "streamMessages", ("deleteTopic", "deleteGroup", "moveTopic")
 
 schemathesis.openapi.format("dwell-duration", st.sampled_from(SHORT))

@@ -1,4 +1,4 @@
-module dwell.dev/contract
+module dwell.test/contract
 
 go 1.25.0
 

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"dwell.dev/contract/dwell"
+	"dwell.test/contract/dwell"
 )
 
 func check(what string, err error, status, expected int, body []byte) {
@@ -21,10 +21,10 @@ func check(what string, err error, status, expected int, body []byte) {
 func main() {
 	ctx, topic := context.Background(), "contract-go"
 	bearer := func(_ context.Context, request *http.Request) error {
-		request.Header.Set("Authorization", "Bearer "+os.Getenv("DWELL_TOKEN"))
+		request.Header.Set("Authorization", "Bearer "+os.Getenv("CONTRACT_TOKEN"))
 		return nil
 	}
-	client, err := dwell.NewClientWithResponses(os.Getenv("DWELL_URL"), dwell.WithRequestEditorFn(bearer))
+	client, err := dwell.NewClientWithResponses(os.Getenv("CONTRACT_URL"), dwell.WithRequestEditorFn(bearer))
 	check("client", err, 0, 0, nil)
 
 	key := "customer-7"

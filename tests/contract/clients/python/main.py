@@ -11,7 +11,7 @@ from dwell_client.models import Ack, Delivery, Reserve
 from dwell_client.types import File
 
 TOPIC = "contract-python"
-client = AuthenticatedClient(base_url=os.environ["DWELL_URL"], token=os.environ["DWELL_TOKEN"])
+client = AuthenticatedClient(base_url=os.environ["CONTRACT_URL"], token=os.environ["CONTRACT_TOKEN"])
 
 pushed = push_message.sync_detailed(
     TOPIC, client=client, body=File(BytesIO(b"close order 4711")), key="customer-7"
@@ -29,7 +29,8 @@ assert [result.status for result in acked.results] == ["acked"], acked
 push_message.sync_detailed(TOPIC, client=client, body=File(BytesIO(b"streamed")))
 with client.get_httpx_client().stream("GET", f"/v1/topics/{TOPIC}/groups/default/stream") as lines:
     assert lines.headers["content-type"] == "application/x-ndjson", lines.headers
-    delivery = Delivery.from_dict(json.loads(next(line for line in lines.iter_lines() if line)))
+    received = filter(None, lines.iter_lines())
+    delivery = Delivery.from_dict(json.loads(next(received)))
     assert delivery.payload == "streamed", delivery
     acked = ack_messages.sync(TOPIC, "default", client=client, body=Ack(receipts=[delivery.receipt]))
     assert acked.results[0].status == "acked", acked

@@ -5,7 +5,7 @@ import { ackMessages, cancelMessage, pushMessage, reserveMessages } from "./dwel
 import { client } from "./dwell/client.gen.js";
 
 const topic = "contract-typescript";
-client.setConfig({ baseUrl: process.env.DWELL_URL, auth: () => process.env.DWELL_TOKEN });
+client.setConfig({ baseUrl: process.env.CONTRACT_URL, auth: () => process.env.CONTRACT_TOKEN });
 
 const pushed = await pushMessage({
   path: { topic },
