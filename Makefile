@@ -2,6 +2,7 @@
 #                 prometheus 2.42 or newer, curl, chromium
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
+# make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
 # make screenshots  the pictures of docs/console.md, of a broker at work, taken anew
 # make lint       format, clippy and documentation, warnings are errors
@@ -13,7 +14,7 @@
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo contract dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -47,6 +48,11 @@ demo:
 # Debian's package starts a Prometheus of its own on port 9090; this one has another port.
 dashboards: tools
 	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::loaded --nocapture | grep "^|"'
+
+# Its short form, without these tools, is among the unit tests: src/http/document/tests.rs. STEPS="lint clients" leaves out
+# the rest.
+contract:
+	tests/contract/run $(STEPS)
 
 RACES ?= 100000
 

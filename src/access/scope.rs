@@ -29,6 +29,16 @@ impl Scope {
         }
     }
 
+    /// What a token with it may do.
+    pub fn about(self) -> &'static str {
+        match self {
+            Scope::View => "see names and numbers, but no payloads.",
+            Scope::Produce => "push, get, cancel and reschedule messages.",
+            Scope::Consume => "reserve, stream and settle messages, and see payloads.",
+            Scope::Admin => "do everything.",
+        }
+    }
+
     const fn bit(self) -> u8 {
         match self {
             Scope::View => 1,

@@ -9,6 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
+use super::problem_sets::TopicProblem;
+use super::schema;
 use crate::broker::Audit;
 use crate::partition::Partition;
 
@@ -17,6 +19,7 @@ use crate::partition::Partition;
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditParams {
     /// The `next_cursor` of the answer before.
+    #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
@@ -31,6 +34,9 @@ impl<S: Sync> FromRequestParts<S> for AuditParams {
 
 /// What was found.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"seen": 12000, "findings": [{"id": "order-4711", "partition": 3, "defect": "body_without_id"}]}
+)))]
 pub(crate) struct Findings {
     /// Entries that were looked at.
     seen: u64,
@@ -38,6 +44,7 @@ pub(crate) struct Findings {
     findings: Vec<Found>,
     /// Where the next request goes on, if there is more.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
@@ -45,12 +52,14 @@ pub(crate) struct Findings {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Found {
     /// Whose.
+    #[schema(value_type = schema::MessageId)]
     id: String,
     /// The partition.
     #[schema(value_type = u16)]
     partition: Partition,
     /// How: `body_without_id`, `id_without_body`, `charge_without_body`, `dead_id_without_body` or
     /// `dead_body_without_id`.
+    #[schema(value_type = schema::Defect)]
     defect: &'static str,
 }
 
@@ -66,11 +75,14 @@ impl From<Audit> for Findings {
     }
 }
 
-/// Look for half a second whether ids and bodies of a group agree. Changes nothing.
+/// Verify that the stored data of a group is consistent.
+///
+/// A request works for half a second and changes nothing; `next_cursor` is where the next one continues.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/audit", tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path), AuditParams),
-    responses((status = 200, description = "What was found", body = Findings), Problem)
+    get, path = "/v1/topics/{topic}/groups/{group}/audit", operation_id = "verifyGroup",
+    tag = "groups",
+    params(GroupPath, AuditParams),
+    responses((status = 200, description = "What was found", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn audit(
     State(app): State<App>,
@@ -81,11 +93,14 @@ pub(crate) async fn audit(
     Ok(Reply(audit.into()))
 }
 
-/// The same, and repair what is found.
+/// Verify the stored data of a group and repair it.
+///
+/// As the request that only verifies, but each page is repaired in one step beside live traffic.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/audit", tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path), AuditParams),
-    responses((status = 200, description = "What was found and repaired", body = Findings), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/audit", operation_id = "repairGroup",
+    tag = "groups",
+    params(GroupPath, AuditParams),
+    responses((status = 200, description = "What was found and repaired", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn repair(
     State(app): State<App>,

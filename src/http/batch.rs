@@ -12,7 +12,9 @@ use utoipa::ToSchema;
 
 use super::params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
+use super::problem_sets::{BodyProblem, TopicProblem};
 use super::push::PushResult;
+use super::schema;
 use super::shape::{Meta, due_of, payload_of, trace_of, trace_of_headers};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
@@ -24,34 +26,38 @@ use crate::time::{Timestamp, span};
 /// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
 pub(crate) struct BatchMessage {
     /// The payload, as text.
     #[serde(default, deserialize_with = "present")]
     payload: Option<String>,
     /// The payload, in standard base64 with padding.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
     /// Decides the partition; without a key the id does.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Key>)]
     key: Option<String>,
     /// Makes the push repeatable. Default: a new ULID.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::MessageId>)]
     id: Option<String>,
     /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::ConflictPolicy>)]
     conflict: Option<String>,
     /// A duration from now, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "30m")]
+    #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
     /// A time, in place of `delay`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[serde(default, deserialize_with = "present")]
@@ -63,30 +69,41 @@ pub(crate) struct BatchMessage {
     priority: Option<u8>,
     /// The media type of the payload.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ContentType>)]
     content_type: Option<String>,
     /// Names and values that travel with the payload.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
+    #[schema(value_type = Option<schema::Meta>)]
     meta: Option<Meta>,
     /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceParent>)]
     traceparent: Option<String>,
     /// What tracing systems add to that; not without `traceparent`.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceState>)]
     tracestate: Option<String>,
 }
 
 /// A batch of 1 to 1,000 messages.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"messages": [{"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"}]}
+)))]
 pub(crate) struct Batch {
+    /// 1 to 1,000 messages.
     #[schema(value_type = Vec<BatchMessage>, min_items = 1, max_items = 1000)]
     messages: Items<Object<BatchMessage>>,
 }
 
 /// What became of a batch, message by message, in the order sent.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"results": [{"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}]}
+)))]
 pub(crate) struct BatchResults {
+    /// One for each message, in the order sent.
     results: Vec<PushResult>,
 }
 
@@ -114,11 +131,12 @@ impl BatchMessage {
 ///
 /// A message that is wrong refuses the whole batch. After that each is answered for itself.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/messages/batch", tag = "producing",
+    post, path = "/v1/topics/{topic}/messages/batch", operation_id = "pushMessages",
+    tag = "producing",
     params(
-        ("topic" = String, Path),
-        ("traceparent" = Option<String>, Header, description = "For the messages that have none of their own"),
-        ("tracestate" = Option<String>, Header, description = "What tracing systems add to that")
+        TopicPath,
+        ("traceparent" = Option<String>, Header, description = "W3C Trace Context for messages without one; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
     ),
     request_body(content((Batch = "application/json"), (BatchMessage = "application/x-ndjson"))),
     responses(
@@ -126,7 +144,7 @@ impl BatchMessage {
         (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
         (status = 200, description = "All are stored, or were there: duplicates, replaced or debounced", body = BatchResults),
         (status = 207, description = "At least one is an error", body = BatchResults),
-        Problem,
+        Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn push_batch(

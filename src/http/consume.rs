@@ -12,6 +12,8 @@ use super::consumer::{Consumer, ShownToken};
 use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem, WaitProblem};
+use super::schema;
 use super::shape::Contents;
 use super::strict::{Items, Json, JsonOrDefault, Object, present};
 use super::{App, json_list};
@@ -26,6 +28,7 @@ use crate::time::{Timestamp, show_span, span};
 /// What a consumer asks for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"max": 10, "wait": "20s"})))]
 pub(crate) struct Reserve {
     /// 1 to 1,000 deliveries. Default 1.
     #[serde(default, deserialize_with = "present")]
@@ -33,28 +36,37 @@ pub(crate) struct Reserve {
     max: Option<usize>,
     /// How long to wait for the first delivery, 0 to 60 s. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "20s")]
+    #[schema(value_type = Option<schema::Duration>)]
     wait: Option<Duration>,
     /// 100 ms to 12 h. Default: the topic's.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "30s")]
+    #[schema(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
     /// Only messages that were pushed at least so long ago, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "10s")]
+    #[schema(value_type = Option<schema::Duration>)]
     min_age: Option<Duration>,
 }
 
 /// A message in the hands of a consumer.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"receipt": "3.17.k3Zq9xT0aB1c.152", "id": "order-4711", "attempt": 1, "partition": 3,
+    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}
+)))]
 pub(crate) struct Delivery {
     /// Names this delivery when it is settled.
+    #[schema(value_type = schema::Receipt)]
     receipt: String,
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: String,
     #[serde(flatten)]
     contents: Contents,
     /// The how-manieth attempt this is, from 1 on.
     attempt: u32,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
     /// What the producer asked for.
@@ -85,22 +97,34 @@ impl From<dispatch::Delivery> for Delivery {
 /// What a reserve took; empty when nothing came in time.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
+#[schema(examples(json!(
+    {"deliveries": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "id": "order-4711", "attempt": 1, "partition": 3,
+    "due_at": "2026-01-02T03:04:05.678Z", "deadline": "2026-01-02T03:04:35.679Z", "lateness_ms": 1,
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+)))]
 pub(crate) struct Deliveries {
+    /// Empty when nothing was due within `wait`.
     deliveries: Vec<Delivery>,
 }
 
 /// Deliveries that are done.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152"]})))]
 pub(crate) struct Ack {
-    #[schema(value_type = Vec<String>, min_items = 1, max_items = 1000)]
+    /// 1 to 1,000 receipts.
+    #[schema(value_type = Vec<schema::Receipt>, min_items = 1, max_items = 1000)]
     receipts: Items<String>,
 }
 
 /// Deliveries that failed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"receipts": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "delay": "10s", "reason": "smtp: 451"}]}
+)))]
 pub(crate) struct Nack {
+    /// 1 to 1,000 deliveries.
     #[schema(value_type = Vec<Nacked>, min_items = 1, max_items = 1000)]
     receipts: Items<Object<Nacked>>,
 }
@@ -109,10 +133,12 @@ pub(crate) struct Nack {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nacked {
+    /// Receipt of the delivery.
+    #[schema(value_type = schema::Receipt)]
     receipt: String,
     /// Until the next attempt, at most 3,650 d. Default: the topic's backoff. Not together with `bury`.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "10s")]
+    #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
     /// What went wrong, kept as the last error; cut at 1,024 bytes.
     #[serde(default, deserialize_with = "present")]
@@ -125,20 +151,25 @@ pub(crate) struct Nacked {
 /// Deliveries whose deadlines move.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152"], "visibility_timeout": "5m"})))]
 pub(crate) struct Extend {
-    #[schema(value_type = Vec<String>, min_items = 1, max_items = 1000)]
+    /// 1 to 1,000 receipts.
+    #[schema(value_type = Vec<schema::Receipt>, min_items = 1, max_items = 1000)]
     receipts: Items<String>,
     /// From now on, 100 ms to 12 h.
     #[serde(with = "span")]
-    #[schema(value_type = String, example = "5m")]
+    #[schema(value_type = schema::Duration)]
     visibility_timeout: Duration,
 }
 
 /// What became of a decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Settled {
+    /// Receipt, as sent.
+    #[schema(value_type = schema::Receipt)]
     receipt: String,
     /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
+    #[schema(value_type = schema::VerdictStatus)]
     status: &'static str,
     /// When the delivery is nacked; only if extended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,7 +182,9 @@ pub(crate) struct Settled {
 
 /// What became of each decision, in the order asked.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"results": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "status": "acked"}]})))]
 pub(crate) struct Verdicts {
+    /// One for each receipt, in the order sent.
     results: Vec<Settled>,
 }
 
@@ -166,11 +199,14 @@ impl Verdicts {
     }
 }
 
-/// Take messages that are due, or wait for the first one.
+/// Reserve messages that are due, or wait for the first one.
+///
+/// Each delivery has to be settled before its `deadline`; then it is delivered again.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/reserve", tag = "consuming", request_body = Option<Reserve>,
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "What was due", body = Deliveries), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/reserve", operation_id = "reserveMessages",
+    tag = "consuming", request_body = Option<Reserve>,
+    params(GroupPath),
+    responses((status = 200, description = "What was due", body = Deliveries), Problem, TopicProblem, BodyProblem, WaitProblem)
 )]
 pub(crate) async fn reserve(
     State(app): State<App>,
@@ -194,11 +230,14 @@ pub(crate) async fn reserve(
     Ok(json_list::answer("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
 }
 
-/// Say that deliveries are done.
+/// Acknowledge deliveries: their messages are done.
+///
+/// Answers 200 with a verdict for each receipt.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/ack", tag = "consuming", request_body = Ack,
-    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
-    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/ack", operation_id = "ackMessages",
+    tag = "consuming", request_body = Ack,
+    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn ack(
     State(app): State<App>,
@@ -211,11 +250,15 @@ pub(crate) async fn ack(
     settle(&app, forwarded, &topic, &group, decisions).await
 }
 
-/// Say that deliveries failed.
+/// Report that deliveries failed.
+///
+/// Each is delivered again after the backoff of the topic or `delay`, or becomes a dead letter. Answers 200 with a verdict
+/// for each receipt.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/nack", tag = "consuming", request_body = Nack,
-    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
-    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/nack", operation_id = "nackMessages",
+    tag = "consuming", request_body = Nack,
+    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn nack(
     State(app): State<App>,
@@ -227,11 +270,14 @@ pub(crate) async fn nack(
     settle(&app, forwarded, &topic, &group, decisions_of(nack)?).await
 }
 
-/// Move deadlines.
+/// Extend the deadlines of deliveries.
+///
+/// Answers 200 with a verdict for each receipt.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/extend", tag = "consuming", request_body = Extend,
-    params(("topic" = String, Path), ("group" = String, Path), ("Dwell-Forwarded" = Option<String>, Header)),
-    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/extend", operation_id = "extendMessages",
+    tag = "consuming", request_body = Extend,
+    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn extend(
     State(app): State<App>,

@@ -12,6 +12,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::{Class, Problem};
+use super::problem_sets::{BodyProblem, MatchProblem, TopicProblem};
+use super::schema;
 use super::shape::due_of;
 use super::strict::{Json, present};
 use crate::error::Kind;
@@ -22,12 +24,19 @@ use crate::time::{Timestamp, span};
 
 /// What became of a message that was cancelled or rescheduled.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "status": "cancelled", "groups": [{"group": "default",
+    "status": "cancelled"}]}
+)))]
 pub(crate) struct Control {
-    #[schema(value_type = String)]
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: MessageId,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
     /// `cancelled` or `rescheduled`; `partly` when a group had it in flight.
+    #[schema(value_type = schema::ControlStatus)]
     status: &'static str,
     /// When it is due now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,15 +45,18 @@ pub(crate) struct Control {
     /// `true` when it was on the local disk, on its way to the store.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     buffered: bool,
+    /// One for each group of the topic.
     groups: Vec<GroupFate>,
 }
 
 /// What became of it in one group.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupFate {
-    #[schema(value_type = String)]
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
     group: String,
     /// `cancelled` or `rescheduled`, `in_flight`, `dead` or `absent`.
+    #[schema(value_type = schema::GroupControlStatus)]
     status: &'static str,
 }
 
@@ -53,7 +65,7 @@ pub(crate) struct GroupFate {
 #[into_params(parameter_in = Query)]
 pub(crate) struct KeyParams {
     /// The key that it was pushed with, if it was.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
 }
 
@@ -69,25 +81,29 @@ impl<S: Sync> FromRequestParts<S> for KeyParams {
 /// A new due time: exactly one of the two.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"delay": "30m"})))]
 pub(crate) struct NewDue {
     /// A duration from now, at most 3,650 d; 0 is now.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "30m")]
+    #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
     /// A time, in place of `delay`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
 }
 
-/// Cancel a message: take it out of every group in which it waits.
+/// Cancel a message.
+///
+/// Takes it out of every group in which it is scheduled or ready. What is in flight or dead stays.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/messages/{id}", tag = "producing",
-    params(("topic" = String, Path), ("id" = String, Path), KeyParams),
+    delete, path = "/v1/topics/{topic}/messages/{id}", operation_id = "cancelMessage",
+    tag = "producing",
+    params(MessagePath, KeyParams),
     responses(
         (status = 200, description = "It is cancelled", body = Control),
         (status = 207, description = "It is cancelled, but a group had it in flight", body = Control),
-        Problem,
+        Problem, TopicProblem,
     )
 )]
 pub(crate) async fn cancel(
@@ -119,17 +135,20 @@ async fn cancel_it(
     answer(control, &cancelled.fates)
 }
 
-/// Give a message another due time in every group in which it waits. A `delay` of 0 runs it now.
+/// Change the due time of a message.
+///
+/// In every group in which it is scheduled or ready. A `delay` of `0s` delivers it now.
 #[utoipa::path(
-    patch, path = "/v1/topics/{topic}/messages/{id}", tag = "producing", request_body = NewDue,
+    patch, path = "/v1/topics/{topic}/messages/{id}", operation_id = "rescheduleMessage",
+    tag = "producing", request_body = NewDue,
     params(
-        ("topic" = String, Path), ("id" = String, Path), KeyParams,
-        ("If-Match" = Option<String>, Header, description = "The `etag` that it has to have")
+        MessagePath, KeyParams,
+        ("If-Match" = Option<schema::Etag>, Header, description = "The `etag` that it has to have")
     ),
     responses(
         (status = 200, description = "It is rescheduled", body = Control),
         (status = 207, description = "It is rescheduled, but a group had it in flight", body = Control),
-        Problem,
+        Problem, TopicProblem, BodyProblem, MatchProblem,
     )
 )]
 pub(crate) async fn reschedule(

@@ -12,6 +12,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::strict::{Items, JsonOrDefault, present};
 use super::{App, json_list};
@@ -36,12 +38,17 @@ const LIMIT_DEFAULT: usize = 100;
 /// A dead message.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadMessage {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: String,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
+    /// When it died.
     #[schema(value_type = String, format = DateTime)]
     died_at: Timestamp,
     /// `max_attempts`, `buried`, `unreadable` or `expired`.
+    #[schema(value_type = schema::DeathReason)]
     reason: &'static str,
     /// Attempts that were made.
     attempts: u32,
@@ -86,10 +93,16 @@ impl DeadMessage {
 /// A page of dead messages.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
+#[schema(examples(json!(
+    {"dead": [{"id": "order-4711", "partition": 3, "died_at": "2026-01-02T03:04:05.678Z", "reason": "max_attempts",
+    "attempts": 16, "last_error": "smtp: 550", "due_at": "2026-01-02T03:04:05.678Z",
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+)))]
 pub(crate) struct DeadMessages {
     /// Partition by partition, the oldest death first.
     dead: Vec<DeadMessage>,
     /// Where the next page begins; absent at the end.
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
@@ -101,16 +114,19 @@ pub(crate) struct DeadParams {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
     /// Only those that died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
+    #[param(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
     /// Only those that died at least so long ago.
-    #[param(value_type = Option<String>, example = "1h")]
+    #[param(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
     /// Only those that died at most so long ago.
-    #[param(value_type = Option<String>, example = "1d")]
+    #[param(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
     /// Only those with this in the last error or in the payload, 1 to 256 bytes, as it is.
+    #[param(value_type = Option<schema::SearchText>)]
     text: Option<String>,
 }
 
@@ -148,24 +164,27 @@ impl DeadParams {
 /// Which dead messages: these `ids`, or all for which the rest holds.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"reason": "max_attempts", "older_than": "1h"})))]
 pub(crate) struct Which {
     /// Not together with another field.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 1000)]
+    #[schema(value_type = Option<Vec<schema::MessageId>>, min_items = 1, max_items = 1000)]
     ids: Option<Items<String>>,
     /// They died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
     /// They died at least so long ago.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1h")]
+    #[schema(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
     /// They died at most so long ago.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1d")]
+    #[schema(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
     /// This is in the last error or in the payload, 1 to 256 bytes, as it is.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::SearchText>)]
     text: Option<String>,
     /// So many of them at most.
     #[serde(default, deserialize_with = "present")]
@@ -177,6 +196,7 @@ pub(crate) struct Which {
     rate: Option<u32>,
     /// The `next_cursor` of the answer before.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
@@ -210,27 +230,36 @@ impl Which {
 
 /// How many messages were made ready again.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"redriven": 2})))]
 pub(crate) struct Redriven {
+    /// Number of messages that are ready again.
     redriven: u64,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
 /// How many messages were deleted.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"purged": 2})))]
 pub(crate) struct Purged {
+    /// Number of messages that were deleted.
     purged: u64,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
-/// List dead messages.
+/// List dead letters.
+///
+/// Partition by partition, the oldest death first; follow `next_cursor` to the end.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages",
-    params(("topic" = String, Path), ("group" = String, Path), DeadParams),
-    responses((status = 200, description = "A page", body = DeadMessages), Problem)
+    get, path = "/v1/topics/{topic}/groups/{group}/dead", operation_id = "listDeadLetters",
+    tag = "dead letters",
+    params(GroupPath, DeadParams),
+    responses((status = 200, description = "A page", body = DeadMessages), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -248,11 +277,14 @@ pub(crate) async fn list(
     Ok(json_list::answer("dead", dead, page.next, held))
 }
 
-/// Make dead messages ready again.
+/// Make dead letters ready again.
+///
+/// Those of `ids`, or all that match the other fields. Attempts begin anew.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", tag = "dead messages", request_body = Option<Which>,
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "How many", body = Redriven), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", operation_id = "redriveDeadLetters",
+    tag = "dead letters", request_body = Option<Which>,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn redrive(
     State(app): State<App>,
@@ -270,11 +302,14 @@ pub(crate) async fn redrive(
     Ok(Reply(Redriven { redriven, next_cursor }))
 }
 
-/// Delete dead messages for good.
+/// Delete dead letters for good.
+///
+/// Those of `ids`, or all that match the other fields.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages", request_body = Option<Which>,
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "How many", body = Purged), Problem)
+    delete, path = "/v1/topics/{topic}/groups/{group}/dead", operation_id = "purgeDeadLetters",
+    tag = "dead letters", request_body = Option<Which>,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn purge(
     State(app): State<App>,

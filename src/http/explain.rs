@@ -10,6 +10,8 @@ use super::App;
 use super::needs::may_see_payloads;
 use super::params::{MessagePath, Params};
 use super::problem::Problem;
+use super::problem_sets::TopicProblem;
+use super::schema;
 use crate::access::Scopes;
 use crate::message::Key;
 use crate::partition::Partition;
@@ -19,7 +21,7 @@ use crate::partition::Partition;
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExplainParams {
     /// The key that it was pushed with, if it was.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
 }
 
@@ -34,30 +36,44 @@ impl<S: Sync> FromRequestParts<S> for ExplainParams {
 
 /// What keeps a message.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "buffered": false, "groups": [{"group": "default", "reason": "scheduled",
+    "detail": "due at 2026-01-02T03:04:05.678Z"}]}
+)))]
 pub(crate) struct Explained {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: String,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
     /// Whether it is on the disk of this broker, on its way to the store.
     buffered: bool,
+    /// One for each group of the topic.
     groups: Vec<GroupReason>,
 }
 
 /// Why one group has not delivered it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupReason {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
     group: String,
     /// A stable name: see docs/protocol.md.
+    #[schema(value_type = schema::ExplainReason)]
     reason: &'static str,
     /// The same in a sentence. What a consumer said with a nack is in it only for a token that sees payloads.
     detail: String,
 }
 
-/// Say why a message is not delivered yet, in each group.
+/// Explain why a message is not delivered yet.
+///
+/// Gives one reason for each group of the topic.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "producing",
-    params(("topic" = String, Path), ("id" = String, Path), ExplainParams),
-    responses((status = 200, description = "The reasons", body = Explained), Problem)
+    get, path = "/v1/topics/{topic}/messages/{id}/explain", operation_id = "explainMessage",
+    tag = "producing",
+    params(MessagePath, ExplainParams),
+    responses((status = 200, description = "The reasons", body = Explained), Problem, TopicProblem)
 )]
 pub(crate) async fn explain(
     State(app): State<App>,

@@ -11,6 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
+use super::problem_sets::TopicProblem;
+use super::schema;
 use crate::limits::FORECAST_SPANS_MAX;
 use crate::time::{Timestamp, span};
 
@@ -22,7 +24,7 @@ const STANDARD: (Duration, u32) = (Duration::from_secs(60), 60);
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
     /// How long each span is, 1 ms to 3,650 d. Default 1 min.
-    #[param(value_type = Option<String>, example = "1h")]
+    #[param(value_type = schema::Duration)]
     step: Duration,
     /// How many there are, 1 to 500. Default 60.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -44,13 +46,17 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
 
 /// How many messages of a group become due.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"from": "2026-01-02T03:04:05.678Z", "step": "1h", "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
+    "due": 1200}], "later": 15}
+)))]
 pub(crate) struct GroupForecast {
     /// Where the first span begins: now.
     #[schema(value_type = String, format = DateTime)]
     from: Timestamp,
     /// How long each span is.
     #[serde(serialize_with = "span::serialize")]
-    #[schema(value_type = String, example = "1m")]
+    #[schema(value_type = schema::DurationText)]
     step: Duration,
     /// Messages that are due already.
     ready: u64,
@@ -70,11 +76,14 @@ pub(crate) struct Due {
     due: u64,
 }
 
-/// Count what becomes due in spans of time ahead.
+/// Count the messages that become due, in equal spans of time.
+///
+/// Messages in flight and dead letters are not counted.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/forecast", tag = "topics",
-    params(("topic" = String, Path), ("group" = String, Path), ForecastParams),
-    responses((status = 200, description = "The counts", body = GroupForecast), Problem)
+    get, path = "/v1/topics/{topic}/groups/{group}/forecast", operation_id = "forecastGroup",
+    tag = "topics",
+    params(GroupPath, ForecastParams),
+    responses((status = 200, description = "The counts", body = GroupForecast), Problem, TopicProblem)
 )]
 pub(crate) async fn forecast(
     State(app): State<App>,

@@ -12,6 +12,8 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
@@ -22,17 +24,20 @@ use crate::topic::{Descriptor, Rate, Rest};
 /// What is asked of a group. What is absent stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"rate": 10.0, "max_in_flight": 100})))]
 pub(crate) struct NewGroup {
     /// The group whose messages, scheduled, ready or in flight, the new one gets a copy of. Default: none, it gets what is
     /// pushed from now on. Means nothing for a group that exists.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::GroupName>)]
     copy_of: Option<GroupName>,
     /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
     #[serde(default, deserialize_with = "rate")]
+    #[schema(value_type = Option<schema::Rate>)]
     rate: Option<f64>,
     /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
     #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64)]
     max_in_flight: Option<u32>,
 }
 
@@ -47,9 +52,13 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Er
 
 /// A group.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"group": "default", "state": "active"})))]
 pub(crate) struct Group {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
     group: String,
     /// `active`; `paused` or `copying`: nothing is handed out.
+    #[schema(value_type = schema::GroupState)]
     state: &'static str,
     /// When the pause ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +66,7 @@ pub(crate) struct Group {
     paused_until: Option<Timestamp>,
     /// The group that is being copied.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::GroupName>)]
     copy_of: Option<String>,
     /// Messages that are handed out in a second, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +98,10 @@ impl Group {
 
 /// A group and what is in it.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0},
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
+)))]
 pub(crate) struct GroupDescription {
     #[serde(flatten)]
     group: Group,
@@ -99,32 +113,38 @@ pub(crate) struct GroupDescription {
 
 /// The groups of a topic.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"groups": [{"group": "default", "state": "active"}]})))]
 pub(crate) struct GroupList {
+    /// All groups of the topic.
     groups: Vec<Group>,
 }
 
 /// For how long.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"for": "10m"})))]
 pub(crate) struct PauseOf {
     /// From now on. Not together with `until`. Default: until it is resumed.
     #[serde(default, rename = "for", with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "10m")]
+    #[schema(value_type = Option<schema::Duration>)]
     span: Option<Duration>,
     /// Until this time.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<schema::Time>)]
     until: Option<Timestamp>,
 }
 
-/// Make a group, or change the limits of one.
+/// Create a group, or change its limits.
+///
+/// A new group gets every message that is pushed from then on, or begins with a copy of another group.
 #[utoipa::path(
-    put, path = "/v1/topics/{topic}/groups/{group}", tag = "groups", request_body = Option<NewGroup>,
-    params(("topic" = String, Path), ("group" = String, Path)),
+    put, path = "/v1/topics/{topic}/groups/{group}", operation_id = "createOrUpdateGroup",
+    tag = "groups", request_body = Option<NewGroup>,
+    params(GroupPath),
     responses(
         (status = 201, description = "The group was made", body = Group),
         (status = 200, description = "The group was there", body = Group),
-        Problem,
+        Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn make(
@@ -139,11 +159,14 @@ pub(crate) async fn make(
     Ok((status, Reply(Group::new(&made.descriptor, &group, app.broker.now()))))
 }
 
-/// Describe a group: its state, and what is in it.
+/// Get a group with its state and counts.
+///
+/// Counts are given in total and for each partition.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "The group", body = GroupDescription), Problem)
+    get, path = "/v1/topics/{topic}/groups/{group}", operation_id = "getGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 200, description = "The group", body = GroupDescription), Problem, TopicProblem)
 )]
 pub(crate) async fn describe(
     State(app): State<App>,
@@ -158,10 +181,13 @@ pub(crate) async fn describe(
 }
 
 /// Delete a group with all its messages.
+///
+/// Messages in flight and dead letters go too. When the answer is lost, repeat the request.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 204, description = "The group is gone"), Problem)
+    delete, path = "/v1/topics/{topic}/groups/{group}", operation_id = "deleteGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 204, description = "The group is gone"), Problem, TopicProblem)
 )]
 pub(crate) async fn delete(
     State(app): State<App>,
@@ -173,10 +199,13 @@ pub(crate) async fn delete(
 }
 
 /// List the groups of a topic.
+///
+/// Each with its state and limits.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups", tag = "groups",
-    params(("topic" = String, Path)),
-    responses((status = 200, description = "Its groups", body = GroupList), Problem)
+    get, path = "/v1/topics/{topic}/groups", operation_id = "listGroups",
+    tag = "groups",
+    params(TopicPath),
+    responses((status = 200, description = "Its groups", body = GroupList), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -187,11 +216,14 @@ pub(crate) async fn list(
     Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| Group::new(&descriptor, group, now)).collect() }))
 }
 
-/// Pause a group: nothing is handed out, what is out may still be settled.
+/// Pause a group.
+///
+/// Nothing is delivered until the group is resumed or the pause ends. Deliveries in flight may still be settled.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/pause", tag = "groups", request_body = Option<PauseOf>,
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "It is paused", body = Group), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/pause", operation_id = "pauseGroup",
+    tag = "groups", request_body = Option<PauseOf>,
+    params(GroupPath),
+    responses((status = 200, description = "It is paused", body = Group), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn pause(
     State(app): State<App>,
@@ -210,10 +242,13 @@ pub(crate) async fn pause(
 }
 
 /// Resume a group.
+///
+/// A group that is not paused stays as it is.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/resume", tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "It goes on", body = Group), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/resume", operation_id = "resumeGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 200, description = "It goes on", body = Group), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
     State(app): State<App>,

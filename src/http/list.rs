@@ -8,6 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{Params, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::TopicProblem;
+use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};
 use crate::broker::{ListEntry, Which};
@@ -23,10 +25,14 @@ const LIMIT_DEFAULT: usize = 100;
 /// A message of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ListedMessage {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: String,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
     /// `scheduled`, `ready`, `in_flight` or `dead`.
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// Attempts that were charged.
     attempts: u32,
@@ -93,10 +99,16 @@ impl From<ListEntry> for ListedMessage {
 /// A page of messages.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
+#[schema(examples(json!(
+    {"messages": [{"id": "order-4711", "partition": 3, "state": "scheduled", "attempts": 0,
+    "next_at": "2026-01-02T03:04:05.678Z", "due_at": "2026-01-02T03:04:05.678Z",
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+)))]
 pub(crate) struct ListedMessages {
     /// Partition by partition; what waits by the time at which it is tried next.
     messages: Vec<ListedMessage>,
     /// Where the next page begins; absent at the end.
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
@@ -105,21 +117,22 @@ pub(crate) struct ListedMessages {
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
     /// `scheduled`, `ready`, `in_flight` or `dead`. Default: scheduled and ready.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::MessageState>)]
     state: Option<Which>,
     /// In which group. Default `default`.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::GroupName>)]
     group: Option<GroupName>,
     /// From this time on.
-    #[param(value_type = Option<String>, example = "2026-01-02T03:04:05Z")]
+    #[param(value_type = Option<schema::Time>)]
     from: Option<Timestamp>,
     /// Before this time.
-    #[param(value_type = Option<String>, example = "2026-01-02T04:04:05Z")]
+    #[param(value_type = Option<schema::Time>)]
     to: Option<Timestamp>,
     /// 1 to 1,000. Default 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
@@ -145,11 +158,14 @@ fn state_of(name: &str) -> Result<Which, Problem> {
     known.ok_or_else(|| Problem::invalid("state", format!("{name:?} is not one of scheduled, ready, in_flight, dead")))
 }
 
-/// List messages by state and due window.
+/// List messages by state and due time.
+///
+/// Partition by partition; follow `next_cursor` to the end. A page may be shorter than `limit`, and even empty.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/messages", tag = "producing",
-    params(("topic" = String, Path), ListParams),
-    responses((status = 200, description = "A page", body = ListedMessages), Problem)
+    get, path = "/v1/topics/{topic}/messages", operation_id = "listMessages",
+    tag = "producing",
+    params(TopicPath, ListParams),
+    responses((status = 200, description = "A page", body = ListedMessages), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,

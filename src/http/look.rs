@@ -9,6 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::TopicProblem;
+use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};
 use crate::limits::ENVELOPE_BYTES_MAX;
@@ -19,11 +21,20 @@ use crate::time::Timestamp;
 
 /// A message and where it is.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "state": "scheduled", "attempts": 0, "next_at": "2026-01-02T03:04:05.678Z",
+    "due_at": "2026-01-02T03:04:05.678Z", "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {},
+    "payload": "close order 4711", "etag": "\"1767323045678.0\""}
+)))]
 pub(crate) struct Message {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
     id: String,
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
     /// `scheduled`, `ready`, `in_flight` or `dead`.
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// Attempts that were charged.
     attempts: u32,
@@ -45,6 +56,7 @@ pub(crate) struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     /// Names its due time and its attempts, for `If-Match`.
+    #[schema(value_type = schema::Etag)]
     etag: String,
     #[serde(flatten)]
     contents: Contents,
@@ -54,6 +66,7 @@ pub(crate) struct Message {
     died_at: Option<Timestamp>,
     /// Why it is dead: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::DeathReason>)]
     reason: Option<&'static str>,
     /// What the last nack of a dead message said.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,10 +114,10 @@ impl Message {
 #[into_params(parameter_in = Query)]
 pub(crate) struct LookParams {
     /// The key that it was pushed with, if it was.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
     /// In which group. Default `default`.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::GroupName>)]
     group: Option<GroupName>,
 }
 
@@ -120,11 +133,14 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
     }
 }
 
-/// Look at one message without taking it.
+/// Get a message without taking it.
+///
+/// With its state in one group. Give the `key` that it was pushed with.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/messages/{id}", tag = "producing",
-    params(("topic" = String, Path), ("id" = String, Path), LookParams),
-    responses((status = 200, description = "The message", body = Message), Problem)
+    get, path = "/v1/topics/{topic}/messages/{id}", operation_id = "getMessage",
+    tag = "producing",
+    params(MessagePath, LookParams),
+    responses((status = 200, description = "The message", body = Message), Problem, TopicProblem)
 )]
 pub(crate) async fn look(
     State(app): State<App>,

@@ -14,6 +14,7 @@ mod consumer;
 mod control;
 mod crowd;
 mod dead;
+mod document;
 mod explain;
 mod forecast;
 mod forwarded;
@@ -31,7 +32,9 @@ mod operations;
 mod params;
 mod patient;
 mod problem;
+mod problem_sets;
 mod push;
+mod schema;
 mod schedules;
 mod series;
 mod shape;
@@ -84,7 +87,7 @@ use crate::tasks::Tasks;
 use answer_budget::AnswerBudget;
 use body_budget::BodyBudget;
 use observe::Faults;
-use problem::{Class, Problem, ProblemBody};
+use problem::{Class, Problem};
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
 /// a counter.
@@ -206,18 +209,9 @@ impl Deref for App {
     }
 }
 
-/// The head of the OpenAPI document; paths come from the handlers.
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
-    components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
-)]
-struct Head;
-
 /// Every route, with its documentation.
 fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Head::openapi())
+    OpenApiRouter::with_openapi(document::Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
         .routes(routes!(moving::move_topic))
@@ -251,29 +245,7 @@ fn routes() -> OpenApiRouter<App> {
 
 /// The OpenAPI document of everything that [`router`] serves.
 pub fn openapi() -> serde_json::Value {
-    let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
-    forbid_null(&mut document);
-    needs::document(&mut document);
-    document
-}
-
-/// The derived document lets every optional field be `null`. dwell neither accepts nor sends it: such a field is absent.
-fn forbid_null(part: &mut serde_json::Value) {
-    let is_null = |schema: &serde_json::Value| schema == "null" || schema["type"] == "null";
-    match part {
-        serde_json::Value::Object(fields) => {
-            for list in ["type", "oneOf"] {
-                let Some(serde_json::Value::Array(kinds)) = fields.get_mut(list) else { continue };
-                kinds.retain(|kind| !is_null(kind));
-                if kinds.len() == 1 && list == "type" {
-                    fields[list] = kinds.remove(0);
-                }
-            }
-            fields.values_mut().for_each(forbid_null);
-        }
-        serde_json::Value::Array(parts) => parts.iter_mut().for_each(forbid_null),
-        _ => {}
-    }
+    document::complete(routes().into_openapi())
 }
 
 /// Everything that is served.

@@ -10,15 +10,18 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::strict::{Json, present};
 use crate::message::TopicName;
 
 /// Where to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"to": "orders-16", "partitions": 16})))]
 pub(crate) struct MoveTo {
     /// The other topic; made if it is not there.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TopicName)]
     to: TopicName,
     /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.
     #[serde(default, deserialize_with = "present")]
@@ -28,6 +31,7 @@ pub(crate) struct MoveTo {
 
 /// How far it came.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"moved": 1200, "dead": 3, "duplicates": 0, "in_flight": 2, "done": false})))]
 pub(crate) struct Moved {
     /// Messages that this request moved, in each group.
     moved: u64,
@@ -41,11 +45,14 @@ pub(crate) struct Moved {
     done: bool,
 }
 
-/// Move what a topic holds into another one.
+/// Move the messages of a topic to another topic.
+///
+/// The way to another number of partitions. A request works for 5 s; repeat it until it is `done`.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/move", tag = "topics", request_body = MoveTo,
-    params(("topic" = String, Path)),
-    responses((status = 200, description = "How far it came", body = Moved), Problem)
+    post, path = "/v1/topics/{topic}/move", operation_id = "moveTopic",
+    tag = "topics", request_body = MoveTo,
+    params(TopicPath),
+    responses((status = 200, description = "How far it came", body = Moved), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn move_topic(
     State(app): State<App>,

@@ -4,7 +4,8 @@
 //! `consume`. A message can also be looked at with `produce`: who knows its id may cancel it.
 
 use axum::http::Method;
-use serde_json::{Value, json};
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::security::SecurityRequirement;
 
 use crate::access::{Scope, Scopes};
 
@@ -115,28 +116,25 @@ pub(crate) fn is_read(method: &Method) -> bool {
     [Method::GET, Method::HEAD].contains(method)
 }
 
-/// Says in the OpenAPI document what each request needs.
-pub(crate) fn document(document: &mut Value) {
-    let about = "Only if tokens are configured. A scope is the role that is named; `admin` includes all.";
-    document["components"]["securitySchemes"]["token"] =
-        json!({"type": "http", "scheme": "bearer", "description": about});
+/// Says in the OpenAPI document of which scopes the token of each request needs one.
+pub(crate) fn document(document: &mut OpenApi) {
     for (method, path, need) in NEEDS {
-        let Some(operation) = document["paths"].get_mut(path).and_then(|item| item.get_mut(method.to_lowercase()))
-        else {
-            continue;
+        let Some(item) = document.paths.paths.get_mut(path) else { continue };
+        let operation = match method {
+            "GET" => &mut item.get,
+            "PUT" => &mut item.put,
+            "POST" => &mut item.post,
+            "DELETE" => &mut item.delete,
+            _ => &mut item.patch,
         };
-        operation["security"] = match need {
-            Need::Open => json!([]),
-            Need::Token => json!([{"token": []}]),
-            Need::One(scopes) => scopes.each().map(|scope| json!({"token": [scope.name()]})).collect(),
+        let Some(operation) = operation else { continue };
+        let sufficient = match need {
+            Need::Open => vec![],
+            Need::Token => Scope::ALL.to_vec(),
+            Need::One(scopes) => Scope::ALL.into_iter().filter(|scope| Scopes::of(&[*scope]).grant(scopes)).collect(),
         };
-        if need != Need::Open {
-            let problem = json!({"$ref": "#/components/schemas/Problem"});
-            let content =
-                |why: &str| json!({"description": why, "content": {"application/problem+json": {"schema": problem}}});
-            operation["responses"]["401"] = content("No token that is known");
-            operation["responses"]["403"] = content("The token lacks the scope; or another site asks");
-        }
+        let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
+        operation.security = Some(sufficient.into_iter().map(requirement).collect());
     }
 }
 
@@ -158,8 +156,8 @@ mod tests {
                 assert_eq!(security == Some(0), open, "{method} {path}");
                 assert!(security.is_some(), "{method} {path} says nothing of what it needs");
                 for code in ["401", "403"] {
-                    let schema = &operation["responses"][code]["content"]["application/problem+json"]["schema"];
-                    assert_eq!(schema["$ref"].is_string(), !open, "{method} {path} {code}");
+                    let said = operation["responses"][code].is_object();
+                    assert_eq!(said, !open || code == "403", "{method} {path} {code}");
                 }
             }
         }

@@ -9,11 +9,14 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::problem::{Class, Problem};
+use super::problem_sets::{ProbeProblem, UnreadyProblem};
+use super::schema;
 use crate::error::Kind;
 use crate::store::Description;
 
 /// The process answers.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"status": "ok"})))]
 pub(crate) struct Alive {
     /// `ok`.
     status: &'static str,
@@ -21,12 +24,17 @@ pub(crate) struct Alive {
 
 /// Pushes are accepted durably.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"status": "ready", "store": {"kind": "redis", "location": "redis://localhost:6379",
+    "durability": "a 201 survives …"}}
+)))]
 pub(crate) struct Ready {
     /// `ready` or `degraded`.
     status: &'static str,
     /// What is degraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+    /// The store.
     store: StoreDescription,
 }
 
@@ -47,19 +55,25 @@ impl From<Description> for StoreDescription {
     }
 }
 
-/// Whether the process answers at all.
+/// Report whether the process answers.
+///
+/// Needs no token.
 #[utoipa::path(
-    get, path = "/livez", tag = "operations",
-    responses((status = 200, description = "It does", body = Alive))
+    get, path = "/livez", operation_id = "getLiveness",
+    tag = "operations",
+    responses((status = 200, description = "It does", body = Alive), ProbeProblem)
 )]
 pub(crate) async fn livez() -> Reply<Alive> {
     Reply(Alive { status: "ok" })
 }
 
-/// Whether pushes are accepted durably.
+/// Report whether pushes are accepted durably.
+///
+/// Needs no token. Also 503 once the broker is stopping.
 #[utoipa::path(
-    get, path = "/readyz", tag = "operations",
-    responses((status = 200, description = "They are", body = Ready), Problem)
+    get, path = "/readyz", operation_id = "getReadiness",
+    tag = "operations",
+    responses((status = 200, description = "They are", body = Ready), ProbeProblem, UnreadyProblem)
 )]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Problem> {
     let not_ready = |why: String| Problem::new(Class::Verb(Kind::Unavailable), why);
@@ -74,20 +88,26 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
     Ok(Reply(Ready { status, detail: health.detail, store: health.store.into() }))
 }
 
-/// Metrics in the text format of Prometheus.
+/// Get metrics in the text format of Prometheus.
+///
+/// docs/operations.md lists them.
 #[utoipa::path(
-    get, path = "/metrics", tag = "operations",
-    responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"), Problem)
+    get, path = "/metrics", operation_id = "getMetrics",
+    tag = "operations",
+    responses((status = 200, description = "All metrics", body = schema::MetricsText, content_type = "text/plain"), Problem)
 )]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
     let text = app.broker.scrape()?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
-/// This protocol, for machines.
+/// Get this document.
+///
+/// The protocol as OpenAPI 3.1.
 #[utoipa::path(
-    get, path = "/openapi.json", tag = "operations",
-    responses((status = 200, description = "An OpenAPI document", body = Object))
+    get, path = "/openapi.json", operation_id = "getOpenApi",
+    tag = "operations",
+    responses((status = 200, description = "An OpenAPI document", body = schema::OpenApiDocument), Problem)
 )]
 pub(crate) async fn openapi() -> Reply<serde_json::Value> {
     Reply(super::openapi())

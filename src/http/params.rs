@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
+use utoipa::IntoParams;
 
 use super::problem::{Class, Problem};
+use super::schema;
 use crate::error::Kind;
 use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
@@ -110,16 +112,49 @@ impl<S: Sync> FromRequestParts<S> for NoParams {
 }
 
 /// `{topic}`.
-pub(crate) struct TopicPath(pub(crate) TopicName);
+#[derive(IntoParams)]
+#[into_params(names("topic"), parameter_in = Path)]
+pub(crate) struct TopicPath(
+    /// Name of the topic.
+    #[param(value_type = schema::TopicName)]
+    pub(crate) TopicName,
+);
 
 /// `{topic}` and `{group}`.
-pub(crate) struct GroupPath(pub(crate) TopicName, pub(crate) GroupName);
+#[derive(IntoParams)]
+#[into_params(names("topic", "group"), parameter_in = Path)]
+pub(crate) struct GroupPath(
+    /// Name of the topic.
+    #[param(value_type = schema::TopicName)]
+    pub(crate) TopicName,
+    /// Name of the group.
+    #[param(value_type = schema::GroupName)]
+    pub(crate) GroupName,
+);
 
 /// `{topic}` and `{schedule}`.
-pub(crate) struct SchedulePath(pub(crate) TopicName, pub(crate) ScheduleName);
+#[derive(IntoParams)]
+#[into_params(names("topic", "schedule"), parameter_in = Path)]
+pub(crate) struct SchedulePath(
+    /// Name of the topic.
+    #[param(value_type = schema::TopicName)]
+    pub(crate) TopicName,
+    /// Name of the cron schedule.
+    #[param(value_type = schema::CronName)]
+    pub(crate) ScheduleName,
+);
 
 /// `{topic}` and `{id}`.
-pub(crate) struct MessagePath(pub(crate) TopicName, pub(crate) MessageId);
+#[derive(IntoParams)]
+#[into_params(names("topic", "id"), parameter_in = Path)]
+pub(crate) struct MessagePath(
+    /// Name of the topic.
+    #[param(value_type = schema::TopicName)]
+    pub(crate) TopicName,
+    /// Id of the message.
+    #[param(value_type = schema::MessageId)]
+    pub(crate) MessageId,
+);
 
 impl<S: Send + Sync> FromRequestParts<S> for TopicPath {
     type Rejection = Problem;

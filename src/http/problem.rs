@@ -1,24 +1,25 @@
 //! Errors as `application/problem+json` (RFC 9457), with a stable `type` for each kind of failure.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
-use utoipa::{IntoResponses, ToSchema};
+use utoipa::ToSchema;
 
+use super::control::GroupFate;
+use super::push::PushResult;
+use super::schema;
 use crate::error::{Error, Kind};
 use crate::request_id::RequestId;
 
 /// What precedes the name of a kind in `type`.
-const TYPE_PREFIX: &str = "urn:dwell:error:";
+pub(crate) const TYPE_PREFIX: &str = "urn:dwell:error:";
 
 /// The content type of a problem.
-const PROBLEM_JSON: &str = "application/problem+json";
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Seconds after which a full or unreachable broker is worth another try.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -45,7 +46,22 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn name(self) -> &'static str {
+    /// Every class.
+    pub(crate) fn all() -> impl Iterator<Item = Class> {
+        let http = [
+            Class::Malformed,
+            Class::Unauthorized,
+            Class::ScopeMissing,
+            Class::MethodNotAllowed,
+            Class::Timeout,
+            Class::PreconditionFailed,
+            Class::UnsupportedMediaType,
+        ];
+        Kind::ALL.map(Class::Verb).into_iter().chain(http)
+    }
+
+    /// The stable name, as in the problem `type`.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Verb(kind) => kind.name(),
             Class::Malformed => "malformed",
@@ -58,7 +74,8 @@ impl Class {
         }
     }
 
-    fn title(self) -> &'static str {
+    /// The title that goes with the type.
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Class::Verb(Kind::Invalid) => "The request is wrong",
             Class::Verb(Kind::Forbidden) => "Not from there",
@@ -82,7 +99,8 @@ impl Class {
         }
     }
 
-    fn status(self) -> StatusCode {
+    /// The status that the class is answered with.
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Class::Verb(Kind::Invalid) => StatusCode::UNPROCESSABLE_ENTITY,
             Class::Verb(Kind::Forbidden) => StatusCode::FORBIDDEN,
@@ -125,32 +143,39 @@ pub(crate) struct Said {
     pub(crate) detail: Arc<str>,
 }
 
-/// The fields of a problem.
+/// A problem as in RFC 9457: what went wrong, where, and what to do.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
+#[schema(
+    as = Problem,
+    examples(json!({
+        "type": "urn:dwell:error:invalid", "title": "The request is wrong", "status": 422,
+        "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A"
+    }))
+)]
 pub(crate) struct ProblemBody {
-    /// Stable: `urn:dwell:error:` and the name of the error.
-    #[schema(example = "urn:dwell:error:invalid")]
+    #[schema(value_type = schema::ProblemType)]
     r#type: String,
-    /// Goes with the type.
+    /// Short name of the type, for people.
     title: &'static str,
-    /// The HTTP status.
+    /// HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// For people: what is wrong, where, and what to do.
+    /// What is wrong, where, and what to do; for people. It may change.
     detail: String,
-    /// The name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
+    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-    /// The message id to repeat a push with, when its outcome is unknown.
+    /// Message id to repeat a push with, when its outcome is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MessageId>)]
     id: Option<String>,
-    /// The results of a batch in which nothing succeeded.
+    /// Results of a batch in which no message succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<PushResult>>, no_recursion)]
     results: Option<serde_json::Value>,
-    /// What became of a message in each group, when nothing was changed.
+    /// State of a message in each group, when a cancel or reschedule changed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<GroupFate>>)]
     groups: Option<serde_json::Value>,
 }
 
@@ -243,16 +268,6 @@ impl Problem {
     }
 }
 
-/// In OpenAPI: what any request may answer in place of success.
-impl IntoResponses for Problem {
-    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-        let description = "A problem; docs/protocol.md lists them";
-        let response = ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build();
-        BTreeMap::from([("default".to_owned(), response.into())])
-    }
-}
-
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let class = Class::Verb(error.kind());
@@ -288,28 +303,15 @@ impl IntoResponse for Problem {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<Class> {
-        let http = [
-            Class::Malformed,
-            Class::Unauthorized,
-            Class::ScopeMissing,
-            Class::MethodNotAllowed,
-            Class::Timeout,
-            Class::PreconditionFailed,
-            Class::UnsupportedMediaType,
-        ];
-        Kind::ALL.map(Class::Verb).into_iter().chain(http).collect()
-    }
-
     #[test]
     fn the_protocol_page_lists_every_class_with_its_status() {
         let page = include_str!("../../docs/protocol.md");
-        for class in all() {
+        for class in Class::all() {
             let row = format!("| `{}` | {}", class.name(), class.status().as_u16());
             assert!(page.contains(&row), "{row}");
         }
         let rows = page.lines().skip_while(|line| !line.starts_with("| type `urn:dwell:error:`")).skip(2);
-        assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), all().len());
+        assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), Class::all().count());
     }
 
     #[test]
@@ -321,7 +323,7 @@ mod tests {
 
     #[test]
     fn only_what_is_worth_another_try_says_when() {
-        for class in all() {
+        for class in Class::all() {
             let response = Problem::new(class, "because").into_response();
             let again = matches!(class, Class::Verb(Kind::Full | Kind::Unavailable));
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), again, "{class:?}");

@@ -12,6 +12,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::shape::{Meta, due_of, trace_of_headers};
 use super::{App, body};
 use crate::broker::PushOutcome;
@@ -29,9 +31,12 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// What became of one pushed message.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}
+)))]
 pub(crate) struct PushResult {
     /// Its id, given or made.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::MessageId)]
     pub(crate) id: MessageId,
     /// Where it went.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,7 @@ pub(crate) struct PushResult {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) differs: bool,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
+    #[schema(value_type = schema::PushStatus)]
     pub(crate) status: &'static str,
     /// Why it was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,22 +70,22 @@ impl From<PushOutcome> for PushResult {
 #[into_params(parameter_in = Query)]
 pub(crate) struct PushParams {
     /// Decides the partition; without a key the id does.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
     /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::MessageId>)]
     id: Option<MessageId>,
     /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::ConflictPolicy>)]
     conflict: Option<Conflict>,
     /// A duration from now, at most 3,650 d. Default 0.
-    #[param(value_type = Option<String>, example = "30m")]
+    #[param(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
     /// A time, in place of `delay`.
-    #[param(value_type = Option<String>, example = "2026-01-02T03:04:05Z")]
+    #[param(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[param(minimum = 1, maximum = 1000)]
@@ -118,19 +124,23 @@ impl PushParams {
 ///
 /// Its `Content-Type` and headers `Dwell-Meta-<name>` travel with it.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/messages", tag = "producing",
+    post, path = "/v1/topics/{topic}/messages", operation_id = "pushMessage",
+    tag = "producing",
     params(
-        ("topic" = String, Path), PushParams,
-        ("Idempotency-Key" = Option<String>, Header, description = "The id, in place of the parameter"),
-        ("traceparent" = Option<String>, Header, description = "Where the push stands in a trace; passed over if it is not valid"),
-        ("tracestate" = Option<String>, Header, description = "What tracing systems add to that")
+        TopicPath, PushParams,
+        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, in place of the parameter"),
+        ("traceparent" = Option<String>, Header, description = "W3C Trace Context of the push; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
     ),
-    request_body(content_type = "application/octet-stream", description = "The payload: any bytes of any content type"),
+    request_body(
+        content = schema::Payload, content_type = "application/octet-stream",
+        description = "The payload: any bytes of any content type"
+    ),
     responses(
         (status = 201, description = "The message is stored", body = PushResult),
         (status = 202, description = "The store is away; the message is on the local disk and goes there", body = PushResult),
         (status = 200, description = "The id was there already: nothing changed, or what waited was replaced or debounced", body = PushResult),
-        Problem,
+        Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn push(

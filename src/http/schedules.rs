@@ -14,6 +14,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{NoParams, Params, SchedulePath, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::shape::{Meta, payload_of};
 use super::strict::{Json, present};
 use super::{App, json_list};
@@ -29,29 +31,31 @@ const TIME_ZONE: &str = "UTC";
 /// A recurring message: when it occurs, and what is pushed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"})))]
 pub(crate) struct NewSchedule {
     /// A cron expression: minute, hour, day of month, month, day of week. Either this or `every`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(example = "0 9 * * MON-FRI")]
+    #[schema(value_type = Option<schema::CronExpression>)]
     cron: Option<String>,
     /// The IANA name of the time zone of `cron`. Default `UTC`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(example = "Europe/Berlin")]
+    #[schema(value_type = Option<schema::TimeZone>)]
     time_zone: Option<String>,
     /// The span from one occurrence to the next, 1 s to 3,650 d.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "15m")]
+    #[schema(value_type = Option<schema::Duration>)]
     every: Option<Duration>,
     /// Occurrences are whole spans of `every` after this. Default 1970-01-01T00:00:00Z.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<schema::Time>)]
     from: Option<Timestamp>,
     /// What is done about missed occurrences: `skip`, `last` or `all`. Default `last`.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Missed>)]
     missed: Option<String>,
     /// How long after its occurrence a message is still worth delivering.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1h")]
+    #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
     /// Overrides the topic's number of attempts.
     #[serde(default, deserialize_with = "present")]
@@ -62,13 +66,15 @@ pub(crate) struct NewSchedule {
     payload: Option<String>,
     /// The payload in base64. Exactly one of the two.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
     /// Travels with the payload.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ContentType>)]
     content_type: Option<String>,
     /// Names and values that travel with the payload.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
+    #[schema(value_type = Option<schema::Meta>)]
     meta: Option<Meta>,
 }
 
@@ -107,37 +113,58 @@ impl NewSchedule {
 
 /// A recurring message.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false,
+    "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}
+)))]
 pub(crate) struct ScheduleShown {
     /// Its name, which is the key of its messages.
     name: String,
+    /// Cron expression; absent with `every`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::CronExpression>)]
     cron: Option<String>,
+    /// Time zone of `cron`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TimeZone>)]
     time_zone: Option<String>,
+    /// Span from one occurrence to the next; absent with `cron`.
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "15m")]
+    #[schema(value_type = Option<schema::DurationText>)]
     every: Option<Duration>,
+    /// Occurrences are whole spans of `every` after this.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     from: Option<Timestamp>,
+    /// What happens to missed occurrences.
+    #[schema(value_type = schema::Missed)]
     missed: &'static str,
+    /// Whether nothing is pushed.
     paused: bool,
     /// When it occurs next; absent while it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
+    /// How long after its occurrence a message is still delivered.
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1h")]
+    #[schema(value_type = Option<schema::DurationText>)]
     ttl: Option<Duration>,
+    /// Overrides `max_attempts` of the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
+    /// Media type of the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ContentType>)]
     content_type: Option<String>,
-    #[schema(value_type = std::collections::HashMap<String, String>)]
+    /// Names and values that travel with the payload.
+    #[schema(value_type = schema::Meta)]
     meta: Meta,
+    /// Payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
+    /// Payload in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
 }
 
@@ -176,9 +203,15 @@ impl From<ScheduleRecord> for ScheduleShown {
 /// A page of schedules.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
+#[schema(examples(json!(
+    {"schedules": [{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
+    "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}]}
+)))]
 pub(crate) struct SchedulesShown {
+    /// Partition by partition, sorted by name.
     schedules: Vec<ScheduleShown>,
     /// Where the next page begins; absent at the end.
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
@@ -187,6 +220,7 @@ pub(crate) struct SchedulesShown {
 #[into_params(parameter_in = Query)]
 pub(crate) struct ScheduleParams {
     /// The `next_cursor` of the page before.
+    #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
@@ -199,11 +233,14 @@ impl<S: Sync> FromRequestParts<S> for ScheduleParams {
     }
 }
 
-/// List the schedules of a topic.
+/// List the cron schedules of a topic.
+///
+/// Partition by partition; follow `next_cursor` to the end.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/schedules", tag = "schedules",
-    params(("topic" = String, Path), ScheduleParams),
-    responses((status = 200, description = "A page", body = SchedulesShown), Problem)
+    get, path = "/v1/topics/{topic}/schedules", operation_id = "listCron",
+    tag = "cron",
+    params(TopicPath, ScheduleParams),
+    responses((status = 200, description = "A page", body = SchedulesShown), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -216,14 +253,17 @@ pub(crate) async fn list(
     Ok(json_list::answer("schedules", page.schedules.into_iter().map(ScheduleShown::from), page.next, held))
 }
 
-/// Declare a schedule: make it, or change it.
+/// Create a cron schedule, or change it.
+///
+/// Repeating the request changes nothing, so every producer may do so at its start.
 #[utoipa::path(
-    put, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules", request_body = NewSchedule,
-    params(("topic" = String, Path), ("schedule" = String, Path, description = "1 to 100 of `A-Z a-z 0-9 . _ -`")),
+    put, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "createOrUpdateCron",
+    tag = "cron", request_body = NewSchedule,
+    params(SchedulePath),
     responses(
         (status = 201, description = "The schedule was made", body = ScheduleShown),
         (status = 200, description = "The schedule was there", body = ScheduleShown),
-        Problem,
+        Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn put(
@@ -237,11 +277,14 @@ pub(crate) async fn put(
     Ok((status, Reply(ScheduleShown::from(record))))
 }
 
-/// Look at a schedule.
+/// Get a cron schedule.
+///
+/// With the time of its next occurrence.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules",
-    params(("topic" = String, Path), ("schedule" = String, Path)),
-    responses((status = 200, description = "The schedule", body = ScheduleShown), Problem)
+    get, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "getCron",
+    tag = "cron",
+    params(SchedulePath),
+    responses((status = 200, description = "The schedule", body = ScheduleShown), Problem, TopicProblem)
 )]
 pub(crate) async fn show(
     State(app): State<App>,
@@ -251,11 +294,14 @@ pub(crate) async fn show(
     Ok(Reply(ScheduleShown::from(app.broker.schedule(&topic, &name).await?)))
 }
 
-/// Remove a schedule.
+/// Delete a cron schedule.
+///
+/// Messages that it has pushed stay.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/schedules/{schedule}", tag = "schedules",
-    params(("topic" = String, Path), ("schedule" = String, Path)),
-    responses((status = 204, description = "The schedule is gone"), Problem)
+    delete, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "deleteCron",
+    tag = "cron",
+    params(SchedulePath),
+    responses((status = 204, description = "The schedule is gone"), Problem, TopicProblem)
 )]
 pub(crate) async fn remove(
     State(app): State<App>,
@@ -266,11 +312,14 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pause a schedule.
+/// Pause a cron schedule.
+///
+/// Nothing is pushed until it is resumed.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/schedules/{schedule}/pause", tag = "schedules",
-    params(("topic" = String, Path), ("schedule" = String, Path)),
-    responses((status = 200, description = "It is paused", body = ScheduleShown), Problem)
+    post, path = "/v1/topics/{topic}/schedules/{schedule}/pause", operation_id = "pauseCron",
+    tag = "cron",
+    params(SchedulePath),
+    responses((status = 200, description = "It is paused", body = ScheduleShown), Problem, TopicProblem)
 )]
 pub(crate) async fn pause(
     State(app): State<App>,
@@ -280,11 +329,14 @@ pub(crate) async fn pause(
     Ok(Reply(ScheduleShown::from(app.broker.pause_schedule(&topic, &name, true).await?)))
 }
 
-/// Let a schedule go on.
+/// Resume a cron schedule.
+///
+/// It continues with the next occurrence; those that were missed are not pushed.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/schedules/{schedule}/resume", tag = "schedules",
-    params(("topic" = String, Path), ("schedule" = String, Path)),
-    responses((status = 200, description = "It goes on", body = ScheduleShown), Problem)
+    post, path = "/v1/topics/{topic}/schedules/{schedule}/resume", operation_id = "resumeCron",
+    tag = "cron",
+    params(SchedulePath),
+    responses((status = 200, description = "It goes on", body = ScheduleShown), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
     State(app): State<App>,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
+use super::schema;
 use crate::codec::Failure;
 use crate::limits::META_COUNT_MAX;
 use crate::message::{Due, Envelope};
@@ -24,31 +25,36 @@ use crate::trace::TraceContext;
 pub(crate) struct Contents {
     /// The key, if it was pushed with one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Key>)]
     key: Option<String>,
-    /// When it was accepted.
-    #[schema(value_type = String, format = DateTime)]
+    /// When it was accepted; absent if the stored message is unreadable.
+    #[schema(value_type = String, format = DateTime, required = false)]
     pushed_at: Timestamp,
     /// The media type that it was pushed with.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ContentType>)]
     content_type: Option<String>,
     /// 1 to 9: it goes before those of a lower one.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 9)]
     priority: u8,
-    /// Names and values that travel with it.
-    #[schema(value_type = std::collections::HashMap<String, String>)]
+    /// Names and values that travel with it; absent if the stored message is unreadable.
+    #[schema(value_type = schema::Meta, required = false)]
     meta: Meta,
     /// Where its push stands in a trace, as in W3C Trace Context.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TraceParent>)]
     traceparent: Option<String>,
     /// What tracing systems add to that.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TraceState>)]
     tracestate: Option<String>,
     /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     /// The payload in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
 }
 

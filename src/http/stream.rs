@@ -16,6 +16,8 @@ use super::consume::Delivery;
 use super::consumer::{self, Consumer, ShownToken};
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
+use super::problem_sets::{TopicProblem, WaitProblem};
+use super::schema;
 use crate::broker::StreamRequest;
 use crate::dispatch::Session;
 use crate::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
@@ -31,7 +33,7 @@ pub(crate) struct StreamParams {
     #[param(minimum = 1, maximum = 1000)]
     max_in_flight: Option<u32>,
     /// 100 ms to 12 h. Default: the topic's.
-    #[param(value_type = Option<String>, example = "30s")]
+    #[param(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
 }
 
@@ -52,11 +54,12 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
 ///
 /// They are settled by other requests. An empty line says that the stream is alive.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/stream", tag = "consuming",
-    params(("topic" = String, Path), ("group" = String, Path), StreamParams),
+    get, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
+    tag = "consuming",
+    params(GroupPath, StreamParams),
     responses(
         (status = 200, description = "A delivery a line", body = Delivery, content_type = "application/x-ndjson"),
-        Problem,
+        Problem, TopicProblem, WaitProblem,
     )
 )]
 pub(crate) async fn stream(

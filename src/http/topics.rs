@@ -12,6 +12,8 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, StoreProblem, TopicProblem};
+use super::schema;
 use super::strict::{JsonOrDefault, present};
 use crate::error::Kind;
 use crate::message::GroupName;
@@ -24,6 +26,7 @@ use crate::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
 /// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({"partitions": 8, "visibility_timeout": "30s", "max_attempts": 16})))]
 pub(crate) struct TopicSettings {
     /// 1 to 1,024; cannot be changed later. Default 8.
     #[serde(default, deserialize_with = "present")]
@@ -31,7 +34,7 @@ pub(crate) struct TopicSettings {
     partitions: Option<NonZeroU16>,
     /// How long a consumer has to settle a delivery, 100 ms to 12 h. Default 30 s.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "30s")]
+    #[schema(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
     /// Attempts before a message is dead, 1 to 1,000. Default 16.
     #[serde(default, deserialize_with = "present")]
@@ -39,28 +42,28 @@ pub(crate) struct TopicSettings {
     max_attempts: Option<u32>,
     /// The delay between attempts: `{kind: "exponential", initial, max, factor, jitter}` or `{kind: "ladder", steps}`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<schema::Backoff>)]
     backoff: Option<Backoff>,
     /// How long after a message was acked a push with its id is still a duplicate, at most 7 d. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "10m")]
+    #[schema(value_type = Option<schema::Duration>)]
     dedup_window: Option<Duration>,
     /// `key`: the messages of a key one after the other; cannot be changed later. Default `none`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, example = "none")]
+    #[schema(value_type = Option<schema::Ordering>)]
     ordering: Option<Ordering>,
     /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is for
     /// ever. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1h")]
+    #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
     /// What becomes of a message whose time is over: `drop` or `bury`. Default `drop`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Expiry>)]
     on_expiry: Option<Expiry>,
     /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "14d")]
+    #[schema(value_type = Option<schema::Duration>)]
     dead_max_age: Option<Duration>,
     /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
     #[serde(default, deserialize_with = "present")]
@@ -88,10 +91,16 @@ impl TopicSettings {
 
 /// A topic.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
+    "max_attempts": 16}}
+)))]
 pub(crate) struct Topic {
     /// Its name.
+    #[schema(value_type = schema::TopicName)]
     topic: String,
     /// Its groups, each of which gets every message.
+    #[schema(value_type = Vec<schema::GroupName>)]
     groups: Vec<String>,
     /// All its settings.
     #[schema(value_type = TopicSettings)]
@@ -110,6 +119,11 @@ impl From<&Descriptor> for Topic {
 
 /// A topic and what is in it.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
+    "max_attempts": 16}, "totals": [{"group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
+)))]
 pub(crate) struct TopicDescription {
     #[serde(flatten)]
     topic: Topic,
@@ -122,19 +136,25 @@ pub(crate) struct TopicDescription {
 /// How many messages of a group are in each state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Counts {
+    /// Messages that are not due.
     scheduled: u64,
+    /// Messages that are due.
     ready: u64,
+    /// Messages that consumers have.
     in_flight: u64,
+    /// Dead letters.
     dead: u64,
     /// How long the oldest ready message has been due.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "show_optional")]
-    #[schema(value_type = Option<String>, example = "12ms")]
+    #[schema(value_type = Option<schema::DurationText>)]
     oldest_ready_age: Option<Duration>,
 }
 
 /// The messages of a group in all partitions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupTotals {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
     group: String,
     #[serde(flatten)]
     counts: Counts,
@@ -143,8 +163,11 @@ pub(crate) struct GroupTotals {
 /// The messages of a group in one partition.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PartitionState {
+    /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
     group: String,
     #[serde(flatten)]
     counts: Counts,
@@ -210,19 +233,25 @@ impl TopicDescription {
 
 /// The names of all topics.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"topics": ["orders", "payments"]})))]
 pub(crate) struct TopicList {
     /// Sorted.
+    #[schema(value_type = Vec<schema::TopicName>)]
     topics: Vec<String>,
 }
 
-/// Declare a topic: make it, or change the settings that the body names.
+/// Create a topic, or change its settings.
+///
+/// Settings that the body names change, others stay. Repeating the request changes nothing, so every producer may create
+/// its topic at its start.
 #[utoipa::path(
-    put, path = "/v1/topics/{topic}", tag = "topics", request_body = Option<TopicSettings>,
-    params(("topic" = String, Path, description = "1 to 100 of `A-Z a-z 0-9 . _ -`")),
+    put, path = "/v1/topics/{topic}", operation_id = "createOrUpdateTopic",
+    tag = "topics", request_body = Option<TopicSettings>,
+    params(TopicPath),
     responses(
         (status = 201, description = "The topic was made", body = Topic),
         (status = 200, description = "The topic was there", body = Topic),
-        Problem,
+        Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn declare(
@@ -241,13 +270,16 @@ pub(crate) async fn declare(
     Ok((status, Reply(Topic::from(&declared.descriptor))))
 }
 
-/// Describe a topic: its settings, and what is in it.
+/// Get a topic with its settings and counts.
+///
+/// Counts are given for each group, and for each partition of each group.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}", tag = "topics",
-    params(("topic" = String, Path)),
+    get, path = "/v1/topics/{topic}", operation_id = "getTopic",
+    tag = "topics",
+    params(TopicPath),
     responses(
         (status = 200, description = "The topic", body = TopicDescription),
-        Problem,
+        Problem, TopicProblem,
     )
 )]
 pub(crate) async fn describe(
@@ -261,12 +293,15 @@ pub(crate) async fn describe(
 }
 
 /// Delete a topic with all its messages.
+///
+/// Messages in flight go too; their receipts become stale.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}", tag = "topics",
-    params(("topic" = String, Path)),
+    delete, path = "/v1/topics/{topic}", operation_id = "deleteTopic",
+    tag = "topics",
+    params(TopicPath),
     responses(
         (status = 204, description = "The topic is gone"),
-        Problem,
+        Problem, TopicProblem,
     )
 )]
 pub(crate) async fn delete(
@@ -279,11 +314,14 @@ pub(crate) async fn delete(
 }
 
 /// List the names of all topics.
+///
+/// Names are sorted.
 #[utoipa::path(
-    get, path = "/v1/topics", tag = "topics",
+    get, path = "/v1/topics", operation_id = "listTopics",
+    tag = "topics",
     responses(
         (status = 200, description = "All topics", body = TopicList),
-        Problem,
+        Problem, StoreProblem,
     )
 )]
 pub(crate) async fn list(State(app): State<App>, _: NoParams) -> Result<Reply<TopicList>, Problem> {

@@ -11,6 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
 use super::strict::{Json, present};
 use crate::broker::WindowDeed;
 use crate::store::Window;
@@ -21,10 +23,10 @@ use crate::time::{Timestamp, span};
 #[into_params(parameter_in = Query)]
 pub(crate) struct WindowParams {
     /// Where it begins.
-    #[param(value_type = String, format = DateTime)]
+    #[param(value_type = schema::Time)]
     from: Timestamp,
     /// Where it ends; what is due then is not in it.
-    #[param(value_type = String, format = DateTime)]
+    #[param(value_type = schema::Time)]
     to: Timestamp,
 }
 
@@ -41,21 +43,26 @@ impl<S: Sync> FromRequestParts<S> for WindowParams {
 /// What is done to the messages of a window.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"from": "2026-01-02T03:00:00Z", "to": "2026-01-02T04:00:00Z", "action": "postpone", "by": "2h"}
+)))]
 pub(crate) struct WindowChange {
     /// Where it begins.
-    #[schema(value_type = String, format = DateTime)]
+    #[schema(value_type = schema::Time)]
     from: Timestamp,
     /// Where it ends; what is due then is not in it.
-    #[schema(value_type = String, format = DateTime)]
+    #[schema(value_type = schema::Time)]
     to: Timestamp,
     /// `cancel`, `postpone`, `advance`, `park` or `unpark`.
+    #[schema(value_type = schema::BulkAction)]
     action: String,
     /// By how much, with `postpone` and `advance`: at least the length of the window.
     #[serde(default, with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "2h")]
+    #[schema(value_type = Option<schema::Duration>)]
     by: Option<Duration>,
     /// The `next_cursor` of the answer before.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
@@ -81,26 +88,34 @@ impl WindowChange {
 
 /// How many messages wait in a window.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"waiting": 1200})))]
 pub(crate) struct WindowCount {
+    /// Messages that are scheduled or ready.
     waiting: u64,
 }
 
 /// How far a change came.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"changed": 1200, "passed_over": 2})))]
 pub(crate) struct WindowChanged {
+    /// Messages that were changed.
     changed: u64,
     /// Left alone: a consumer has them by now, or they expire before the new due time.
     passed_over: u64,
     /// Where to go on; absent when every partition was gone through.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
-/// Count the messages that wait in a window.
+/// Count the messages that are due in a window.
+///
+/// These are the messages that the bulk operation on the same window changes.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/window", tag = "producing",
-    params(("topic" = String, Path), ("group" = String, Path), WindowParams),
-    responses((status = 200, description = "How many", body = WindowCount), Problem)
+    get, path = "/v1/topics/{topic}/groups/{group}/window", operation_id = "countMessagesByDueTime",
+    tag = "producing",
+    params(GroupPath, WindowParams),
+    responses((status = 200, description = "How many", body = WindowCount), Problem, TopicProblem)
 )]
 pub(crate) async fn count(
     State(app): State<App>,
@@ -111,11 +126,14 @@ pub(crate) async fn count(
     Ok(Reply(WindowCount { waiting: app.broker.count_window(&topic, &group, window).await? }))
 }
 
-/// Cancel the messages of a window, or move them in time.
+/// Cancel, postpone, advance or park the messages that are due in a window.
+///
+/// A request works for 5 s; while it answers with a `next_cursor`, repeat it with that as `cursor`.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/window", tag = "producing", request_body = WindowChange,
-    params(("topic" = String, Path), ("group" = String, Path)),
-    responses((status = 200, description = "How many", body = WindowChanged), Problem)
+    post, path = "/v1/topics/{topic}/groups/{group}/window", operation_id = "changeMessagesByDueTime",
+    tag = "producing", request_body = WindowChange,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = WindowChanged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn change(
     State(app): State<App>,

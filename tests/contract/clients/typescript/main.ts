@@ -1,0 +1,30 @@
+// The generated client pushes, reserves, acks and cancels; throws when an answer is another than expected.
+
+import assert from "node:assert/strict";
+import { ackMessages, cancelMessage, pushMessage, reserveMessages } from "./dwell/index.js";
+import { client } from "./dwell/client.gen.js";
+
+const topic = "contract-typescript";
+client.setConfig({ baseUrl: process.env.CONTRACT_URL, auth: () => process.env.CONTRACT_TOKEN });
+
+const pushed = await pushMessage({
+  path: { topic },
+  query: { key: "customer-7" },
+  body: new Blob(["close order 4711"]),
+});
+assert.equal(pushed.response?.status, 201, JSON.stringify(pushed.error));
+
+const reserved = await reserveMessages({ path: { topic, group: "default" }, body: { max: 1, wait: "5s" } });
+const delivery = reserved.data?.deliveries[0];
+assert.deepEqual([delivery?.id, delivery?.payload], [pushed.data?.id, "close order 4711"]);
+
+const acked = await ackMessages({ path: { topic, group: "default" }, body: { receipts: [delivery!.receipt] } });
+assert.equal(acked.data?.results[0]?.status, "acked");
+
+const later = await pushMessage({ path: { topic }, query: { id: "later", delay: "1h" }, body: new Blob([""]) });
+assert.equal(later.response?.status, 201);
+const cancelled = await cancelMessage({ path: { topic, id: "later" } });
+assert.equal(cancelled.data?.status, "cancelled");
+const absent = await cancelMessage({ path: { topic: "absent", id: "later" } });
+assert.equal(absent.error?.type, "urn:dwell:error:not-found");
+console.log("typescript: pushed, reserved, acked, cancelled");
