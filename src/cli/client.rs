@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, show_span};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -196,7 +196,7 @@ impl Client {
         visibility_timeout: Option<Duration>,
     ) -> CallResult<DeliveryStream> {
         let mut query = vec![("max_in_flight", max.to_string())];
-        query.extend(visibility_timeout.map(|timeout| ("visibility_timeout", timeout.as_millis().to_string())));
+        query.extend(visibility_timeout.map(|timeout| ("visibility_timeout", show_span(timeout))));
         // It ends when either side goes away, not after a time.
         let request = self.request(Method::GET, &group.path("stream")).query(&query).timeout(Duration::MAX);
         Ok(DeliveryStream { client: self.clone(), response: self.send(request).await?, rest: Vec::new() })
@@ -343,7 +343,7 @@ impl Client {
 
     /// How many messages become due in spans ahead.
     pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
-        let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
+        let query = [("step", show_span(step)), ("spans", spans.to_string())];
         let request = self.request(Method::GET, &group.path("forecast")).query(&query);
         self.call(request).await.map(|(_, forecast)| forecast)
     }

@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn a_dead_message_is_one_line() -> serde_json::Result<()> {
         let dead: Dead = serde_json::from_str(
-            r#"{"id": "a", "partition": 3, "died_at": 0, "reason": "max_attempts", "attempts": 3,
-                "last_error": "smtp: 451\n", "due_at": 0, "pushed_at": 0, "meta": {}, "payload": "x\ny"}"#,
+            r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
+                "last_error": "smtp: 451\n", "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,
         )?;
         let line = r#"1970-01-01T00:00:00.000Z a max_attempts after 3 attempts: "smtp: 451\n"  x·y"#;
         assert_eq!(shown(&dead), line);

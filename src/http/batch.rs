@@ -19,7 +19,7 @@ use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -45,14 +45,26 @@ pub(crate) struct BatchMessage {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "30m")]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
     /// A time, in place of `delay`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, example = "reject")]
+    past: Option<String>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
@@ -92,12 +104,13 @@ pub(crate) struct BatchResults {
 
 impl BatchMessage {
     fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
         let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
             conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
-            due: due_of(self.delay, self.due_at)?,
-            ttl: self.ttl,
+            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
             priority: self.priority.unwrap_or(0),
             content_type: self.content_type,
@@ -237,13 +250,13 @@ mod tests {
     #[test]
     fn an_object_and_lines_say_the_same() -> Result<(), Problem> {
         let object =
-            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 7}]}"#;
-        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 7}";
+            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 1767323045678}]}"#;
+        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 1767323045678}";
         for messages in [of_object(object, NOW)?, of_lines(lines, NOW)?] {
             assert_eq!(messages.len(), 2);
             assert_eq!(messages[0].due, Due::In(Duration::from_secs(5)));
             assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
-            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(7)));
+            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(1_767_323_045_678)));
             assert_eq!(messages[1].payload, b"\xff\x00"[..]);
         }
         Ok(())
@@ -252,13 +265,13 @@ mod tests {
     #[test]
     fn a_wrong_message_is_named_by_its_place() {
         let cases = [
-            (r#"{"payload": "a", "dealy": 5}"#, "dealy`: unknown field"),
+            (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field"),
             (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
             (r#"{"payload": "a", "delay": "3651d"}"#, "delay`: a message is due at most 3650 days ahead"),
-            (r#"{"payload": "a", "delay": 1, "due_at": 5}"#, "delay`: is given together with `due_at`"),
+            (r#"{"payload": "a", "delay": "1s", "due_at": 1767323045678}"#, "delay`: is given together with `due_at`"),
             (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
             (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
-            (r#"{"payload": "a", "ttl": 0}"#, "ttl`: a message that lives for 0s"),
+            (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
             (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
             (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),

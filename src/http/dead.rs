@@ -21,7 +21,7 @@ use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::Dead;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// What the requests accept as a reason.
 fn read_reason(text: &str) -> Result<DeadReason, String> {
@@ -107,9 +107,15 @@ pub(crate) struct DeadParams {
     /// Only those that died at least so long ago.
     #[param(value_type = Option<String>, example = "1h")]
     older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[param(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
     /// Only those that died at most so long ago.
     #[param(value_type = Option<String>, example = "1d")]
     younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[param(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
     /// Only those with this in the last error or in the payload, 1 to 256 bytes, as it is.
     text: Option<String>,
 }
@@ -118,7 +124,8 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadParams, Problem> {
-        let accepted = ["limit", "cursor", "reason", "older_than", "younger_than", "text"];
+        let accepted =
+            ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
         let params = Params::read(parts.uri.query(), &accepted)?;
         let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
         let text = |name| params.get(name).map(str::to_owned);
@@ -127,7 +134,9 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
             cursor: text("cursor"),
             reason: text("reason"),
             older_than: params.span("older_than")?,
+            older_than_ms: params.millis("older_than_ms")?,
             younger_than: params.span("younger_than")?,
+            younger_than_ms: params.millis("younger_than_ms")?,
             text: text("text"),
         })
     }
@@ -138,8 +147,8 @@ impl DeadParams {
         let reason = self.reason.as_deref().map(read_reason).transpose();
         Ok(DeadFilter {
             reason: reason.map_err(|why| Problem::invalid("reason", why))?,
-            older_than: self.older_than,
-            younger_than: self.younger_than,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text.clone(),
         })
     }
@@ -160,10 +169,18 @@ pub(crate) struct Which {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "1h")]
     older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
     /// They died at most so long ago.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "1d")]
     younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
     /// This is in the last error or in the payload, 1 to 256 bytes, as it is.
     #[serde(default, deserialize_with = "present")]
     text: Option<String>,
@@ -191,8 +208,8 @@ impl Which {
         let reason = self.reason.as_deref().map(read_reason).transpose();
         let filter = DeadFilter {
             reason: reason.map_err(|why| Problem::invalid("reason", why))?,
-            older_than: self.older_than,
-            younger_than: self.younger_than,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text,
         };
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);

@@ -16,7 +16,7 @@ use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
 use crate::message::GroupName;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Rate, Rest};
 
 /// What is asked of a group. What is absent stays as it is.
@@ -111,6 +111,10 @@ pub(crate) struct PauseOf {
     #[serde(default, rename = "for", with = "span::optional")]
     #[schema(value_type = Option<String>, example = "10m")]
     span: Option<Duration>,
+    /// The same in milliseconds; not together with `for`.
+    #[serde(default, rename = "for_ms", with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 600000)]
+    span_ms: Option<Duration>,
     /// Until this time.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -199,7 +203,7 @@ pub(crate) async fn pause(
     _: NoParams,
     JsonOrDefault(pause): JsonOrDefault<PauseOf>,
 ) -> Result<Reply<Group>, Problem> {
-    let pause = match (pause.span, pause.until) {
+    let pause = match (one_span("for", pause.span, pause.span_ms)?, pause.until) {
         (Some(_), Some(_)) => return Err(Problem::invalid("for", "is given together with `until`")),
         (Some(span), None) => PauseFor::Span(span),
         (None, Some(until)) => PauseFor::Until(until),

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use super::problem::{Class, Problem};
 use crate::error::Kind;
 use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
 /// The parameters of a query: known names only, each at most once, well encoded.
 #[derive(Debug, Default)]
@@ -39,9 +39,14 @@ impl Params {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// A duration.
+    /// A duration as text.
     pub(crate) fn span(&self, name: &str) -> Result<Option<Duration>, Problem> {
         self.get(name).map(parse_span).transpose().map_err(|why| Problem::invalid(name, why))
+    }
+
+    /// A duration in milliseconds.
+    pub(crate) fn millis(&self, name: &str) -> Result<Option<Duration>, Problem> {
+        self.get(name).map(parse_millis).transpose().map_err(|why| Problem::invalid(name, why))
     }
 
     /// A time.

@@ -16,10 +16,10 @@ use super::shape::{Meta, due_of, trace_of_headers};
 use super::{App, body};
 use crate::broker::PushOutcome;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
 use crate::partition::Partition;
 use crate::store::Pushed;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, one_span};
 
 /// What the headers that become meta begin with; header names arrive in lower case.
 const META_PREFIX: &str = "dwell-meta-";
@@ -72,12 +72,21 @@ pub(crate) struct PushParams {
     /// A duration from now, at most 3,650 d. Default 0.
     #[param(value_type = Option<String>, example = "30m")]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[param(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
     /// A time, in place of `delay`.
     #[param(value_type = Option<String>, example = "2026-01-02T03:04:05Z")]
     due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[param(value_type = Option<String>, example = "reject")]
+    past: Option<Past>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[param(value_type = Option<String>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[param(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[param(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
@@ -90,15 +99,30 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
-        let accepted = ["key", "id", "conflict", "delay", "due_at", "ttl", "max_attempts", "priority"];
+        let accepted = [
+            "key",
+            "id",
+            "conflict",
+            "delay",
+            "delay_ms",
+            "due_at",
+            "past",
+            "ttl",
+            "ttl_ms",
+            "max_attempts",
+            "priority",
+        ];
         let params = Params::read(parts.uri.query(), &accepted)?;
         Ok(PushParams {
             key: params.get("key").map(Key::new).transpose()?,
             id: params.get("id").map(MessageId::new).transpose()?,
             conflict: params.get("conflict").map(str::parse).transpose()?,
             delay: params.span("delay")?,
+            delay_ms: params.millis("delay_ms")?,
             due_at: params.time("due_at")?,
+            past: params.get("past").map(str::parse).transpose()?,
             ttl: params.span("ttl")?,
+            ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
             priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
         })
@@ -107,7 +131,7 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
 
 impl PushParams {
     fn due(&self) -> Result<Due, Problem> {
-        due_of(self.delay, self.due_at)
+        due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
     }
 }
 
@@ -159,7 +183,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         conflict: params.conflict.unwrap_or_default(),
         key: params.key,
         due,
-        ttl: params.ttl,
+        ttl: one_span("ttl", params.ttl, params.ttl_ms)?,
         max_attempts: params.max_attempts,
         priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,

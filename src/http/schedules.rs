@@ -21,7 +21,7 @@ use crate::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use crate::message::ScheduleName;
 use crate::schedule::{Missed, Schedule, Timing};
 use crate::store::ScheduleRecord;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// The time zone when nothing is said.
 const TIME_ZONE: &str = "UTC";
@@ -42,6 +42,10 @@ pub(crate) struct NewSchedule {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "15m")]
     every: Option<Duration>,
+    /// The same in milliseconds; not together with `every`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 900000)]
+    every_ms: Option<Duration>,
     /// Occurrences are whole spans of `every` after this. Default 1970-01-01T00:00:00Z.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -53,6 +57,10 @@ pub(crate) struct NewSchedule {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "1h")]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    ttl_ms: Option<Duration>,
     /// Overrides the topic's number of attempts.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
@@ -74,7 +82,7 @@ pub(crate) struct NewSchedule {
 
 impl NewSchedule {
     fn named(self, name: ScheduleName) -> Result<Schedule, Problem> {
-        let timing = match (self.cron, self.every) {
+        let timing = match (self.cron, one_span("every", self.every, self.every_ms)?) {
             (Some(cron), None) if self.from.is_none() => {
                 Timing::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| TIME_ZONE.to_owned()) }
             }
@@ -96,7 +104,7 @@ impl NewSchedule {
             timing,
             missed,
             paused: false,
-            ttl: self.ttl,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
             content_type: self.content_type,
             meta: self.meta.unwrap_or_default().0,
@@ -114,9 +122,9 @@ pub(crate) struct ScheduleShown {
     cron: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_zone: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "15m")]
-    every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    every_ms: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     from: Option<Timestamp>,
@@ -126,9 +134,9 @@ pub(crate) struct ScheduleShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<String>, example = "1h")]
-    ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,12 +166,12 @@ impl From<ScheduleRecord> for ScheduleShown {
             name: schedule.name.into(),
             cron,
             time_zone,
-            every,
+            every_ms: every,
             from,
             missed: schedule.missed.name(),
             paused: schedule.paused,
             next_at,
-            ttl: schedule.ttl,
+            ttl_ms: schedule.ttl,
             max_attempts: schedule.max_attempts,
             content_type: schedule.content_type,
             meta: Meta(schedule.meta),

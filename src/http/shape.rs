@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::problem::Problem;
 use crate::codec::Failure;
 use crate::limits::META_COUNT_MAX;
-use crate::message::{Due, Envelope};
+use crate::message::{Due, Envelope, Past};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -109,10 +109,14 @@ pub(crate) fn payload_of(text: Option<String>, base64: Option<String>) -> Result
 }
 
 /// When a message is due: `delay` or `due_at`, or at once.
-pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>) -> Result<Due, Problem> {
+pub(crate) fn due_of(
+    delay: Option<std::time::Duration>,
+    due_at: Option<Timestamp>,
+    past: Past,
+) -> Result<Due, Problem> {
     match (delay, due_at) {
         (Some(_), Some(_)) => Err(Problem::invalid("delay", "is given together with `due_at`")),
-        (_, Some(at)) => Ok(Due::At(at)),
+        (_, Some(at)) => Ok(past.due(at)),
         (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
     }
 }

@@ -67,8 +67,9 @@ async fn parameters_are_strict() -> Outcome {
     refused(&format!("{push}?delay=-5s"), &[], "x", invalid("`delay`: \"-5s\" is negative")).await?;
     refused(&format!("{push}?delay=soon"), &[], "x", invalid("`delay`: \"soon\" is not a duration")).await?;
     refused(&format!("{push}?delay=3651d"), &[], "x", invalid("`delay`: a message is due at most")).await?;
-    refused(&format!("{push}?delay=1&due_at=5"), &[], "x", invalid("together with `due_at`")).await?;
-    refused(&format!("{push}?ttl=0"), &[], "x", invalid("`ttl`")).await?;
+    refused(&format!("{push}?delay=1s&due_at=2026-01-02T03:04:05Z"), &[], "x", invalid("together with `due_at`"))
+        .await?;
+    refused(&format!("{push}?ttl=0s"), &[], "x", invalid("`ttl`")).await?;
     refused(&format!("{push}?max_attempts=0"), &[], "x", invalid("1 to 1000")).await?;
     refused(&format!("{push}?key=%FF"), &[], "x", (400, "malformed", "`key` is not UTF-8")).await?;
     refused(&format!("{push}?id=a%20b"), &[], "x", invalid("`id`")).await?;

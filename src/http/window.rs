@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::strict::{Json, present};
 use crate::broker::WindowDeed;
 use crate::store::Window;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// Which window.
 #[derive(Debug, IntoParams)]
@@ -54,6 +54,10 @@ pub(crate) struct WindowChange {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<String>, example = "2h")]
     by: Option<Duration>,
+    /// The same in milliseconds; not together with `by`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 7200000)]
+    by_ms: Option<Duration>,
     /// The `next_cursor` of the answer before.
     #[serde(default, deserialize_with = "present")]
     cursor: Option<String>,
@@ -61,7 +65,7 @@ pub(crate) struct WindowChange {
 
 impl WindowChange {
     fn deed(&self) -> Result<WindowDeed, Problem> {
-        match (self.action.as_str(), self.by) {
+        match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
             ("cancel", None) => Ok(WindowDeed::Cancel),
             ("park", None) => Ok(WindowDeed::Park),
             ("unpark", None) => Ok(WindowDeed::Unpark),

@@ -10,4 +10,5 @@ pub(crate) mod served;
 mod session;
 mod stream;
 mod traces;
+mod units;
 mod unread;

@@ -167,7 +167,7 @@ async fn a_topic_is_declared_described_and_deleted() -> Outcome {
     let dwell = Served::start().await?;
     let declare = async |body: Value| dwell.send(dwell.request("PUT /v1/topics/orders")?.json(&body)).await;
     let made = declare(json!({"partitions": 3, "visibility_timeout": "1m"})).await?;
-    assert_eq!((made.status, &made.body["settings"]["visibility_timeout"]), (201, &json!("1m")));
+    assert_eq!((made.status, &made.body["settings"]["visibility_timeout_ms"]), (201, &json!(60_000)));
     let again = declare(json!({"max_attempts": 5})).await?;
     assert_eq!((again.status, &again.body["settings"]["max_attempts"]), (200, &json!(5)));
     assert_eq!((&again.body["settings"]["partitions"], &again.body["groups"]), (&json!(3), &json!(["default"])));
@@ -252,8 +252,8 @@ async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
         put(json!({"every": "15m", "from": "2026-01-01T00:05:00Z", "missed": "skip", "payload_base64": "/wA="}))
             .await?;
     assert_eq!(
-        (every.status, &every.body["every"], &every.body["payload_base64"]),
-        (200, &json!("15m"), &json!("/wA="))
+        (every.status, &every.body["every_ms"], &every.body["payload_base64"]),
+        (200, &json!(900_000), &json!("/wA="))
     );
     assert_eq!(every.body["next_at"], "2026-01-02T03:05:00.000Z");
     for wrong in [
@@ -262,7 +262,7 @@ async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
         json!({"cron": "0 3 * * *", "every": "1h", "payload": "x"}),
         json!({"cron": "0 3 * *", "payload": "x"}),
         json!({"cron": "0 3 * * *", "time_zone": "Mars", "payload": "x"}),
-        json!({"cron": "0 3 * * *", "from": 0, "payload": "x"}),
+        json!({"cron": "0 3 * * *", "from": "2026-01-02T03:04:05Z", "payload": "x"}),
         json!({"every": "1h", "time_zone": "UTC", "payload": "x"}),
         json!({"every": "999ms", "payload": "x"}),
         json!({"every": "1h", "missed": "some", "payload": "x"}),
