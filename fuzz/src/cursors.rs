@@ -27,11 +27,11 @@ fn page(list: u8, cursor: &str) -> Option<Answer> {
         b'w' => ("GET", "/v1/topics/orders/messages?limit=2&state=scheduled".to_owned(), None),
         b'i' => ("GET", "/v1/topics/orders/messages?limit=2&state=in_flight".to_owned(), None),
         b'm' => ("GET", "/v1/topics/orders/messages?limit=2&state=dead".to_owned(), None),
-        b'd' => ("GET", format!("{group}/dead?limit=2"), None),
+        b'd' => ("GET", format!("{group}/dead-letters?limit=2"), None),
         b'a' => ("GET", format!("{group}/audit?"), None),
         b's' => ("GET", "/v1/topics/orders/schedules?".to_owned(), None),
         b'c' => ("POST", format!("{group}/window"), Some(window)),
-        b'r' => ("POST", format!("{group}/dead/redrive"), Some(redrive)),
+        b'r' => ("POST", format!("{group}/dead-letters/redrive"), Some(redrive)),
         _ => return None,
     };
     let target = match body {

@@ -110,7 +110,9 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
         Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
             refused(format!("message {id} is there already; nothing changed"))
         }
-        Put::Pushed(pushed) => Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed }),
+        Put::Pushed(pushed) => {
+            Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed, topic_created: false })
+        }
         Put::InFlight => {
             refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
         }

@@ -174,6 +174,8 @@ pub(super) struct Pushed {
     pub(super) due_at: Option<Timestamp>,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) topic_created: bool,
     #[serde(default, skip_serializing)]
     pub(super) error: Option<Box<Problem>>,
 }
@@ -252,7 +254,7 @@ impl Payload {
                 STANDARD.decode(base64).map(Bytes::from).map_err(|error| format!("`payload_base64`: {error}"))
             }
             (Some(_), Some(_)) => Err("has both `payload` and `payload_base64`".to_owned()),
-            (None, None) => Err("has neither `payload` nor `payload_base64`".to_owned()),
+            (None, None) => Err("has neither `payload` nor `payload_base64` nor `payload_json`".to_owned()),
         }
     }
 

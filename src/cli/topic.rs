@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::api::{Counts, Declaration, Group, MoveTo, Topic};
 use super::client::Client;
+use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
@@ -70,6 +71,8 @@ enum TopicCommand {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
+        #[command(flatten)]
+        yes: YesArgs,
     },
 }
 
@@ -139,9 +142,12 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
         TopicCommand::Move { topic, to, partitions } => {
             move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await
         }
-        TopicCommand::Delete { topic } => {
+        TopicCommand::Delete { topic, yes } => {
+            let count: u64 = client.topic(topic).await?.totals.iter().map(messages).sum();
+            let count = output::messages(count);
+            yes.ask(format_args!("Delete the topic {topic} with {count}?"))?;
             client.delete_topic(topic).await?;
-            output::line(format_args!("{topic} deleted"))
+            output::line(format_args!("{topic} deleted, with {count}"))
         }
     }
 }
@@ -210,6 +216,11 @@ fn described(topic: &Topic, groups: &[Group]) -> String {
     let held: String = held.map(|(group, state)| format!("\n{group} is {state}")).collect();
     let apart = if held.is_empty() { "" } else { "\n" };
     format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(&counts))
+}
+
+/// Messages in every state.
+pub(super) fn messages(counts: &Counts) -> u64 {
+    counts.scheduled + counts.ready + counts.in_flight + counts.dead
 }
 
 /// What it does now, in words.

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::push::PushResult;
-use super::shape::{Meta, due_of, payload_of, trace_of, trace_of_headers};
+use super::reply::Reply;
+use super::shape::{Meta, due_of, payload_of, payload_text, trace_of, trace_of_headers};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
@@ -21,16 +22,21 @@ use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
 use crate::time::{Timestamp, millis, one_span, span};
 
-/// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
+/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
+/// `payload_base64` and `payload_json` is there.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchMessage {
     /// The payload, as text.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "payload_text")]
     payload: Option<String>,
     /// The payload, in standard base64 with padding.
     #[serde(default, deserialize_with = "present")]
     payload_base64: Option<String>,
+    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
     /// Decides the partition; without a key the id does.
     #[serde(default, deserialize_with = "present")]
     key: Option<String>,
@@ -100,10 +106,14 @@ pub(crate) struct Batch {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BatchResults {
     results: Vec<PushResult>,
+    /// `true` when the topic did not exist and was created for this batch.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    topic_created: bool,
 }
 
 impl BatchMessage {
-    fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
         let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
         let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
@@ -113,10 +123,10 @@ impl BatchMessage {
             ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
             priority: self.priority.unwrap_or(0),
-            content_type: self.content_type,
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
             meta: self.meta.unwrap_or_default().0,
             trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
-            payload: payload_of(self.payload, self.payload_base64)?,
+            payload,
         };
         message.check(now)?;
         Ok(message)
@@ -169,15 +179,19 @@ pub(crate) async fn push_batch(
     let offers = app.broker.offers(&topic, messages);
     let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
     let outcomes = app.broker.push_offers(&topic, offers).await?;
+    let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
         Ok(outcome) => Ok(PushResult::from(outcome)),
         Err(error) => Err((id, error)),
     });
-    answer(results.collect())
+    answer(results.collect(), topic_created)
 }
 
 /// One answer for all: see docs/protocol.md.
-fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
+fn answer(
+    outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>,
+    topic_created: bool,
+) -> Result<Response, Problem> {
     let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
     let was_there = [Pushed::Duplicate, Pushed::Replaced, Pushed::Debounced].iter().any(|pushed| is(pushed.name()));
     let accepted = match (is(Pushed::Buffered.name()), was_there) {
@@ -191,10 +205,10 @@ fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -
     let results = outcomes.into_iter().map(|outcome| {
         outcome.unwrap_or_else(|(id, error)| {
             let error = Some(Problem::from(error).body());
-            PushResult { id, partition: None, due_at: None, status: "error", error }
+            PushResult { id, partition: None, due_at: None, status: "error", topic_created: false, error }
         })
     });
-    let body = BatchResults { results: results.collect() };
+    let body = BatchResults { results: results.collect(), topic_created };
     match first {
         Some(error) if failed == all => {
             let results = serde_json::to_value(body.results).unwrap_or_default();
@@ -238,7 +252,7 @@ mod tests {
     use crate::message::Due;
     use crate::partition::Partition;
 
-    const NOW: Timestamp = Timestamp::from_ms(1_000);
+    const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
 
     fn refused(read: Result<Vec<NewMessage>, Problem>) -> (u16, String) {
         match read {
@@ -276,7 +290,13 @@ mod tests {
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
             (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
             (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
-            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in two forms"),
+            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in more than one form"),
+            (r#"{"payload": "a", "payload_json": 1}"#, "payload`: is given in more than one form"),
+            (
+                r#"{"payload": {"order": 1}}"#,
+                "payload`: invalid type: map, expected a text; for JSON use `payload_json`",
+            ),
+            (r#"{"payload_json": null, "payload": ""}"#, "payload`: is given in more than one form"),
             ("{}", "payload`: is missing"),
         ];
         for (item, said) in cases {
@@ -307,11 +327,13 @@ mod tests {
     fn one_answer_for_all() -> crate::error::Result<()> {
         let id = MessageId::new("a")?;
         let made = |status| {
-            Ok(PushResult { id: id.clone(), partition: Some(Partition(1)), due_at: Some(NOW), status, error: None })
+            let (partition, due_at) = (Some(Partition(1)), Some(NOW));
+            Ok(PushResult { id: id.clone(), partition, due_at, status, topic_created: false, error: None })
         };
         let failed = || Err((id.clone(), Error::unavailable("the store is away")));
-        let status =
-            |outcomes| answer(outcomes).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16();
+        let status = |outcomes| {
+            answer(outcomes, false).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16()
+        };
         assert_eq!(status(vec![made("stored"), made("stored")]), 201);
         assert_eq!(status(vec![made("stored"), made("journaled")]), 201);
         assert_eq!(status(vec![made("stored"), made("duplicate")]), 200);
@@ -319,7 +341,7 @@ mod tests {
         assert_eq!(status(vec![made("stored"), failed()]), 207);
         assert_eq!(status(vec![failed(), failed()]), 503);
         let problem =
-            answer(vec![failed()]).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
+            answer(vec![failed()], false).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
         let problem = problem.unwrap_or_default();
         assert_eq!(problem["type"], format!("urn:dwell:error:{}", Kind::Unavailable.name()));
         assert_eq!(problem["results"][0]["id"], "a");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use super::consumer::{Consumer, ShownToken};
 use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::shape::Contents;
 use super::strict::{Items, Json, JsonOrDefault, Object, present};
 use super::{App, json_list};

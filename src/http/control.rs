@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -12,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::{Class, Problem};
+use super::reply::Reply;
 use super::shape::due_of;
 use super::strict::{Json, present};
 use crate::error::Kind;

@@ -1,9 +1,8 @@
-//! Dead messages: list, redrive, purge.
+//! Dead letters: list, redrive, purge.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -12,13 +11,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::shape::{Contents, FailedAttempt};
 use super::strict::{Items, JsonOrDefault, present};
 use super::{App, json_list};
-use crate::broker::{DeadFilter, DeadSweep};
+use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
 use crate::codec::DeadReason;
 use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
-use crate::message::MessageId;
+use crate::message::{GroupName, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::Dead;
 use crate::time::{Timestamp, millis, one_span, span};
@@ -88,7 +88,7 @@ impl DeadMessage {
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 pub(crate) struct DeadMessages {
     /// Partition by partition, the oldest death first.
-    dead: Vec<DeadMessage>,
+    dead_letters: Vec<DeadMessage>,
     /// Where the next page begins; absent at the end.
     next_cursor: Option<String>,
 }
@@ -195,6 +195,12 @@ pub(crate) struct Which {
     /// The `next_cursor` of the answer before.
     #[serde(default, deserialize_with = "present")]
     cursor: Option<String>,
+    /// All that are dead now. Not together with what narrows the choice.
+    #[serde(default)]
+    all: bool,
+    /// Only count them. Not together with `ids`.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// What a request means.
@@ -204,6 +210,19 @@ enum Meant {
 }
 
 impl Which {
+    /// Refuses a purge that does not say of what: an empty body may be one that was lost on the way.
+    fn expect_selector(&self) -> Result<(), Problem> {
+        let narrowed = self.reason.is_some() || self.text.is_some();
+        let aged = [self.older_than, self.older_than_ms, self.younger_than, self.younger_than_ms];
+        match self.all || self.ids.is_some() || narrowed || aged.iter().any(Option::is_some) {
+            true => Ok(()),
+            false => {
+                let why = "does not say which; give ids, reason, older_than, younger_than or text, or {\"all\": true}";
+                Err(Problem::invalid("body", why))
+            }
+        }
+    }
+
     fn read(self) -> Result<Meant, Problem> {
         let reason = self.reason.as_deref().map(read_reason).transpose();
         let filter = DeadFilter {
@@ -212,10 +231,13 @@ impl Which {
             younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text,
         };
+        if self.all && filter != DeadFilter::default() {
+            return Err(Problem::invalid("all", "is given beside what narrows the choice"));
+        }
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
         let sweep = DeadSweep { filter, limit, rate, cursor };
         let Some(Items(ids)) = self.ids else { return Ok(Meant::Matching(sweep)) };
-        if sweep != DeadSweep::default() {
+        if sweep != DeadSweep::default() || self.all || self.dry_run {
             return Err(Problem::invalid("ids", "are given beside another field; name the messages or describe them"));
         }
         let check = |(i, id): (usize, String)| {
@@ -229,6 +251,9 @@ impl Which {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Redriven {
     redriven: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -238,6 +263,9 @@ pub(crate) struct Redriven {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Purged {
     purged: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -245,7 +273,7 @@ pub(crate) struct Purged {
 
 /// List dead messages.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages",
+    get, path = "/v1/topics/{topic}/groups/{group}/dead-letters", tag = "dead letters",
     params(("topic" = String, Path), ("group" = String, Path), DeadParams),
     responses((status = 200, description = "A page", body = DeadMessages), Problem)
 )]
@@ -262,12 +290,12 @@ pub(crate) async fn list(
         |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
     held.resize(json_list::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
-    Ok(json_list::answer("dead", dead, page.next, held))
+    Ok(json_list::answer("dead_letters", dead, page.next, held))
 }
 
 /// Make dead messages ready again.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", tag = "dead messages", request_body = Option<Which>,
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", tag = "dead letters", request_body = Option<Which>,
     params(("topic" = String, Path), ("group" = String, Path)),
     responses((status = 200, description = "How many", body = Redriven), Problem)
 )]
@@ -277,6 +305,10 @@ pub(crate) async fn redrive(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Redriven>, Problem> {
+    if which.dry_run {
+        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
+        return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
+    }
     let (redriven, next_cursor) = match which.read()? {
         Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
@@ -284,12 +316,21 @@ pub(crate) async fn redrive(
             (swept.count, swept.next)
         }
     };
-    Ok(Reply(Redriven { redriven, next_cursor }))
+    Ok(Reply(Redriven { redriven, matching: None, next_cursor }))
+}
+
+/// What a dry run answers.
+async fn counted(app: &App, topic: &TopicName, group: &GroupName, which: Which) -> Result<DeadSwept, Problem> {
+    match which.read()? {
+        Meant::Matching(sweep) => Ok(app.broker.count_dead(topic, group, &sweep).await?),
+        // Which::read refuses ids beside `dry_run`.
+        Meant::Ids(_) => Err(Problem::invalid("ids", "are given beside `dry_run`")),
+    }
 }
 
 /// Delete dead messages for good.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/groups/{group}/dead", tag = "dead messages", request_body = Option<Which>,
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/purge", tag = "dead letters", request_body = Which,
     params(("topic" = String, Path), ("group" = String, Path)),
     responses((status = 200, description = "How many", body = Purged), Problem)
 )]
@@ -299,6 +340,11 @@ pub(crate) async fn purge(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
+    which.expect_selector()?;
+    if which.dry_run {
+        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
+        return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
+    }
     let (purged, next_cursor) = match which.read()? {
         Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
@@ -306,5 +352,5 @@ pub(crate) async fn purge(
             (swept.count, swept.next)
         }
     };
-    Ok(Reply(Purged { purged, next_cursor }))
+    Ok(Reply(Purged { purged, matching: None, next_cursor }))
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::Serialize;
@@ -11,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
+use super::reply::Reply;
 use crate::limits::FORECAST_SPANS_MAX;
 use crate::time::{Timestamp, millis, one_span};
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};

@@ -1,6 +1,5 @@
 //! Looking at one message without taking it.
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::Serialize;
@@ -9,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};
 use crate::limits::ENVELOPE_BYTES_MAX;

@@ -32,6 +32,7 @@ mod params;
 mod patient;
 mod problem;
 mod push;
+mod reply;
 mod schedules;
 mod series;
 mod shape;
@@ -211,7 +212,7 @@ impl Deref for App {
 #[openapi(
     info(title = "dwell", description = "A partitioned delay broker. docs/protocol.md explains every field."),
     components(schemas(ProblemBody)),
-    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead messages"), (name = "operations"))
+    tags((name = "topics"), (name = "groups"), (name = "producing"), (name = "schedules"), (name = "consuming"), (name = "dead letters"), (name = "operations"))
 )]
 struct Head;
 
@@ -241,8 +242,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(consume::ack))
         .routes(routes!(consume::nack))
         .routes(routes!(consume::extend))
-        .routes(routes!(dead::list, dead::purge))
+        .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
+        .routes(routes!(dead::purge))
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
@@ -303,5 +305,9 @@ async fn no_route(uri: Uri) -> Problem {
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {
-    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}", uri.path()))
+    let hint = match uri.path().ends_with("/stream") {
+        true => "; a stream takes messages, so it is opened with POST",
+        false => "",
+    };
+    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}{hint}", uri.path()))
 }

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU16;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,6 +9,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::strict::{Json, present};
 use crate::message::TopicName;
 

@@ -1,6 +1,5 @@
 //! For whoever runs dwell: is it alive, is it ready, what does it measure, what does it serve.
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::problem::{Class, Problem};
+use super::reply::Reply;
 use crate::error::Kind;
 use crate::store::Description;
 

@@ -49,6 +49,12 @@ impl Params {
         self.get(name).map(parse_millis).transpose().map_err(|why| Problem::invalid(name, why))
     }
 
+    /// `true` or `false`.
+    pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>, Problem> {
+        let read = |text: &str| text.parse().map_err(|_| Problem::invalid(name, "is neither true nor false"));
+        self.get(name).map(read).transpose()
+    }
+
     /// A time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
         self.get(name).map(parse_timestamp).transpose().map_err(|why| Problem::invalid(name, why))

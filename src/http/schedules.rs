@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -10,11 +9,13 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::params::{NoParams, Params, SchedulePath, TopicPath};
 use super::problem::Problem;
-use super::shape::{Meta, payload_of};
+use super::reply::Reply;
+use super::shape::{Meta, payload_of, payload_text};
 use super::strict::{Json, present};
 use super::{App, json_list};
 use crate::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
@@ -66,11 +67,15 @@ pub(crate) struct NewSchedule {
     #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The payload as text.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "payload_text")]
     payload: Option<String>,
-    /// The payload in base64. Exactly one of the two.
+    /// The payload in base64. Exactly one of the three.
     #[serde(default, deserialize_with = "present")]
     payload_base64: Option<String>,
+    /// The payload as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
     /// Travels with the payload.
     #[serde(default, deserialize_with = "present")]
     content_type: Option<String>,
@@ -99,6 +104,7 @@ impl NewSchedule {
             None => Missed::default(),
             Some(text) => Missed::named(&text).ok_or_else(|| wrong(text))?,
         };
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
         Ok(Schedule {
             name,
             timing,
@@ -106,9 +112,9 @@ impl NewSchedule {
             paused: false,
             ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
-            content_type: self.content_type,
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
             meta: self.meta.unwrap_or_default().0,
-            payload: payload_of(self.payload, self.payload_base64)?,
+            payload,
         })
     }
 }

@@ -16,6 +16,7 @@ use super::consume::Delivery;
 use super::consumer::{self, Consumer, ShownToken};
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
+use super::strict::{JsonOrDefault, NoFields};
 use crate::broker::StreamRequest;
 use crate::dispatch::Session;
 use crate::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
@@ -58,7 +59,7 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
 ///
 /// They are settled by other requests. An empty line says that the stream is alive.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/stream", tag = "consuming",
+    post, path = "/v1/topics/{topic}/groups/{group}/stream", tag = "consuming",
     params(("topic" = String, Path), ("group" = String, Path), StreamParams),
     responses(
         (status = 200, description = "A delivery a line", body = Delivery, content_type = "application/x-ndjson"),
@@ -70,6 +71,7 @@ pub(crate) async fn stream(
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
     token: ShownToken,
+    JsonOrDefault(NoFields {}): JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = usize::try_from(params.max_in_flight.unwrap_or(IN_FLIGHT)).unwrap_or(STREAM_IN_FLIGHT_MAX);
     let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms)?;

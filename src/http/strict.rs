@@ -41,6 +41,11 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for JsonOrDefault<T> {
     }
 }
 
+/// A body without fields, for a request whose parameters are in its query.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoFields {}
+
 async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem> {
     let (parts, body) = request.into_parts();
     let bytes = body::read(app, &parts.headers, body, REQUEST_BODY_BYTES_MAX, "body").await?;

@@ -3,7 +3,6 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::strict::{JsonOrDefault, present};
 use crate::error::Kind;
 use crate::message::GroupName;

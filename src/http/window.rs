@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
+use super::reply::Reply;
 use super::strict::{Json, present};
 use crate::broker::WindowDeed;
 use crate::store::Window;

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::cli::api::Payload;
 use crate::error::Error;
@@ -25,6 +27,8 @@ pub(super) struct Item {
     payload: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    payload_json: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     key: Option<Key>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -194,7 +198,7 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
             (None, None) => None,
         },
-        payload: payload.bytes()?,
+        payload: payload_of(&payload, item.payload_json.as_deref())?,
     };
     if ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());
@@ -204,6 +208,17 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let id_is_ours = item.id.is_none();
     item.id.get_or_insert_with(MessageId::fresh);
     Ok((item, id_is_ours))
+}
+
+/// The payload in the one form that it is given in.
+fn payload_of(payload: &Payload, json: Option<&RawValue>) -> Result<Bytes, String> {
+    match json {
+        None => payload.bytes(),
+        Some(json) if payload.text.is_none() && payload.base64.is_none() => {
+            Ok(Bytes::copy_from_slice(json.get().as_bytes()))
+        }
+        Some(_) => Err("has `payload_json` and another payload".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +253,8 @@ mod tests {
     #[test]
     fn what_the_broker_would_refuse_is_refused_here() -> std::io::Result<()> {
         let cases = [
-            (r#"{}"#, "has neither `payload` nor `payload_base64`"),
+            (r#"{}"#, "has neither `payload` nor `payload_base64` nor `payload_json`"),
+            (r#"{"payload": "a", "payload_json": 1}"#, "has `payload_json` and another payload"),
             (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "has both"),
             (r#"{"payload_base64": "a"}"#, "`payload_base64`"),
             (r#"{"payload": null}"#, "invalid type: null"),

@@ -28,7 +28,7 @@ Examples:
   dwell push orders --file orders.ndjson
   generate | dwell push orders --file -
 
-A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, conflict, delay,
+A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally key, id, conflict, delay,
 due_at, past, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
@@ -104,6 +104,9 @@ async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     // What the broker would refuse is refused here, before the payload is sent.
     message.clone().accept(now).map_err(|error| Failure::usage(error.detail()))?;
     let pushed = client.push(&args.topic, message, &args.query(&id)).await.map_err(|error| unknown(error, &id))?;
+    if pushed.topic_created {
+        output::note(format_args!("topic {} did not exist; it was created for this message", args.topic));
+    }
     if args.json { output::json(&pushed) } else { output::line(shown(&pushed, now)) }
 }
 

@@ -3,7 +3,10 @@
 mod clients;
 mod groups;
 mod control;
+mod created;
 mod crowd;
+mod envelope;
+mod purge;
 mod refusals;
 mod requests;
 pub(crate) mod served;

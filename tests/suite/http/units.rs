@@ -24,8 +24,8 @@ const DURATIONS: [(&str, &str, &str); 17] = [
     ("POST /v1/topics/orders/groups/default/reserve", "min_age", ""),
     ("POST /v1/topics/orders/groups/default/extend", "visibility_timeout", r#""receipts": ["a"]"#),
     ("POST /v1/topics/orders/groups/default/pause", "for", ""),
-    ("POST /v1/topics/orders/groups/default/dead/redrive", "older_than", ""),
-    ("POST /v1/topics/orders/groups/default/dead/redrive", "younger_than", ""),
+    ("POST /v1/topics/orders/groups/default/dead-letters/redrive", "older_than", ""),
+    ("POST /v1/topics/orders/groups/default/dead-letters/redrive", "younger_than", ""),
     (
         "POST /v1/topics/orders/groups/default/window",
         "by",
@@ -92,14 +92,14 @@ async fn duration_without_unit_is_refused_in_every_query() -> Outcome {
         ("POST /v1/topics/orders/messages".to_owned(), "delay"),
         ("POST /v1/topics/orders/messages".to_owned(), "ttl"),
         (format!("GET {group}/forecast"), "step"),
-        (format!("GET {group}/dead"), "older_than"),
-        (format!("GET {group}/dead"), "younger_than"),
+        (format!("GET {group}/dead-letters"), "older_than"),
+        (format!("GET {group}/dead-letters"), "younger_than"),
     ];
     for (line, name) in queries {
         let said = refusal(&dwell, &format!("{line}?{name}=30"), json!(null)).await?;
         assert_eq!(said, format!("`{name}`: 30 has no unit; write \"30s\" or \"30ms\""), "{line}");
         let said = refusal(&dwell, &format!("{line}?{name}=30s&{name}_ms=30000"), json!(null)).await?;
-        assert_eq!(said, format!("`{name}`: is given together with `{name}_ms`"), "{line}");
+        assert_eq!(said, format!("`{name}`: is given together with `{name}_ms`; give one of them"), "{line}");
         let said = refusal(&dwell, &format!("{line}?{name}_ms=30s"), json!(null)).await?;
         assert_eq!(said, format!("`{name}_ms`: \"30s\" is not a whole number of milliseconds, as in 30000"), "{line}");
     }
