@@ -21,7 +21,8 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
 fn page(list: u8, cursor: &str) -> Option<Answer> {
     let group = "/v1/topics/orders/groups/default";
     // Nothing was due then, and nothing died of it: nothing is changed.
-    let window = json!({"from": "1970-01-01T00:00:01Z", "to": "1970-01-01T00:00:02Z", "action": "cancel", "cursor": cursor});
+    let window =
+        json!({"from": "1970-01-01T00:00:01Z", "to": "1970-01-01T00:00:02Z", "action": "cancel", "cursor": cursor});
     let redrive = json!({"reason": "unreadable", "cursor": cursor});
     let (method, path, body) = match list {
         b'w' => ("GET", "/v1/topics/orders/messages?limit=2&state=scheduled".to_owned(), None),

@@ -106,7 +106,7 @@ const WRONG: [(&str, &str); 49] = [
     ("topic.backoff.jitter = nan", "accepted: 0 to 1"),
     ("topic.backoff = { kind = 'ladder', steps = [] }", "topic.backoff.steps = [] (file /dwell.toml): has 0 steps"),
     ("topic.backoff = { kind = 'ladder', steps = ['x'] }", "\"x\" is not a duration"),
-    ("topic.backoff = { kind = 'ladder', max = '1s', steps = [1] }", "topic.backoff.max = \"1s\" (file"),
+    ("topic.backoff = { kind = 'ladder', max = '1s', steps = ['1s'] }", "topic.backoff.max = \"1s\" (file"),
     ("log.level = 'loud'", "log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn"),
     ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
     ("trace.sample_ratio = 1.5", "accepted: 0 to 1"),

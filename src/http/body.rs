@@ -19,7 +19,8 @@ const FIRST_BYTES: u64 = 64 * 1024;
 /// Reads a body of at most `limit` bytes; `what` names it in errors.
 ///
 /// # Errors
-/// 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was announced), 408 when it does not arrive in time, 400 when it is cut,
+/// 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was announced),
+/// 408 when it does not arrive in time, 400 when it is cut,
 /// 503 when all bodies that are being read are too many, or this one gave way to another.
 pub(crate) async fn read(
     app: &App,

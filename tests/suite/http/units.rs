@@ -1,5 +1,8 @@
 //! Durations have a unit, times are milliseconds: a number that could mean something else is refused.
 
+use std::time::Duration;
+
+use dwell::time::Timestamp;
 use serde_json::json;
 
 use super::served::{Outcome, Served};
@@ -104,11 +107,17 @@ async fn duration_without_unit_is_refused_in_every_query() -> Outcome {
         assert_eq!(said, format!("`{name}_ms`: \"30s\" is not a whole number of milliseconds, as in 30000"), "{line}");
     }
     assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
-    let due = async |query: &str| -> Outcome<serde_json::Value> {
+    // The clock of the story goes on while a push is answered.
+    let due = async |query: &str| -> Outcome {
+        let pushed_at = dwell.now();
         let push = dwell.request(&format!("POST /v1/topics/orders/messages?{query}"))?.body("x");
-        Ok(dwell.send(push).await?.body["due_at"].clone())
+        let due_at: Timestamp = dwell.send(push).await?.body["due_at"].as_str().ok_or("no due time")?.parse()?;
+        assert!(due_at >= pushed_at.plus(Duration::from_secs(90)), "{query}");
+        assert!(due_at <= dwell.now().plus(Duration::from_secs(90)), "{query}");
+        Ok(())
     };
-    assert_eq!(due("delay_ms=90000").await?, due("delay=90s").await?);
+    due("delay_ms=90000").await?;
+    due("delay=90s").await?;
     Ok(())
 }
 
@@ -140,7 +149,7 @@ async fn settings_are_answered_in_the_form_that_is_accepted() -> Outcome {
 async fn durations_in_answers_are_numbers_with_the_unit_in_the_name() -> Outcome {
     let dwell = Served::start().await?;
     dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await?;
-    dwell.pass(std::time::Duration::from_secs(2));
+    dwell.pass(Duration::from_secs(2));
     let topic = dwell.ask("GET /v1/topics/orders").await?.body;
     assert!(topic["totals"][0]["oldest_ready_age_ms"].as_u64().is_some_and(|age| age >= 2_000), "{topic}");
     assert_eq!(topic["totals"][0].get("oldest_ready_age"), None);

@@ -117,7 +117,8 @@ async fn a_push_that_its_producer_wanted_refused_has_not_failed() -> Result<()> 
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     for expected in [201, 409, 409] {
-        let push = dwell.client.post("/v1/topics/orders/messages?id=a&delay=1h&conflict=reject&raw=true", &json!("x")).await;
+        let push =
+            dwell.client.post("/v1/topics/orders/messages?id=a&delay=1h&conflict=reject&raw=true", &json!("x")).await;
         assert_eq!(push.map(|(status, _)| status), Some(expected));
     }
     let page = look(&dwell).await?;
