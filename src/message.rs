@@ -1,5 +1,7 @@
 //! What a message is: its id, its key, its payload and what travels with it.
 
+mod due;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::due::{Due, Past};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{
-    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -161,30 +164,6 @@ fn check_key(text: &str) -> Result<(), String> {
     match text.chars().find(|c| c.is_control()) {
         Some(c) => Err(format!("a key has no control characters, this one has {c:?}")),
         None => Ok(()),
-    }
-}
-
-/// When a message is due, as the producer says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
-    /// So long after it was accepted.
-    In(Duration),
-    /// At this time; a time in the past is due at once.
-    At(Timestamp),
-}
-
-impl Due {
-    /// The due time on the store's clock, fixed at accept. # Errors: [`Kind::Invalid`] past [`DELAY_MAX`].
-    pub fn fix(self, now: Timestamp) -> Result<Timestamp> {
-        let (field, at) = match self {
-            Due::In(delay) => ("delay", now.plus(delay)),
-            Due::At(at) => ("due_at", at.max(now)),
-        };
-        if at > now.plus(DELAY_MAX) {
-            let days = DELAY_MAX.as_secs() / 86_400;
-            return Err(Error::invalid(field, format!("a message is due at most {days} days ahead")));
-        }
-        Ok(at)
     }
 }
 
@@ -476,14 +455,6 @@ mod tests {
         assert!(NewMessage::new(vec![0; PAYLOAD_BYTES_MAX]).accept(now).is_ok());
         let error = NewMessage::new(vec![0; PAYLOAD_BYTES_MAX + 1]).accept(now).map(|_| ()).map_err(|e| e.kind());
         assert_eq!(error, Err(Kind::TooLarge));
-    }
-
-    #[test]
-    fn a_due_time_in_the_past_is_now_and_one_too_far_is_refused() {
-        let now = Timestamp::from_ms(1_000);
-        assert_eq!(Due::At(Timestamp::ZERO).fix(now), Ok(now));
-        assert_eq!(Due::In(DELAY_MAX).fix(now), Ok(now.plus(DELAY_MAX)));
-        assert!(Due::In(DELAY_MAX + Duration::from_millis(1)).fix(now).is_err());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A point in time: whole milliseconds since the Unix epoch, never negative.
 ///
-/// Written as RFC 3339 in UTC with milliseconds, read as RFC 3339 with any offset or as integer milliseconds.
+/// Written as RFC 3339 in UTC with milliseconds, read as RFC 3339 with any offset or as integer milliseconds. Integers
+/// that look like seconds are refused.
 ///
 /// ```
 /// use dwell::time::Timestamp;
@@ -80,11 +81,19 @@ impl std::str::FromStr for Timestamp {
     }
 }
 
+/// Integers below this are taken for seconds: as milliseconds they are before March 1973, as seconds before the year 5138.
+const SECONDS_BELOW: u64 = 100_000_000_000;
+
 /// Reads RFC 3339 or integer Unix milliseconds; the error says what is accepted.
+///
+/// # Errors
+///
+/// A text that is neither, a time before 1970 or past the year 9999, and an integer that looks like Unix seconds.
 pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     let wanted = "a time like 2026-01-02T03:04:05Z or integer Unix milliseconds";
     if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
         return match text.parse() {
+            Ok(ms) if ms < SECONDS_BELOW => Err(format!("{ms} looks like seconds; this takes milliseconds")),
             Ok(ms) if ms <= LAST_MS => Ok(Timestamp(ms)),
             _ => Err(format!("{} is past the year 9999; expected {wanted}", quoted(text))),
         };
@@ -110,21 +119,25 @@ fn nanos_since_epoch(text: &str) -> Option<i128> {
     Some(at.duration_since(EPOCH).as_nanos() - offset * 1_000_000_000)
 }
 
-/// Reads `30s`, `1h30m`, `30d`, `PT30M` or integer milliseconds; the error says what is accepted.
+/// Reads `30s`, `1h30m`, `30d` or `PT30M`, rounded **up** to the millisecond; the error says what is accepted.
+///
+/// # Errors
+///
+/// A number without a unit (also 0), a negative duration, and years and months, which have no fixed length.
 ///
 /// ```
 /// use dwell::time::parse_span;
 /// use std::time::Duration;
 /// assert_eq!(parse_span("1h30m"), Ok(Duration::from_secs(5_400)));
 /// assert_eq!(parse_span("PT30M"), Ok(Duration::from_secs(1_800)));
-/// assert_eq!(parse_span("250"), Ok(Duration::from_millis(250)));
+/// assert_eq!(parse_span("30").unwrap_err(), "30 has no unit; write \"30s\" or \"30ms\"");
 /// assert!(parse_span("-5s").unwrap_err().contains("negative"));
 /// ```
 pub fn parse_span(text: &str) -> Result<Duration, String> {
-    let wanted = "a duration like \"30s\", \"1h30m\", \"30d\", \"PT30M\" or integer milliseconds";
-    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
-        let ms = text.parse().map_err(|_| format!("{} is too long", quoted(text)))?;
-        return Ok(Duration::from_millis(ms));
+    let wanted = "a duration like \"30s\", \"1h30m\", \"30d\" or \"PT30M\"";
+    if is_bare_number(text) {
+        let number = cut(text.trim());
+        return Err(format!("{number} has no unit; write \"{number}s\" or \"{number}ms\""));
     }
     if text.trim_start().starts_with('-') {
         return Err(format!("{} is negative; expected {wanted}", quoted(text)));
@@ -135,7 +148,42 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
     }
     let length: SignedDuration =
         span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("{} is too long", quoted(text)))?;
-    Duration::try_from(length).map_err(|_| format!("{} is negative; expected {wanted}", quoted(text)))
+    let length = Duration::try_from(length).map_err(|_| format!("{} is negative; expected {wanted}", quoted(text)))?;
+    Ok(Duration::from_millis(ms_up(length)))
+}
+
+/// Reads a whole number of milliseconds, for a name that ends with `_ms`.
+///
+/// ```
+/// use dwell::time::parse_millis;
+/// use std::time::Duration;
+/// assert_eq!(parse_millis("30000"), Ok(Duration::from_secs(30)));
+/// assert!(parse_millis("30s").is_err());
+/// ```
+pub fn parse_millis(text: &str) -> Result<Duration, String> {
+    let ms = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    let wanted = "a whole number of milliseconds, as in 30000";
+    ms.map(Duration::from_millis).ok_or_else(|| format!("{} is not {wanted}", quoted(text)))
+}
+
+/// The one duration that a request gives as text in the field `name` or as a number in the field `name`_ms.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Invalid`] when both are given.
+pub fn one_span(name: &str, text: Option<Duration>, ms: Option<Duration>) -> crate::error::Result<Option<Duration>> {
+    match (text, ms) {
+        (Some(_), Some(_)) => {
+            Err(crate::error::Error::invalid(name, format!("is given together with `{name}_ms`; give one of them")))
+        }
+        (text, ms) => Ok(text.or(ms)),
+    }
+}
+
+/// Whether a text is a number and nothing else, also with a fraction or an exponent.
+fn is_bare_number(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
 }
 
 /// A span as people write it: `1h30m`, `250ms`; zero is `0s`.
@@ -150,6 +198,11 @@ fn quoted(text: &str) -> String {
     if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
 }
 
+/// The input without quotes, cut likewise.
+fn cut(text: &str) -> String {
+    if text.len() <= 30 { text.to_owned() } else { text.chars().take(30).chain("…".chars()).collect() }
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -158,7 +211,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrInteger {
+        deserializer.deserialize_any(TextOrNumber {
             wanted: "a time (RFC 3339 text or integer Unix milliseconds)",
             parse: parse_timestamp,
         })
@@ -176,10 +229,7 @@ pub mod span {
 
     /// Reads any accepted form.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        deserializer.deserialize_any(TextOrInteger {
-            wanted: "a duration (text like \"30s\" or integer milliseconds)",
-            parse: parse_span,
-        })
+        deserializer.deserialize_any(TextOrNumber { wanted: "a duration (text like \"30s\")", parse: parse_span })
     }
 
     /// `#[serde(default, with = "span::optional")]` for an optional span.
@@ -201,13 +251,66 @@ pub mod span {
     }
 }
 
-/// Accepts what [`parse_timestamp`] or [`parse_span`] accepts, as text or as an integer.
-struct TextOrInteger<T> {
+/// `#[serde(with = "millis")]` for a [`Duration`] as a whole number of milliseconds. The name of the field ends with `_ms`.
+pub mod millis {
+    use super::*;
+
+    /// Writes the milliseconds, rounded up.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(ms_up(*span))
+    }
+
+    /// Reads milliseconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        deserializer.deserialize_any(Millis)
+    }
+
+    /// `#[serde(default, with = "millis::optional")]` for an optional span.
+    pub mod optional {
+        use super::*;
+
+        /// Writes the milliseconds, or nothing.
+        pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+            match span {
+                Some(span) => super::serialize(span, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        /// Reads a span that is there; a missing one is `None` through `default`.
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
+}
+
+/// Accepts a whole number and nothing else.
+struct Millis;
+
+impl de::Visitor<'_> for Millis {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number of milliseconds, as in 30000")
+    }
+
+    fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Duration, E> {
+        Ok(Duration::from_millis(ms))
+    }
+
+    fn visit_i64<E: de::Error>(self, ms: i64) -> Result<Duration, E> {
+        let negative = de::Unexpected::Signed(ms);
+        u64::try_from(ms).map(Duration::from_millis).map_err(|_| E::invalid_value(negative, &self))
+    }
+}
+
+/// Accepts what [`parse_timestamp`] or [`parse_span`] accepts. A number is read as its text is.
+struct TextOrNumber<T> {
     wanted: &'static str,
     parse: fn(&str) -> Result<T, String>,
 }
 
-impl<T> de::Visitor<'_> for TextOrInteger<T> {
+impl<T> de::Visitor<'_> for TextOrNumber<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,6 +326,10 @@ impl<T> de::Visitor<'_> for TextOrInteger<T> {
     }
 
     fn visit_i64<E: de::Error>(self, ms: i64) -> Result<T, E> {
+        (self.parse)(&ms.to_string()).map_err(E::custom)
+    }
+
+    fn visit_f64<E: de::Error>(self, ms: f64) -> Result<T, E> {
         (self.parse)(&ms.to_string()).map_err(E::custom)
     }
 }
@@ -241,16 +348,69 @@ mod tests {
             ("P30D", 2_592_000_000),
             ("30d", 2_592_000_000),
             ("2w", 1_209_600_000),
-            ("0", 0),
             ("0s", 0),
+            ("1.5s", 1_500),
+            ("PT0.0001S", 1),
             ("1500ms", 1_500),
         ];
         for (text, ms) in accepted {
             assert_eq!(parse_span(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "s", "30 parsecs", "-1", "-1s", "1mo", "1y", "99999999999999999999", "1.5", "\u{0}"] {
+        for text in [
+            "",
+            "s",
+            "30 parsecs",
+            "-1",
+            "-1s",
+            "1mo",
+            "1y",
+            "99999999999999999999ms",
+            "0",
+            "30",
+            " 30 ",
+            "1.5",
+            "1e3",
+            "\u{0}",
+        ] {
             assert!(parse_span(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn number_without_unit_is_refused_as_text_and_as_number() {
+        #[derive(Debug, Deserialize)]
+        struct Asked {
+            #[serde(with = "span")]
+            delay: Duration,
+        }
+        let read = |json: &str| serde_json::from_str::<Asked>(json).map(|asked| asked.delay);
+        for number in ["0", "30", "1.5", "1e3"] {
+            assert!(parse_span(number).is_err_and(|why| why.contains("has no unit; write")), "{number}");
+            let said = read(&format!("{{\"delay\": {number}}}")).map_err(|error| error.to_string());
+            assert!(said.is_err_and(|why| why.contains("has no unit; write")), "{number}");
+        }
+        assert_eq!(read("{\"delay\": \"30s\"}").ok(), Some(Duration::from_secs(30)));
+        let long = "9".repeat(1_000);
+        assert!(parse_span(&long).is_err_and(|why| why.len() < 200));
+    }
+
+    #[test]
+    fn integer_that_looks_like_seconds_is_no_time() {
+        for seconds in ["0", "7", "1800000000", "99999999999"] {
+            let said = format!("{seconds} looks like seconds; this takes milliseconds");
+            assert_eq!(parse_timestamp(seconds), Err(said));
+        }
+        assert_eq!(parse_timestamp("100000000000"), Ok(Timestamp(100_000_000_000)));
+    }
+
+    #[test]
+    fn duration_comes_in_one_of_two_forms() {
+        let (text, ms) = (Some(Duration::from_secs(30)), Some(Duration::from_millis(30)));
+        assert_eq!(one_span("delay", text, None), Ok(text));
+        assert_eq!(one_span("delay", None, ms), Ok(ms));
+        assert_eq!(one_span("delay", None, None), Ok(None));
+        let both = one_span("delay", text, ms).map_err(|error| error.detail().to_owned());
+        assert_eq!(both, Err("`delay`: is given together with `delay_ms`; give one of them".to_owned()));
     }
 
     #[test]

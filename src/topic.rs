@@ -21,35 +21,37 @@ use crate::limits::{
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::retry::Backoff;
-use crate::time::{show_span, span};
+use crate::time::{millis, show_span};
 use crate::version::Version;
 
 /// What can be set for a topic. Every field has a default, so `{}` declares a topic.
+///
+/// In JSON, as it is stored and answered, durations are integers: `visibility_timeout_ms`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Number of partitions, 1 to 1024; fixed when the topic is made. Default 8.
     pub partitions: NonZeroU16,
     /// How long a consumer has before its delivery is nacked, 100 ms to 12 h. Default 30 s.
-    #[serde(with = "span")]
+    #[serde(rename = "visibility_timeout_ms", with = "millis")]
     pub visibility_timeout: Duration,
     /// Attempts before a message is dead, 1 to 1000. Default 16.
     pub max_attempts: u32,
     /// The delay between attempts.
     pub backoff: Backoff,
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
-    #[serde(with = "span")]
+    #[serde(rename = "dedup_window_ms", with = "millis")]
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
     pub ordering: Ordering,
     /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
     /// most 3,650 days.
-    #[serde(with = "span")]
+    #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
     /// What becomes of a message whose time to live is over. Default: it is dropped.
     pub on_expiry: Expiry,
     /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
-    #[serde(with = "span")]
+    #[serde(rename = "dead_max_age_ms", with = "millis")]
     pub dead_max_age: Duration,
     /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
     pub dead_max_count: u64,
@@ -244,7 +246,8 @@ mod tests {
     #[test]
     fn numbers_of_settings_are_kept_to_the_last_bit() -> std::result::Result<(), serde_json::Error> {
         let long = format!("0.2{}", "4".repeat(90));
-        let json = format!(r#"{{"kind":"exponential","initial":"1s","max":"10m","factor":2.0,"jitter":{long}}}"#);
+        let json =
+            format!(r#"{{"kind":"exponential","initial_ms":1000,"max_ms":600000,"factor":2.0,"jitter":{long}}}"#);
         let said: Backoff = serde_json::from_str(&json)?;
         let kept: Backoff = serde_json::from_str(&serde_json::to_string(&said)?)?;
         assert_eq!(kept, said);

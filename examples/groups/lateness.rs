@@ -125,7 +125,7 @@ async fn stream(dwell: Sidecar, seen: mpsc::UnboundedSender<Seen>) -> Result<()>
     });
     let url = format!("http://dwell/v1/topics/{ORDERS}/groups/default/stream?max_in_flight=1000");
     let unread = |error: reqwest::Error| Error::unavailable(format!("a stream: {error:?}"));
-    let mut response = dwell.client.get(url).send().await.map_err(unread)?;
+    let mut response = dwell.client.post(url).send().await.map_err(unread)?;
     let mut rest = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(unread)? {
         rest.extend_from_slice(&chunk);

@@ -89,7 +89,8 @@ impl Kind {
     async fn stay(self, address: &str, opened: &mut Option<tokio::sync::mpsc::UnboundedSender<()>>) -> Outcome {
         let mut stream = TcpStream::connect(address).await?;
         if let Kind::Unread = self {
-            let head = "GET /v1/topics/feed/groups/default/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let head =
+                "POST /v1/topics/feed/groups/default/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
             stream.write_all(head.as_bytes()).await?;
             stream.read_exact(&mut [0; 16]).await?;
         }

@@ -10,13 +10,14 @@ use crate::kept;
 
 /// A letter, a method and a target. A topic that is not there is asked for last, when everything else was read. The
 /// topic that is there gets settings.
-const REQUESTS: [(u8, &str, &str); 16] = [
+const REQUESTS: [(u8, &str, &str); 17] = [
     (b'a', "POST", "/v1/topics/absent/groups/default/ack"),
     (b'b', "POST", "/v1/topics/absent/messages/batch"),
     (b'c', "PATCH", "/v1/topics/absent/messages/order-1"),
-    (b'd', "POST", "/v1/topics/absent/groups/default/dead/redrive"),
+    (b'd', "POST", "/v1/topics/absent/groups/default/dead-letters/redrive"),
     (b'e', "POST", "/v1/topics/absent/groups/default/extend"),
     (b'g', "PUT", "/v1/topics/absent/groups/mail"),
+    (b'j', "POST", "/v1/topics/absent/messages"),
     (b'l', LINES, "/v1/topics/absent/messages/batch"),
     (b'm', "POST", "/v1/topics/absent/move"),
     (b'n', "POST", "/v1/topics/absent/groups/default/nack"),
@@ -26,7 +27,7 @@ const REQUESTS: [(u8, &str, &str); 16] = [
     (b't', "PUT", "/v1/topics/orders"),
     (b'u', "PUT", "/v1/topics/orders/groups/default"),
     (b'w', "POST", "/v1/topics/absent/groups/default/window"),
-    (b'x', "DELETE", "/v1/topics/absent/groups/default/dead"),
+    (b'x', "POST", "/v1/topics/absent/groups/default/dead-letters/purge"),
 ];
 
 /// A POST of a batch as NDJSON.

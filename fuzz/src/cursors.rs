@@ -21,17 +21,18 @@ pub(crate) fn run(data: &[u8]) -> Corpus {
 fn page(list: u8, cursor: &str) -> Option<Answer> {
     let group = "/v1/topics/orders/groups/default";
     // Nothing was due then, and nothing died of it: nothing is changed.
-    let window = json!({"from": 1, "to": 2, "action": "cancel", "cursor": cursor});
+    let window =
+        json!({"from": "1970-01-01T00:00:01Z", "to": "1970-01-01T00:00:02Z", "action": "cancel", "cursor": cursor});
     let redrive = json!({"reason": "unreadable", "cursor": cursor});
     let (method, path, body) = match list {
         b'w' => ("GET", "/v1/topics/orders/messages?limit=2&state=scheduled".to_owned(), None),
         b'i' => ("GET", "/v1/topics/orders/messages?limit=2&state=in_flight".to_owned(), None),
         b'm' => ("GET", "/v1/topics/orders/messages?limit=2&state=dead".to_owned(), None),
-        b'd' => ("GET", format!("{group}/dead?limit=2"), None),
+        b'd' => ("GET", format!("{group}/dead-letters?limit=2"), None),
         b'a' => ("GET", format!("{group}/audit?"), None),
         b's' => ("GET", "/v1/topics/orders/schedules?".to_owned(), None),
         b'c' => ("POST", format!("{group}/window"), Some(window)),
-        b'r' => ("POST", format!("{group}/dead/redrive"), Some(redrive)),
+        b'r' => ("POST", format!("{group}/dead-letters/redrive"), Some(redrive)),
         _ => return None,
     };
     let target = match body {

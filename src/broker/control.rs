@@ -133,7 +133,8 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
             refused(format!("message {id} is there already; nothing changed"))
         }
         Put::Pushed(pushed) => {
-            Ok(PushOutcome { id: id.clone(), partition, due_at: message.due_at, pushed, differs: false })
+            let due_at = message.due_at;
+            Ok(PushOutcome { id: id.clone(), partition, due_at, pushed, differs: false, topic_created: false })
         }
         Put::InFlight => {
             refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))

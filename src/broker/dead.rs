@@ -52,6 +52,7 @@ pub struct DeadSwept {
 enum Deed {
     Redrive,
     Purge,
+    Count,
 }
 
 impl Broker {
@@ -136,6 +137,15 @@ impl Broker {
         self.sweep(topic, group, sweep, Deed::Purge).await
     }
 
+    /// Counts many dead messages, for a few seconds, and answers where to go on. Nothing changes.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` cursor, rate or filter, `Full`.
+    pub async fn count_dead(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
+        let _read = self.reads.begin().await?;
+        self.sweep(topic, group, sweep, Deed::Count).await
+    }
+
     async fn scan(
         &self,
         topic: &TopicName,
@@ -218,6 +228,7 @@ impl Broker {
         let answers = match deed {
             Deed::Redrive => self.store.redrive(pair, ids).await?,
             Deed::Purge => self.store.purge(pair, ids).await?,
+            Deed::Count => return Ok(ids.len() as u64),
         };
         Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)
     }

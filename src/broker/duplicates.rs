@@ -22,7 +22,7 @@ pub(super) struct Said {
 impl Said {
     pub(super) fn of(message: &NewMessage) -> Said {
         let due_at = match message.due {
-            Due::At(at) => Some(at),
+            Due::At(at) | Due::Ahead(at) => Some(at),
             Due::In(_) => None,
         };
         Said { key: message.key.clone(), payload: message.payload.clone(), due_at }

@@ -43,7 +43,7 @@ impl Topics {
                 Err(error) if error.kind() == Kind::Stale => {}
                 outcome => return outcome,
             }
-            let newer = self.load_or_create(&descriptor.topic).await?;
+            let (newer, _) = self.load_or_create(&descriptor.topic).await?;
             if newer.settings.partitions != descriptor.settings.partitions {
                 return Err(Error::unavailable(format!("topic {} was made anew; push again", newer.topic)));
             }

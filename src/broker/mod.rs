@@ -106,6 +106,16 @@ pub struct StreamRequest {
     pub visibility_timeout: Option<std::time::Duration>,
 }
 
+impl StreamRequest {
+    fn check(self) -> Result<()> {
+        if !(1..=STREAM_IN_FLIGHT_MAX).contains(&self.max_in_flight) {
+            let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", self.max_in_flight);
+            return Err(Error::invalid("max_in_flight", why));
+        }
+        self.visibility_timeout.map(check_visibility_timeout).transpose().map(drop)
+    }
+}
+
 /// Whether the broker can do its work.
 #[derive(Debug, Clone)]
 pub struct Health {
@@ -206,10 +216,11 @@ impl Broker {
         if request.wait > WAIT_MAX {
             return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
         }
+        request.visibility_timeout.map(check_visibility_timeout).transpose()?;
         let clock = self.store.clock().local();
         let until = clock.instant().plus(request.wait);
+        let mut descriptor = self.topics.group_or_create(topic, group).await?;
         loop {
-            let descriptor = self.topics.group(topic, group).await?;
             let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
             check_visibility_timeout(visibility_timeout)?;
             let dispatch = self.join(&descriptor, group)?;
@@ -225,6 +236,8 @@ impl Broker {
             if wait.is_zero() {
                 return Ok(deliveries);
             }
+            // A topic that was deleted while its consumers waited is not created again for them.
+            descriptor = self.topics.group(topic, group).await?;
         }
     }
 
@@ -233,13 +246,28 @@ impl Broker {
     /// # Errors
     /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
     pub async fn stream(&self, topic: &TopicName, group: &GroupName, request: StreamRequest) -> Result<Session> {
-        if !(1..=STREAM_IN_FLIGHT_MAX).contains(&request.max_in_flight) {
-            let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", request.max_in_flight);
-            return Err(Error::invalid("max_in_flight", why));
-        }
-        request.visibility_timeout.map(check_visibility_timeout).transpose()?;
+        request.check()?;
+        let descriptor = self.topics.group_or_create(topic, group).await?;
+        self.open_stream(&descriptor, group, request)
+    }
+
+    /// The same for a topic that exists; it is never created.
+    ///
+    /// # Errors
+    /// As [`Broker::stream`].
+    pub async fn stream_existing(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        request: StreamRequest,
+    ) -> Result<Session> {
+        request.check()?;
         let descriptor = self.topics.group(topic, group).await?;
-        let dispatch = self.join(&descriptor, group)?;
+        self.open_stream(&descriptor, group, request)
+    }
+
+    fn open_stream(&self, descriptor: &Arc<Descriptor>, group: &GroupName, request: StreamRequest) -> Result<Session> {
+        let dispatch = self.join(descriptor, group)?;
         Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
     }
 

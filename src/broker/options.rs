@@ -26,7 +26,7 @@ pub struct Options {
     pub member_partitions: usize,
     /// The settings of topics that are made without any.
     pub topic_defaults: Settings,
-    /// Whether a push to a topic that does not exist makes it.
+    /// Whether a push to a topic that does not exist creates it, and so does a consumer of its group `default`.
     pub auto_create: bool,
     /// How long a settling request waits for the store before it answers `pending`.
     pub settle_timeout: Duration,

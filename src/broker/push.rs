@@ -32,6 +32,8 @@ pub struct PushOutcome {
     pub differs: bool,
     /// Where it is kept, or that it was there already.
     pub pushed: Pushed,
+    /// Whether the topic did not exist, and was created for this push.
+    pub topic_created: bool,
 }
 
 /// A message with its id, to be pushed once. It is not to be cloned: what dwell has just made the id of is nowhere yet,
@@ -131,7 +133,7 @@ impl Broker {
             };
             accepted.push(OnTheWay { index, fresh, conflict, message: message.id(id).accept(now).map_err(at)? });
         }
-        let descriptor = self.topics.get_or_create(topic).await?;
+        let (descriptor, topic_created) = self.topics.get_or_create(topic).await?;
         let metrics = self.topic_metrics(topic);
         let mut partitions: BTreeMap<Partition, Vec<OnTheWay>> = BTreeMap::new();
         let mut outcomes: Vec<Option<Result<PushOutcome>>> = accepted.iter().map(|_| None).collect();
@@ -143,8 +145,11 @@ impl Broker {
         let pushes = partitions
             .into_iter()
             .map(|(partition, messages)| self.push_partition(descriptor.clone(), partition, messages));
-        for (index, outcome) in join_all(pushes).await.into_iter().flatten() {
+        for (index, mut outcome) in join_all(pushes).await.into_iter().flatten() {
             count(&metrics, &outcome);
+            if let Ok(outcome) = &mut outcome {
+                outcome.topic_created = topic_created;
+            }
             outcomes[index] = Some(outcome);
         }
         let missing = || Err(Error::bug("a push without an outcome"));
@@ -177,7 +182,7 @@ impl Broker {
                 Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
                     let (id, due_at, pushed) = arrived;
                     let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };
-                    (index, Ok(PushOutcome { id, partition, due_at, pushed, differs: false }))
+                    (index, Ok(PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false }))
                 })),
                 Err(error) => outcomes.extend(places.into_iter().map(|(index, _)| (index, Err(error.clone())))),
             }

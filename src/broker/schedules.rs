@@ -35,7 +35,7 @@ impl Broker {
     pub async fn put_schedule(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, ScheduleRecord)> {
         let now = self.store.clock().now();
         wanted.check(now)?;
-        let descriptor = self.topics.get_or_create(topic).await?;
+        let (descriptor, _) = self.topics.get_or_create(topic).await?;
         let name = wanted.name.clone();
         let mut made = false;
         let record = self.change_schedule(&descriptor, &name, |before| {

@@ -92,21 +92,46 @@ impl Topics {
         if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
     }
 
-    /// The descriptor of a topic, made now if it does not exist and that is allowed. # Errors: `NotFound`, `Full`.
-    pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+    /// The descriptor of a topic, created now if it does not exist and that is allowed; and whether it was created.
+    /// # Errors: `NotFound`, `Full`.
+    pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
         match self.believed(topic) {
-            Some(descriptor) => Ok(descriptor),
+            Some(descriptor) => Ok((descriptor, false)),
             None => self.load_or_create(topic).await,
         }
     }
 
     /// The same, asked of the store.
-    pub(super) async fn load_or_create(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
+    pub(super) async fn load_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
         if !self.options.auto_create {
-            return self.load(topic).await;
+            return Ok((self.load(topic).await?, false));
         }
+        let clock = self.store.clock();
+        // The clock rounds up to the millisecond, and a store that tells no time rounds down.
+        let asked_at = clock.surely().unwrap_or_else(|| clock.now().minus(Duration::from_millis(1))).as_ms();
         let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
-        Ok(self.learn(self.store.create(&wanted).await?))
+        let descriptor = self.learn(self.store.create(&wanted).await?);
+        // An incarnation is the time at which the topic was created; one that only the log has does not have any yet.
+        let is_new = descriptor.incarnation >= asked_at && descriptor.incarnation == descriptor.generation;
+        if is_new {
+            let partitions = descriptor.settings.partitions;
+            tracing::warn!(%topic, partitions, "topic did not exist and was created; topic.auto_create = false refuses it");
+        }
+        Ok((descriptor, is_new))
+    }
+
+    /// The descriptor of a topic that has this group, for a consumer: with `auto_create` the topic is created, as by a
+    /// push, and with it the group `default`. # Errors: `NotFound`, `Full`.
+    pub(super) async fn group_or_create(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        match self.group(topic, group).await {
+            Err(error)
+                if error.kind() == Kind::NotFound && self.options.auto_create && *group == GroupName::standard() =>
+            {
+                self.load_or_create(topic).await?;
+                self.group(topic, group).await
+            }
+            found => found,
+        }
     }
 
     /// The descriptor of a topic, read from the store.

@@ -18,7 +18,7 @@ pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 pub(super) use self::many::{Forecast, MoveTo, Moved, WindowChange, WindowChanged, WindowCount};
 pub(super) use self::schedules::{NewSchedule, Schedule, SchedulePage};
 use crate::retry::Backoff;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, span};
 use crate::topic::{Expiry, Ordering, Settings};
 
 /// An `application/problem+json` answer.
@@ -114,8 +114,8 @@ pub(super) struct Counts {
     pub(super) dead: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_due_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) oldest_ready_age: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    pub(super) oldest_ready_age_ms: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
 }
@@ -174,6 +174,8 @@ pub(super) struct Pushed {
     pub(super) due_at: Option<Timestamp>,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) topic_created: bool,
     #[serde(default, skip_serializing)]
     pub(super) error: Option<Box<Problem>>,
 }
@@ -252,7 +254,7 @@ impl Payload {
                 STANDARD.decode(base64).map(Bytes::from).map_err(|error| format!("`payload_base64`: {error}"))
             }
             (Some(_), Some(_)) => Err("has both `payload` and `payload_base64`".to_owned()),
-            (None, None) => Err("has neither `payload` nor `payload_base64`".to_owned()),
+            (None, None) => Err("has neither `payload` nor `payload_base64` nor `payload_json`".to_owned()),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
 use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, show_span};
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -142,7 +142,8 @@ impl Client {
 
     /// Pushes one message.
     pub(super) async fn push(&self, topic: &TopicName, message: NewMessage, query: &Query) -> CallResult<Pushed> {
-        let mut request = self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0);
+        let mut request =
+            self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0).header("dwell-raw", "true");
         if let Some(content_type) = &message.content_type {
             request = request.header("content-type", content_type);
         }
@@ -196,9 +197,9 @@ impl Client {
         visibility_timeout: Option<Duration>,
     ) -> CallResult<DeliveryStream> {
         let mut query = vec![("max_in_flight", max.to_string())];
-        query.extend(visibility_timeout.map(|timeout| ("visibility_timeout", timeout.as_millis().to_string())));
+        query.extend(visibility_timeout.map(|timeout| ("visibility_timeout", show_span(timeout))));
         // It ends when either side goes away, not after a time.
-        let request = self.request(Method::GET, &group.path("stream")).query(&query).timeout(Duration::MAX);
+        let request = self.request(Method::POST, &group.path("stream")).query(&query).timeout(Duration::MAX);
         Ok(DeliveryStream { client: self.clone(), response: self.send(request).await?, rest: Vec::new() })
     }
 
@@ -343,7 +344,7 @@ impl Client {
 
     /// How many messages become due in spans ahead.
     pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
-        let query = [("step", step.as_millis().to_string()), ("spans", spans.to_string())];
+        let query = [("step", show_span(step)), ("spans", spans.to_string())];
         let request = self.request(Method::GET, &group.path("forecast")).query(&query);
         self.call(request).await.map(|(_, forecast)| forecast)
     }
@@ -358,19 +359,20 @@ impl Client {
     ) -> CallResult<DeadPage> {
         let query =
             [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        let request = self.request(Method::GET, &group.path("dead")).query(filter).query(&query.collect::<Vec<_>>());
+        let request =
+            self.request(Method::GET, &group.path("dead-letters")).query(filter).query(&query.collect::<Vec<_>>());
         self.call(request).await.map(|(_, page)| page)
     }
 
     /// Makes dead messages ready again, for a few seconds.
     pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
-        let request = self.request(Method::POST, &group.path("dead/redrive")).json(which);
+        let request = self.request(Method::POST, &group.path("dead-letters/redrive")).json(which);
         self.call(request).await.map(|(_, swept)| swept)
     }
 
     /// Deletes dead messages, for a few seconds.
     pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
-        let request = self.request(Method::DELETE, &group.path("dead")).json(which);
+        let request = self.request(Method::POST, &group.path("dead-letters/purge")).json(which);
         self.call(request).await.map(|(_, swept)| swept)
     }
 

@@ -15,6 +15,8 @@ pub(super) struct NewDue {
     pub(super) delay: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) past: Option<&'static str>,
 }
 
 /// What became of a message that was cancelled or rescheduled.

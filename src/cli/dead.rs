@@ -1,11 +1,12 @@
-//! `dwell dead`: lists, redrives and purges dead messages.
+//! `dwell dead-letters`: lists, redrives and purges dead letters.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::api::{self, Dead, DeadFilter, Swept, Which};
-use super::client::{CallResult, GroupOf};
+use super::client::{CallResult, Client, GroupOf};
+use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
@@ -14,15 +15,15 @@ use crate::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell dead list orders
-  dwell dead list orders --reason max_attempts --text 'smtp: 451' --history
-  dwell dead list orders --json --limit 10000 > dead.ndjson
-  dwell dead redrive orders sms-4711 sms-4712
-  dwell dead redrive orders --younger-than 2h --text 'smtp: 451' --rate 50
-  dwell dead redrive orders --all --limit 10
-  dwell dead purge orders --older-than 30d";
+  dwell dead-letters list orders
+  dwell dead-letters list orders --reason max_attempts --text 'smtp: 451' --history
+  dwell dead-letters list orders --json --limit 10000 > dead.ndjson
+  dwell dead-letters redrive orders sms-4711 sms-4712
+  dwell dead-letters redrive orders --younger-than 2h --text 'smtp: 451' --rate 50
+  dwell dead-letters redrive orders --all --limit 10
+  dwell dead-letters purge orders --older-than 30d";
 
-/// List, redrive and purge dead messages
+/// List, redrive and purge dead letters
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DeadArgs {
@@ -34,7 +35,7 @@ pub(super) struct DeadArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadCommand {
-    /// Print dead messages with their reason, partition by partition, the oldest death first
+    /// Print dead letters with their reason, partition by partition, the oldest death first
     List {
         #[command(flatten)]
         of: GroupArgs,
@@ -50,10 +51,15 @@ enum DeadCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make dead messages ready again, with no attempt counted
+    /// Make dead letters ready again, with no attempt counted
     Redrive(WhichArgs),
-    /// Delete dead messages for good
-    Purge(WhichArgs),
+    /// Delete dead letters for good
+    Purge {
+        #[command(flatten)]
+        which: WhichArgs,
+        #[command(flatten)]
+        yes: YesArgs,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +126,9 @@ struct WhichArgs {
     #[arg(long, value_name = "N", conflicts_with = "ids")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(REDRIVE_RATE_MAX)))]
     rate: Option<u32>,
+    /// Only count them
+    #[arg(long, conflicts_with_all = ["ids", "rate"])]
+    dry_run: bool,
 }
 
 pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
@@ -129,8 +138,8 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
             let (of, filter, mut left, mut cursor) = (of.of(), filter.filter(), *limit, None);
             while left > 0 {
                 let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
-                left = left.saturating_sub(page.dead.len());
-                for dead in &page.dead {
+                left = left.saturating_sub(page.dead_letters.len());
+                for dead in &page.dead_letters {
                     if *json {
                         output::json(dead)?
                     } else {
@@ -152,14 +161,37 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
             let of = which.of.of();
             which.sweep("redriven", async |request: &Which| client.redrive(&of, request).await).await
         }
-        DeadCommand::Purge(which) => {
+        DeadCommand::Purge { which, yes } => {
             let of = which.of.of();
+            if which.all && !which.dry_run && !yes.is_given() {
+                let count = which.count(&client, &of).await?;
+                yes.ask(format_args!("Delete all {count} dead letters of group {} of {}?", of.group, of.topic))?;
+            }
             which.sweep("purged", async |request: &Which| client.purge(&of, request).await).await
         }
     }
 }
 
 impl WhichArgs {
+    fn request(&self) -> Which {
+        let (filter, rate, all, dry_run) = (self.filter.filter(), self.rate, self.all, self.dry_run);
+        Which { filter, rate, all, dry_run, ..Which::default() }
+    }
+
+    /// How many are meant now.
+    async fn count(&self, client: &Client, of: &GroupOf) -> Result<u64, Failure> {
+        let mut request = Which { dry_run: true, rate: None, limit: self.limit, ..self.request() };
+        let mut count = 0;
+        loop {
+            let swept = client.purge(of, &request).await?;
+            count += swept.matching;
+            if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
+                return Ok(count);
+            }
+            request.cursor = swept.next_cursor;
+        }
+    }
+
     /// Makes requests until nothing is left, and says how many it were. Ending the command ends it in the broker too.
     async fn sweep(&self, done: &str, ask: impl AsyncFn(&Which) -> CallResult<Swept>) -> Result<(), Failure> {
         let mut count = 0;
@@ -172,11 +204,12 @@ impl WhichArgs {
             let others = if others == 0 { String::new() } else { format!(", {others} not dead") };
             return output::line(format_args!("{count} {done}{others}"));
         }
-        let mut request = Which { filter: self.filter.filter(), rate: self.rate, ..Which::default() };
+        let done = if self.dry_run { format!("would be {done}") } else { done.to_owned() };
+        let mut request = self.request();
         loop {
             request.limit = self.limit.map(|limit| limit - count);
             let swept = ask(&request).await?;
-            count += swept.count;
+            count += swept.count + swept.matching;
             if swept.next_cursor.is_none() || self.limit.is_some_and(|limit| count >= limit) {
                 return output::line(format_args!("{count} {done}"));
             }
@@ -205,8 +238,8 @@ mod tests {
     #[test]
     fn a_dead_message_is_one_line() -> serde_json::Result<()> {
         let dead: Dead = serde_json::from_str(
-            r#"{"id": "a", "partition": 3, "died_at": 0, "reason": "max_attempts", "attempts": 3,
-                "last_error": "smtp: 451\n", "due_at": 0, "pushed_at": 0, "meta": {}, "payload": "x\ny"}"#,
+            r#"{"id": "a", "partition": 3, "died_at": "1970-01-01T00:00:00Z", "reason": "max_attempts", "attempts": 3,
+                "last_error": "smtp: 451\n", "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "x\ny"}"#,
         )?;
         let line = r#"1970-01-01T00:00:00.000Z a max_attempts after 3 attempts: "smtp: 451\n"  x·y"#;
         assert_eq!(shown(&dead), line);

@@ -70,8 +70,9 @@ mod tests {
     #[test]
     fn a_forecast_is_a_plot() -> serde_json::Result<()> {
         let forecast: Forecast = serde_json::from_str(
-            r#"{"from": 0, "step": "1m", "ready": 3, "later": 1234,
-                "spans": [{"until": 60000, "due": 200}, {"until": 120000, "due": 0}, {"until": 180000, "due": 1}]}"#,
+            r#"{"from": "1970-01-01T00:00:00Z", "step_ms": 60000, "ready": 3, "later": 1234,
+                "spans": [{"until": "1970-01-01T00:01:00Z", "due": 200}, {"until": "1970-01-01T00:02:00Z", "due": 0},
+                          {"until": "1970-01-01T00:03:00Z", "due": 1}]}"#,
         )?;
         let expected = "\
 due at 1970-01-01T00:00:00.000Z      3

@@ -6,8 +6,9 @@ use clap::{Args, Subcommand};
 
 use super::api::{Group, NewGroup, PauseOf};
 use super::client::GroupOf;
+use super::confirm::YesArgs;
 use super::failure::Failure;
-use super::topic::{state, table};
+use super::topic::{messages, state, table};
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
@@ -52,7 +53,12 @@ enum GroupCommand {
         json: bool,
     },
     /// Delete a group with all its messages
-    Delete(PlaceArgs),
+    Delete {
+        #[command(flatten)]
+        of: PlaceArgs,
+        #[command(flatten)]
+        yes: YesArgs,
+    },
     /// Hand nothing out, until it is resumed or for a time
     Pause(PauseArgs),
     /// Go on
@@ -124,9 +130,12 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             let group = client.group(&of.of()).await?;
             if *json { output::json(&group) } else { output::line(described(&group)) }
         }
-        GroupCommand::Delete(of) => {
+        GroupCommand::Delete { of, yes } => {
+            let count: u64 = client.group(&of.of()).await?.partitions.iter().map(messages).sum();
+            let count = output::messages(count);
+            yes.ask(format_args!("Delete the group {} of {} with {count}?", of.group, of.topic))?;
             client.delete_group(&of.of()).await?;
-            output::line(format_args!("{} deleted", of.group))
+            output::line(format_args!("{} deleted, with {count}", of.group))
         }
         GroupCommand::Pause(args) => {
             let pause = PauseOf { span: args.span, until: args.until };

@@ -11,7 +11,7 @@ use super::control::{Control, Looked, NewDue};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::limits::BATCH_MESSAGES_MAX;
-use crate::message::{GroupName, Key, MessageId, TopicName};
+use crate::message::{GroupName, Key, MessageId, Past, TopicName};
 use crate::time::{Timestamp, parse_span, parse_timestamp};
 
 const EXAMPLES: &str = "\
@@ -59,6 +59,9 @@ enum MessageCommand {
         /// Due at this time: RFC 3339 or Unix milliseconds
         #[arg(long, value_name = "TIME", value_parser = parse_timestamp, conflicts_with = "delay")]
         at: Option<Timestamp>,
+        /// If the time is in the past: now (due at once) or reject
+        #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
+        past: Option<Past>,
         /// Only if it still has this etag, which `get --json` prints
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
@@ -111,7 +114,7 @@ pub(super) struct WhichArgs {
 
 pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
-    let now = NewDue { delay: Some(Duration::ZERO), due_at: None };
+    let now = NewDue { delay: Some(Duration::ZERO), due_at: None, past: None };
     let (which, control) = match &args.command {
         MessageCommand::Get { which, group } => {
             let looked = client.look_at(&which.topic, &which.id, which.key.as_ref(), group).await?;
@@ -119,8 +122,8 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
         }
         MessageCommand::List(args) => return list(&client, args).await,
         MessageCommand::Cancel(which) => (which, client.cancel(&which.topic, &which.id, which.key.as_ref()).await?),
-        MessageCommand::Reschedule { which, delay, at, if_match } => {
-            let due = NewDue { delay: *delay, due_at: *at };
+        MessageCommand::Reschedule { which, delay, at, past, if_match } => {
+            let due = NewDue { delay: *delay, due_at: *at, past: past.map(Past::name) };
             let key = which.key.as_ref();
             (which, client.reschedule(&which.topic, &which.id, key, &due, if_match.as_deref()).await?)
         }

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod client;
 mod config;
+mod confirm;
 mod consume;
 mod control;
 mod credentials;
@@ -75,7 +76,8 @@ enum Command {
     Group(group::GroupArgs),
     Schedule(schedule::ScheduleArgs),
     Message(message::MessageArgs),
-    Dead(dead::DeadArgs),
+    #[command(visible_alias = "dlq")]
+    DeadLetters(dead::DeadArgs),
     Explain(explain::ExplainArgs),
     Forecast(forecast::ForecastArgs),
     Window(window::WindowArgs),
@@ -142,7 +144,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Group(args) => group::run(&args).await,
         Command::Schedule(args) => schedule::run(&args).await,
         Command::Message(args) => message::run(&args).await,
-        Command::Dead(args) => dead::run(&args).await,
+        Command::DeadLetters(args) => dead::run(&args).await,
         Command::Explain(args) => explain::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
         Command::Window(args) => window::run(&args).await,

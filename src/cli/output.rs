@@ -55,6 +55,11 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
+/// `1 message`, `2,000 messages`.
+pub(super) fn messages(count: u64) -> String {
+    if count == 1 { "1 message".to_owned() } else { format!("{} messages", thousands(count)) }
+}
+
 /// A number with a comma at every thousand.
 pub(super) fn thousands(number: impl Into<u64>) -> String {
     let digits = number.into().to_string();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::message::{Conflict, GroupName, Key, MessageId, ScheduleName, TopicName};
+use crate::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
 use crate::time::{parse_span, show_span};
 use crate::topic::{Expiry, Ordering, Rate};
@@ -39,6 +39,10 @@ pub(super) fn traceparent(text: &str) -> Result<TraceContext, String> {
 }
 
 pub(super) fn conflict(text: &str) -> Result<Conflict, String> {
+    detail(text.parse())
+}
+
+pub(super) fn past(text: &str) -> Result<Past, String> {
     detail(text.parse())
 }
 

@@ -161,7 +161,7 @@ fn next(schedule: &Schedule) -> String {
 }
 
 fn row(schedule: &Schedule) -> Vec<String> {
-    let when = match (&schedule.cron, schedule.every) {
+    let when = match (&schedule.cron, schedule.every_ms) {
         (Some(cron), _) => format!("{cron} {}", schedule.time_zone.as_deref().unwrap_or_default()),
         (None, every) => format!("every {}", every.map_or(String::new(), show_span)),
     };
@@ -176,8 +176,8 @@ mod tests {
     fn schedules_are_a_table() -> serde_json::Result<()> {
         let schedules: Vec<Schedule> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
-                 "next_at": 0, "meta": {}, "payload": "close\nbooks"},
-                {"name": "pulse", "every": "15m", "from": 0, "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
+                 "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
+                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
         )?;
         let rows: Vec<_> = schedules.iter().map(row).collect();
         let expected = "\

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::api::{Counts, Declaration, Group, MoveTo, Topic};
 use super::client::Client;
+use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
@@ -70,6 +71,8 @@ enum TopicCommand {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
+        #[command(flatten)]
+        yes: YesArgs,
     },
 }
 
@@ -96,13 +99,13 @@ struct CreateArgs {
     /// `key`: the messages of a key one after the other; cannot be changed later
     #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
     ordering: Option<Ordering>,
-    /// How long after its due time a message without a ttl of its own is worth delivering; 0 is for ever
+    /// How long after its due time a message without a ttl of its own is worth delivering; 0s is for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
     /// What becomes of a message whose time is over: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
     on_expiry: Option<Expiry>,
-    /// How long dead messages are kept; 0 is for ever
+    /// How long dead messages are kept; 0s is for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dead_max_age: Option<Duration>,
     /// How many dead messages a group keeps in each partition, the newest; 0 is all
@@ -139,9 +142,12 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
         TopicCommand::Move { topic, to, partitions } => {
             move_all(&client, topic, &MoveTo { to: to.as_str(), partitions: *partitions }).await
         }
-        TopicCommand::Delete { topic } => {
+        TopicCommand::Delete { topic, yes } => {
+            let count: u64 = client.topic(topic).await?.totals.iter().map(messages).sum();
+            let count = output::messages(count);
+            yes.ask(format_args!("Delete the topic {topic} with {count}?"))?;
             client.delete_topic(topic).await?;
-            output::line(format_args!("{topic} deleted"))
+            output::line(format_args!("{topic} deleted, with {count}"))
         }
     }
 }
@@ -212,6 +218,11 @@ fn described(topic: &Topic, groups: &[Group]) -> String {
     format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(&counts))
 }
 
+/// Messages in every state.
+pub(super) fn messages(counts: &Counts) -> u64 {
+    counts.scheduled + counts.ready + counts.in_flight + counts.dead
+}
+
 /// What it does now, in words.
 pub(super) fn state(group: &Group) -> String {
     let mut words = match (&group.copy_of, group.paused_until) {
@@ -240,7 +251,7 @@ pub(super) fn table(counts: &[&Counts]) -> String {
             counts.in_flight.to_string(),
             counts.dead.to_string(),
             counts.next_due_at.map_or("-".to_owned(), |at| at.to_string()),
-            counts.oldest_ready_age.clone().unwrap_or_else(|| "-".to_owned()),
+            counts.oldest_ready_age_ms.map_or_else(|| "-".to_owned(), show_span),
             counts.owner.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
@@ -259,7 +270,7 @@ mod tests {
             r#"{"topic": "orders", "groups": ["default"], "settings": {"partitions": 1},
                 "totals": [{"group": "default", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
                 "partitions": [{"partition": 0, "group": "default", "scheduled": 12, "ready": 3, "in_flight": 2,
-                                "dead": 1, "next_due_at": "2026-01-02T03:04:05Z", "oldest_ready_age": "12ms", "owner": "a"}]}"#,
+                                "dead": 1, "next_due_at": "2026-01-02T03:04:05Z", "oldest_ready_age_ms": 12, "owner": "a"}]}"#,
         )?;
         let expected = "\
 orders

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::api::WindowChange;
 use super::client::GroupOf;
+use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
@@ -37,7 +38,12 @@ enum WindowCommand {
     /// Count the messages that wait
     Count(WhichArgs),
     /// Cancel them
-    Cancel(WhichArgs),
+    Cancel {
+        #[command(flatten)]
+        which: WhichArgs,
+        #[command(flatten)]
+        yes: YesArgs,
+    },
     /// Make them due later
     Postpone(ByArgs),
     /// Make them due sooner, but not before now
@@ -80,7 +86,14 @@ pub(super) async fn run(args: &WindowArgs) -> Result<(), Failure> {
             let count = client.count_window(&which.of(), which.from, which.to).await?;
             return output::line(format_args!("{count} waiting"));
         }
-        WindowCommand::Cancel(which) => (which, "cancel", None, "cancelled"),
+        WindowCommand::Cancel { which, yes } => {
+            if !yes.is_given() {
+                let count = client.count_window(&which.of(), which.from, which.to).await?;
+                let count = output::messages(count);
+                yes.ask(format_args!("Cancel {count} of {} that wait in the window?", which.topic))?;
+            }
+            (which, "cancel", None, "cancelled")
+        }
         WindowCommand::Postpone(ByArgs { which, by }) => (which, "postpone", Some(*by), "postponed"),
         WindowCommand::Advance(ByArgs { which, by }) => (which, "advance", Some(*by), "advanced"),
         WindowCommand::Park(which) => (which, "park", None, "parked"),

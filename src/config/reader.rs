@@ -113,10 +113,7 @@ impl<'a> Reader<'a> {
     /// A duration in a range.
     pub(super) fn span(&mut self, key: &str, range: RangeInclusive<Duration>, default: Duration) -> Duration {
         let accepted = format!("{} to {}", show_span(*range.start()), show_span(*range.end()));
-        self.parsed(key, &accepted, default, |text| {
-            let span = parse_span(text).map_err(|_| "is not a duration like 30s, 1h30m or milliseconds".to_owned())?;
-            in_range(span, &range)
-        })
+        self.parsed(key, &accepted, default, |text| in_range(parse_span(text)?, &range))
     }
 
     /// A number in a range.

@@ -1,6 +1,5 @@
 //! Whether the keys of a group agree with each other.
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::Serialize;
@@ -10,6 +9,7 @@ use super::App;
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
+use super::reply::Reply;
 use super::schema;
 use crate::broker::Audit;
 use crate::partition::Partition;

@@ -2,39 +2,45 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::push::PushResult;
+use super::reply::Reply;
 use super::schema;
-use super::shape::{Meta, due_of, payload_of, trace_of, trace_of_headers};
+use super::shape::{Meta, due_of, payload_of, payload_text, trace_of, trace_of_headers};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
-/// One message of a batch. Exactly one of `payload` and `payload_base64` is there.
+/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
+/// `payload_base64` and `payload_json` is there.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
 pub(crate) struct BatchMessage {
     /// The payload, as text.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "payload_text")]
     payload: Option<String>,
     /// The payload, in standard base64 with padding.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
+    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
     /// Decides the partition; without a key the id does.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Key>)]
@@ -51,14 +57,26 @@ pub(crate) struct BatchMessage {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
     /// A time, in place of `delay`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, example = "reject")]
+    past: Option<String>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
@@ -105,22 +123,27 @@ pub(crate) struct Batch {
 pub(crate) struct BatchResults {
     /// One for each message, in the order sent.
     results: Vec<PushResult>,
+    /// `true` when the topic did not exist and was created for this batch.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    topic_created: bool,
 }
 
 impl BatchMessage {
-    fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
+        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
         let message = NewMessage {
             id: self.id.map(MessageId::new).transpose()?,
             conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
-            due: due_of(self.delay, self.due_at)?,
-            ttl: self.ttl,
+            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
             priority: self.priority.unwrap_or(0),
-            content_type: self.content_type,
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
             meta: self.meta.unwrap_or_default().0,
             trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
-            payload: payload_of(self.payload, self.payload_base64)?,
+            payload,
         };
         message.check(now)?;
         Ok(message)
@@ -174,15 +197,19 @@ pub(crate) async fn push_batch(
     let offers = app.broker.offers(&topic, messages);
     let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
     let outcomes = app.broker.push_offers(&topic, offers).await?;
+    let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);
     let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
         Ok(outcome) => Ok(PushResult::from(outcome)),
         Err(error) => Err((id, error)),
     });
-    answer(results.collect())
+    answer(results.collect(), topic_created)
 }
 
 /// One answer for all: see docs/protocol.md.
-fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -> Result<Response, Problem> {
+fn answer(
+    outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>,
+    topic_created: bool,
+) -> Result<Response, Problem> {
     let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
     let was_there = [Pushed::Duplicate, Pushed::Replaced, Pushed::Debounced].iter().any(|pushed| is(pushed.name()));
     let accepted = match (is(Pushed::Buffered.name()), was_there) {
@@ -196,10 +223,18 @@ fn answer(outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>) -
     let results = outcomes.into_iter().map(|outcome| {
         outcome.unwrap_or_else(|(id, error)| {
             let error = Some(Problem::from(error).body());
-            PushResult { id, partition: None, due_at: None, differs: false, status: "error", error }
+            PushResult {
+                id,
+                partition: None,
+                due_at: None,
+                differs: false,
+                status: "error",
+                topic_created: false,
+                error,
+            }
         })
     });
-    let body = BatchResults { results: results.collect() };
+    let body = BatchResults { results: results.collect(), topic_created };
     match first {
         Some(error) if failed == all => {
             let results = serde_json::to_value(body.results).unwrap_or_default();
@@ -243,7 +278,7 @@ mod tests {
     use crate::message::Due;
     use crate::partition::Partition;
 
-    const NOW: Timestamp = Timestamp::from_ms(1_000);
+    const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
 
     fn refused(read: Result<Vec<NewMessage>, Problem>) -> (u16, String) {
         match read {
@@ -255,13 +290,13 @@ mod tests {
     #[test]
     fn an_object_and_lines_say_the_same() -> Result<(), Problem> {
         let object =
-            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 7}]}"#;
-        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 7}";
+            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 1767323045678}]}"#;
+        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 1767323045678}";
         for messages in [of_object(object, NOW)?, of_lines(lines, NOW)?] {
             assert_eq!(messages.len(), 2);
             assert_eq!(messages[0].due, Due::In(Duration::from_secs(5)));
             assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
-            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(7)));
+            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(1_767_323_045_678)));
             assert_eq!(messages[1].payload, b"\xff\x00"[..]);
         }
         Ok(())
@@ -270,18 +305,24 @@ mod tests {
     #[test]
     fn a_wrong_message_is_named_by_its_place() {
         let cases = [
-            (r#"{"payload": "a", "dealy": 5}"#, "dealy`: unknown field"),
+            (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field"),
             (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
             (r#"{"payload": "a", "delay": "3651d"}"#, "delay`: a message is due at most 3650 days ahead"),
-            (r#"{"payload": "a", "delay": 1, "due_at": 5}"#, "delay`: is given together with `due_at`"),
+            (r#"{"payload": "a", "delay": "1s", "due_at": 1767323045678}"#, "delay`: is given together with `due_at`"),
             (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
             (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
-            (r#"{"payload": "a", "ttl": 0}"#, "ttl`: a message that lives for 0s"),
+            (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
             (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
             (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
             (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
-            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in two forms"),
+            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in more than one form"),
+            (r#"{"payload": "a", "payload_json": 1}"#, "payload`: is given in more than one form"),
+            (
+                r#"{"payload": {"order": 1}}"#,
+                "payload`: invalid type: map, expected a text; for JSON use `payload_json`",
+            ),
+            (r#"{"payload_json": null, "payload": ""}"#, "payload`: is given in more than one form"),
             ("{}", "payload`: is missing"),
         ];
         for (item, said) in cases {
@@ -318,12 +359,14 @@ mod tests {
                 due_at: Some(NOW),
                 differs: false,
                 status,
+                topic_created: false,
                 error: None,
             })
         };
         let failed = || Err((id.clone(), Error::unavailable("the store is away")));
-        let status =
-            |outcomes| answer(outcomes).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16();
+        let status = |outcomes| {
+            answer(outcomes, false).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16()
+        };
         assert_eq!(status(vec![made("stored"), made("stored")]), 201);
         assert_eq!(status(vec![made("stored"), made("journaled")]), 201);
         assert_eq!(status(vec![made("stored"), made("duplicate")]), 200);
@@ -331,7 +374,7 @@ mod tests {
         assert_eq!(status(vec![made("stored"), failed()]), 207);
         assert_eq!(status(vec![failed(), failed()]), 503);
         let problem =
-            answer(vec![failed()]).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
+            answer(vec![failed()], false).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
         let problem = problem.unwrap_or_default();
         assert_eq!(problem["type"], format!("urn:dwell:error:{}", Kind::Unavailable.name()));
         assert_eq!(problem["results"][0]["id"], "a");

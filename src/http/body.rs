@@ -1,7 +1,7 @@
 //! Reading a request body within its limits: of size, of time, and of what all requests together hold.
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
@@ -19,7 +19,8 @@ const FIRST_BYTES: u64 = 64 * 1024;
 /// Reads a body of at most `limit` bytes; `what` names it in errors.
 ///
 /// # Errors
-/// 413 past the limit (before reading, if the size was announced), 408 when it does not arrive in time, 400 when it is cut,
+/// 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was announced),
+/// 408 when it does not arrive in time, 400 when it is cut,
 /// 503 when all bodies that are being read are too many, or this one gave way to another.
 pub(crate) async fn read(
     app: &App,
@@ -28,6 +29,10 @@ pub(crate) async fn read(
     limit: usize,
     what: &str,
 ) -> Result<Bytes, Problem> {
+    if let Err(problem) = expect_identity(headers) {
+        refused(app, headers, body);
+        return Err(problem);
+    }
     let announced = body.size_hint().lower();
     if usize::try_from(announced).map_or(true, |size| size > limit) {
         refused(app, headers, body);
@@ -47,6 +52,22 @@ pub(crate) async fn read(
         Err(_) => {
             let detail = format!("`{what}` did not arrive within {}", show_span(app.body_timeout));
             Err(Problem::new(Class::Timeout, detail))
+        }
+    }
+}
+
+/// Refuses a body in another encoding than its own: dwell does not decode it, and a consumer would not learn of it.
+fn expect_identity(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_identity = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !is_identity(value)) {
+        None => Ok(()),
+        Some(other) => {
+            let detail = format!(
+                "`Content-Encoding` is {:?}, and only identity is accepted; a payload may be compressed if its \
+                 content type or its meta says so",
+                String::from_utf8_lossy(other.as_bytes())
+            );
+            Err(Problem::new(Class::UnsupportedMediaType, detail))
         }
     }
 }

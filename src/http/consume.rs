@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem, WaitProblem};
+use super::reply::Reply;
 use super::schema;
 use super::shape::Contents;
 use super::strict::{Items, Json, JsonOrDefault, Object, present};
@@ -23,7 +23,7 @@ use crate::limits::DELAY_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::peer::Ruling;
-use crate::time::{Timestamp, show_span, span};
+use crate::time::{Timestamp, millis, one_span, show_span, span};
 
 /// What a consumer asks for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -38,14 +38,26 @@ pub(crate) struct Reserve {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     wait: Option<Duration>,
+    /// The same in milliseconds; not together with `wait`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 20000)]
+    wait_ms: Option<Duration>,
     /// 100 ms to 12 h. Default: the topic's.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; not together with `visibility_timeout`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 30000)]
+    visibility_timeout_ms: Option<Duration>,
     /// Only messages that were pushed at least so long ago, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     min_age: Option<Duration>,
+    /// The same in milliseconds; not together with `min_age`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 10000)]
+    min_age_ms: Option<Duration>,
 }
 
 /// A message in the hands of a consumer.
@@ -140,6 +152,10 @@ pub(crate) struct Nacked {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 10000)]
+    delay_ms: Option<Duration>,
     /// What went wrong, kept as the last error; cut at 1,024 bytes.
     #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
@@ -157,9 +173,13 @@ pub(crate) struct Extend {
     #[schema(value_type = Vec<schema::Receipt>, min_items = 1, max_items = 1000)]
     receipts: Items<String>,
     /// From now on, 100 ms to 12 h.
-    #[serde(with = "span")]
-    #[schema(value_type = schema::Duration)]
-    visibility_timeout: Duration,
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; exactly one of the two.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 300000)]
+    visibility_timeout_ms: Option<Duration>,
 }
 
 /// What became of a decision.
@@ -217,11 +237,11 @@ pub(crate) async fn reserve(
 ) -> Result<Response, Problem> {
     let request = ReserveRequest {
         max: asked.max.unwrap_or(1),
-        wait: asked.wait.unwrap_or_default(),
-        visibility_timeout: asked.visibility_timeout,
+        wait: one_span("wait", asked.wait, asked.wait_ms)?.unwrap_or_default(),
+        visibility_timeout: one_span("visibility_timeout", asked.visibility_timeout, asked.visibility_timeout_ms)?,
     };
+    let min_age = one_span("min_age", asked.min_age, asked.min_age_ms)?.unwrap_or_default();
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
-    let min_age = asked.min_age.unwrap_or_default();
     let consumer = Consumer::enter(app.clone(), token)?;
     let reserved = consumer.take(app.broker.reserve_aged(&topic, &group, request, min_age)).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
@@ -286,8 +306,10 @@ pub(crate) async fn extend(
     forwarded: Forwarded,
     Json(extend): Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let receipts = extend.receipts.0;
-    let (asked, timeout) = (receipts.clone(), extend.visibility_timeout);
+    let timeout = one_span("visibility_timeout", extend.visibility_timeout, extend.visibility_timeout_ms)?;
+    let missing = || Problem::invalid("visibility_timeout", "is missing, and so is `visibility_timeout_ms`");
+    let (receipts, timeout) = (extend.receipts.0, timeout.ok_or_else(missing)?);
+    let asked = receipts.clone();
     let rulings = match forwarded {
         Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
         Forwarded(false) => app.peers.extend(&topic, &group, asked, timeout).await?,
@@ -311,18 +333,24 @@ async fn settle(
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
-    let decide = |(i, Object(nacked)): (usize, Object<Nacked>)| match nacked {
-        Nacked { bury: true, delay: Some(_), .. } => {
-            Err(Problem::invalid(&format!("receipts[{i}].delay"), "is given together with `bury`"))
-        }
-        Nacked { delay: Some(delay), .. } if delay > DELAY_MAX => {
-            let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
-            Err(Problem::invalid(&format!("receipts[{i}].delay"), why))
-        }
-        Nacked { receipt, bury: true, reason, .. } => Ok((receipt, Decision::Bury { reason })),
-        Nacked { receipt, delay, reason, .. } => Ok((receipt, Decision::Nack { delay, reason })),
+    let decide = |(i, Object(nacked)): (usize, Object<Nacked>)| {
+        nacked.decision().map_err(|wrong| wrong.within(&format!("receipts[{i}].")))
     };
     nack.receipts.0.into_iter().enumerate().map(decide).collect()
+}
+
+impl Nacked {
+    fn decision(self) -> Result<(String, Decision), Problem> {
+        let reason = self.reason;
+        match (self.bury, one_span("delay", self.delay, self.delay_ms)?) {
+            (true, Some(_)) => Err(Problem::invalid("delay", "is given together with `bury`")),
+            (false, Some(delay)) if delay > DELAY_MAX => {
+                Err(Problem::invalid("delay", format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX))))
+            }
+            (true, None) => Ok((self.receipt, Decision::Bury { reason })),
+            (false, delay) => Ok((self.receipt, Decision::Nack { delay, reason })),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -332,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_nack_says_what_it_means() -> Result<(), Problem> {
-        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
+        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay_ms": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
         let expected = [
             ("a".to_owned(), Decision::Nack { delay: None, reason: None }),
             ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
@@ -340,10 +368,13 @@ mod tests {
         ];
         assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
         let refused = [
-            (r#"{"receipts": [{"receipt": "a", "delay": 5, "bury": true}]}"#, "`receipts[0].delay`: is given together"),
+            (
+                r#"{"receipts": [{"receipt": "a", "delay": "5s", "bury": true}]}"#,
+                "`receipts[0].delay`: is given together",
+            ),
             (r#"{"receipts": [{"receipt": "a", "delay": "3651d"}]}"#, "`receipts[0].delay`: "),
             (r#"{"receipts": [{"receipt": "a", "bury": 1}]}"#, "`receipts[0].bury`: invalid type"),
-            (r#"{"receipts": [{"delay": 5}]}"#, "`receipts[0]`: missing field `receipt`"),
+            (r#"{"receipts": [{"delay": "5s"}]}"#, "`receipts[0]`: missing field `receipt`"),
             (r#"{"receipts": ["a"]}"#, "`receipts[0]`: invalid type"),
         ];
         for (text, said) in refused {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,6 +12,7 @@ use super::App;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, MatchProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::shape::due_of;
 use super::strict::{Json, present};
@@ -20,7 +20,7 @@ use crate::error::Kind;
 use crate::message::{Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled};
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// What became of a message that was cancelled or rescheduled.
 #[derive(Debug, Serialize, ToSchema)]
@@ -87,10 +87,18 @@ pub(crate) struct NewDue {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
     /// A time, in place of `delay`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, example = "reject")]
+    past: Option<String>,
 }
 
 /// Cancel a message.
@@ -180,10 +188,12 @@ async fn reschedule_it(
     headers: &HeaderMap,
     due: &NewDue,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    if due.delay.is_none() && due.due_at.is_none() {
+    let delay = one_span("delay", due.delay, due.delay_ms)?;
+    if delay.is_none() && due.due_at.is_none() {
         return Err(Problem::invalid("delay", "is missing, and so is `due_at`"));
     }
-    let (due, expected) = (due_of(due.delay, due.due_at)?, expected(headers)?);
+    let past = due.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+    let (due, expected) = (due_of(delay, due.due_at, past)?, expected(headers)?);
     let outcome = app.broker.reschedule(topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {

@@ -1,9 +1,8 @@
-//! Dead messages: list, redrive, purge.
+//! Dead letters: list, redrive, purge.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -13,17 +12,18 @@ use utoipa::{IntoParams, ToSchema};
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::strict::{Items, JsonOrDefault, present};
 use super::{App, json_list};
-use crate::broker::{DeadFilter, DeadSweep};
+use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
 use crate::codec::DeadReason;
 use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
-use crate::message::MessageId;
+use crate::message::{GroupName, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::Dead;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// What the requests accept as a reason.
 fn read_reason(text: &str) -> Result<DeadReason, String> {
@@ -100,7 +100,7 @@ impl DeadMessage {
 )))]
 pub(crate) struct DeadMessages {
     /// Partition by partition, the oldest death first.
-    dead: Vec<DeadMessage>,
+    dead_letters: Vec<DeadMessage>,
     /// Where the next page begins; absent at the end.
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
@@ -122,9 +122,15 @@ pub(crate) struct DeadParams {
     /// Only those that died at least so long ago.
     #[param(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[param(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
     /// Only those that died at most so long ago.
     #[param(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[param(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
     /// Only those with this in the last error or in the payload, 1 to 256 bytes, as it is.
     #[param(value_type = Option<schema::SearchText>)]
     text: Option<String>,
@@ -134,7 +140,8 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadParams, Problem> {
-        let accepted = ["limit", "cursor", "reason", "older_than", "younger_than", "text"];
+        let accepted =
+            ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
         let params = Params::read(parts.uri.query(), &accepted)?;
         let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
         let text = |name| params.get(name).map(str::to_owned);
@@ -143,7 +150,9 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
             cursor: text("cursor"),
             reason: text("reason"),
             older_than: params.span("older_than")?,
+            older_than_ms: params.millis("older_than_ms")?,
             younger_than: params.span("younger_than")?,
+            younger_than_ms: params.millis("younger_than_ms")?,
             text: text("text"),
         })
     }
@@ -154,8 +163,8 @@ impl DeadParams {
         let reason = self.reason.as_deref().map(read_reason).transpose();
         Ok(DeadFilter {
             reason: reason.map_err(|why| Problem::invalid("reason", why))?,
-            older_than: self.older_than,
-            younger_than: self.younger_than,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text.clone(),
         })
     }
@@ -178,10 +187,18 @@ pub(crate) struct Which {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
     /// They died at most so long ago.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
     /// This is in the last error or in the payload, 1 to 256 bytes, as it is.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::SearchText>)]
@@ -198,6 +215,12 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
+    /// All that are dead now. Not together with what narrows the choice.
+    #[serde(default)]
+    all: bool,
+    /// Only count them. Not together with `ids`.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// What a request means.
@@ -207,18 +230,34 @@ enum Meant {
 }
 
 impl Which {
+    /// Refuses a purge that does not say of what: an empty body may be one that was lost on the way.
+    fn expect_selector(&self) -> Result<(), Problem> {
+        let narrowed = self.reason.is_some() || self.text.is_some();
+        let aged = [self.older_than, self.older_than_ms, self.younger_than, self.younger_than_ms];
+        match self.all || self.ids.is_some() || narrowed || aged.iter().any(Option::is_some) {
+            true => Ok(()),
+            false => {
+                let why = "does not say which; give ids, reason, older_than, younger_than or text, or {\"all\": true}";
+                Err(Problem::invalid("body", why))
+            }
+        }
+    }
+
     fn read(self) -> Result<Meant, Problem> {
         let reason = self.reason.as_deref().map(read_reason).transpose();
         let filter = DeadFilter {
             reason: reason.map_err(|why| Problem::invalid("reason", why))?,
-            older_than: self.older_than,
-            younger_than: self.younger_than,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text,
         };
+        if self.all && filter != DeadFilter::default() {
+            return Err(Problem::invalid("all", "is given beside what narrows the choice"));
+        }
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
         let sweep = DeadSweep { filter, limit, rate, cursor };
         let Some(Items(ids)) = self.ids else { return Ok(Meant::Matching(sweep)) };
-        if sweep != DeadSweep::default() {
+        if sweep != DeadSweep::default() || self.all || self.dry_run {
             return Err(Problem::invalid("ids", "are given beside another field; name the messages or describe them"));
         }
         let check = |(i, id): (usize, String)| {
@@ -234,6 +273,9 @@ impl Which {
 pub(crate) struct Redriven {
     /// Number of messages that are ready again.
     redriven: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
@@ -246,6 +288,9 @@ pub(crate) struct Redriven {
 pub(crate) struct Purged {
     /// Number of messages that were deleted.
     purged: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
     /// Where to go on; absent when nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
@@ -256,7 +301,7 @@ pub(crate) struct Purged {
 ///
 /// Partition by partition, the oldest death first; follow `next_cursor` to the end.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/dead", operation_id = "listDeadLetters",
+    get, path = "/v1/topics/{topic}/groups/{group}/dead-letters", operation_id = "listDeadLetters",
     tag = "dead letters",
     params(GroupPath, DeadParams),
     responses((status = 200, description = "A page", body = DeadMessages), Problem, TopicProblem)
@@ -274,14 +319,14 @@ pub(crate) async fn list(
         |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
     held.resize(json_list::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
-    Ok(json_list::answer("dead", dead, page.next, held))
+    Ok(json_list::answer("dead_letters", dead, page.next, held))
 }
 
 /// Make dead letters ready again.
 ///
 /// Those of `ids`, or all that match the other fields. Attempts begin anew.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/dead/redrive", operation_id = "redriveDeadLetters",
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", operation_id = "redriveDeadLetters",
     tag = "dead letters", request_body = Option<Which>,
     params(GroupPath),
     responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
@@ -292,6 +337,10 @@ pub(crate) async fn redrive(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Redriven>, Problem> {
+    if which.dry_run {
+        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
+        return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
+    }
     let (redriven, next_cursor) = match which.read()? {
         Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
@@ -299,15 +348,24 @@ pub(crate) async fn redrive(
             (swept.count, swept.next)
         }
     };
-    Ok(Reply(Redriven { redriven, next_cursor }))
+    Ok(Reply(Redriven { redriven, matching: None, next_cursor }))
+}
+
+/// What a dry run answers.
+async fn counted(app: &App, topic: &TopicName, group: &GroupName, which: Which) -> Result<DeadSwept, Problem> {
+    match which.read()? {
+        Meant::Matching(sweep) => Ok(app.broker.count_dead(topic, group, &sweep).await?),
+        // Which::read refuses ids beside `dry_run`.
+        Meant::Ids(_) => Err(Problem::invalid("ids", "are given beside `dry_run`")),
+    }
 }
 
 /// Delete dead letters for good.
 ///
 /// Those of `ids`, or all that match the other fields.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/groups/{group}/dead", operation_id = "purgeDeadLetters",
-    tag = "dead letters", request_body = Option<Which>,
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/purge", operation_id = "purgeDeadLetters",
+    tag = "dead letters", request_body = Which,
     params(GroupPath),
     responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
 )]
@@ -317,6 +375,11 @@ pub(crate) async fn purge(
     _: NoParams,
     JsonOrDefault(which): JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
+    which.expect_selector()?;
+    if which.dry_run {
+        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
+        return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
+    }
     let (purged, next_cursor) = match which.read()? {
         Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
@@ -324,5 +387,5 @@ pub(crate) async fn purge(
             (swept.count, swept.next)
         }
     };
-    Ok(Reply(Purged { purged, next_cursor }))
+    Ok(Reply(Purged { purged, matching: None, next_cursor }))
 }

@@ -1,8 +1,8 @@
 //! Why a message is not delivered yet.
 
+use axum::Extension;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
-use axum::{Extension, Json as Reply};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -11,6 +11,7 @@ use super::needs::may_see_payloads;
 use super::params::{MessagePath, Params};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
+use super::reply::Reply;
 use super::schema;
 use crate::access::Scopes;
 use crate::message::Key;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::Serialize;
@@ -12,9 +11,10 @@ use super::App;
 use super::params::{GroupPath, Params};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
+use super::reply::Reply;
 use super::schema;
 use crate::limits::FORECAST_SPANS_MAX;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span};
 
 /// How long a span is, and how many there are, when nothing is said.
 const STANDARD: (Duration, u32) = (Duration::from_secs(60), 60);
@@ -24,8 +24,11 @@ const STANDARD: (Duration, u32) = (Duration::from_secs(60), 60);
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
     /// How long each span is, 1 ms to 3,650 d. Default 1 min.
-    #[param(value_type = schema::Duration)]
-    step: Duration,
+    #[param(value_type = Option<schema::Duration>)]
+    step: Option<Duration>,
+    /// The same in milliseconds; not together with `step`.
+    #[param(value_type = Option<u64>, example = 3600000)]
+    step_ms: Option<Duration>,
     /// How many there are, 1 to 500. Default 60.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     spans: u32,
@@ -35,10 +38,11 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ForecastParams, Problem> {
-        let params = Params::read(parts.uri.query(), &["step", "spans"])?;
+        let params = Params::read(parts.uri.query(), &["step", "step_ms", "spans"])?;
         let most = u32::try_from(FORECAST_SPANS_MAX).unwrap_or(u32::MAX);
         Ok(ForecastParams {
-            step: params.span("step")?.unwrap_or(STANDARD.0),
+            step: params.span("step")?,
+            step_ms: params.millis("step_ms")?,
             spans: params.number("spans", 1..=most)?.unwrap_or(STANDARD.1),
         })
     }
@@ -55,9 +59,9 @@ pub(crate) struct GroupForecast {
     #[schema(value_type = String, format = DateTime)]
     from: Timestamp,
     /// How long each span is.
-    #[serde(serialize_with = "span::serialize")]
-    #[schema(value_type = schema::DurationText)]
-    step: Duration,
+    #[serde(with = "millis")]
+    #[schema(value_type = u64, example = 60000)]
+    step_ms: Duration,
     /// Messages that are due already.
     ready: u64,
     /// One for each span.
@@ -91,11 +95,12 @@ pub(crate) async fn forecast(
     params: ForecastParams,
 ) -> Result<Reply<GroupForecast>, Problem> {
     let count = usize::try_from(params.spans).unwrap_or(usize::MAX);
-    let (spans, forecast) = app.broker.forecast(&topic, &group, params.step, count).await?;
+    let step = one_span("step", params.step, params.step_ms)?.unwrap_or(STANDARD.0);
+    let (spans, forecast) = app.broker.forecast(&topic, &group, step, count).await?;
     let due = |(index, due)| Due { until: spans.end(index + 1), due };
     Ok(Reply(GroupForecast {
         from: spans.from,
-        step: spans.step,
+        step_ms: spans.step,
         ready: forecast.ready,
         spans: forecast.spans.into_iter().enumerate().map(due).collect(),
         later: forecast.later,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -13,12 +12,13 @@ use super::App;
 use super::params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
 use crate::message::GroupName;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Rate, Rest};
 
 /// What is asked of a group. What is absent stays as it is.
@@ -128,6 +128,10 @@ pub(crate) struct PauseOf {
     #[serde(default, rename = "for", with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     span: Option<Duration>,
+    /// The same in milliseconds; not together with `for`.
+    #[serde(default, rename = "for_ms", with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 600000)]
+    span_ms: Option<Duration>,
     /// Until this time.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
@@ -231,7 +235,7 @@ pub(crate) async fn pause(
     _: NoParams,
     JsonOrDefault(pause): JsonOrDefault<PauseOf>,
 ) -> Result<Reply<Group>, Problem> {
-    let pause = match (pause.span, pause.until) {
+    let pause = match (one_span("for", pause.span, pause.span_ms)?, pause.until) {
         (Some(_), Some(_)) => return Err(Problem::invalid("for", "is given together with `until`")),
         (Some(span), None) => PauseFor::Span(span),
         (None, Some(until)) => PauseFor::Until(until),

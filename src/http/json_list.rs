@@ -30,7 +30,7 @@ pub(crate) const fn weight_max(payloads: usize) -> usize {
     payloads + JSON_GROWTH_MAX * PAYLOAD_BYTES_MAX
 }
 
-/// Answers `{"<name>": [<items>], "next_cursor": "<next>"}`. `held` is what the items take of the budget.
+/// Answers `{"<name>": [<items>], "next_cursor": "<next>"}` and a newline. `held` is what the items take of the budget.
 pub(crate) fn answer<T: Serialize>(
     name: &'static str,
     items: impl Iterator<Item = T> + Send + 'static,
@@ -89,7 +89,7 @@ impl<I> Pieces<I> {
             piece.extend_from_slice(b",\"next_cursor\":");
             write(piece, &next_cursor);
         }
-        piece.push(b'}');
+        piece.extend_from_slice(b"}\n");
         self.is_over = true;
     }
 }

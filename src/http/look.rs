@@ -1,6 +1,5 @@
 //! Looking at one message without taking it.
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::Serialize;
@@ -10,6 +9,7 @@ use super::control::etag;
 use super::params::{MessagePath, Params, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
+use super::reply::Reply;
 use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};

@@ -35,6 +35,7 @@ mod problem;
 mod problem_sets;
 mod push;
 mod schema;
+mod reply;
 mod schedules;
 mod series;
 mod shape;
@@ -235,8 +236,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(consume::ack))
         .routes(routes!(consume::nack))
         .routes(routes!(consume::extend))
-        .routes(routes!(dead::list, dead::purge))
+        .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
+        .routes(routes!(dead::purge))
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
@@ -275,5 +277,9 @@ async fn no_route(uri: Uri) -> Problem {
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {
-    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}", uri.path()))
+    let hint = match uri.path().ends_with("/stream") {
+        true => "; a stream takes messages, so it is opened with POST",
+        false => "",
+    };
+    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}{hint}", uri.path()))
 }

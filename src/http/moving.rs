@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU16;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,6 +10,7 @@ use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::strict::{Json, present};
 use crate::message::TopicName;

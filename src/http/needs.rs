@@ -76,13 +76,13 @@ pub(crate) const NEEDS: [(&str, &str, Need); 44] = [
     ("PATCH", topic!("/messages/batch"), PRODUCE),
     ("GET", topic!("/messages/{id}/explain"), Need::Token),
     ("POST", group!("/reserve"), CONSUME),
-    ("GET", group!("/stream"), CONSUME),
+    ("POST", group!("/stream"), CONSUME),
     ("POST", group!("/ack"), CONSUME),
     ("POST", group!("/nack"), CONSUME),
     ("POST", group!("/extend"), CONSUME),
-    ("GET", group!("/dead"), CONSUME),
-    ("DELETE", group!("/dead"), ADMIN),
-    ("POST", group!("/dead/redrive"), ADMIN),
+    ("GET", group!("/dead-letters"), CONSUME),
+    ("POST", group!("/dead-letters/redrive"), ADMIN),
+    ("POST", group!("/dead-letters/purge"), ADMIN),
 ];
 
 impl Need {

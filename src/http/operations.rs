@@ -1,6 +1,5 @@
 //! For whoever runs dwell: is it alive, is it ready, what does it measure, what does it serve.
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -10,6 +9,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::problem::{Class, Problem};
 use super::problem_sets::{ProbeProblem, UnreadyProblem};
+use super::reply::Reply;
 use super::schema;
 use crate::error::Kind;
 use crate::store::Description;

@@ -11,7 +11,7 @@ use super::problem::{Class, Problem};
 use super::schema;
 use crate::error::Kind;
 use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
 /// The parameters of a query: known names only, each at most once, well encoded.
 #[derive(Debug, Default)]
@@ -41,9 +41,20 @@ impl Params {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// A duration.
+    /// A duration as text.
     pub(crate) fn span(&self, name: &str) -> Result<Option<Duration>, Problem> {
         self.get(name).map(parse_span).transpose().map_err(|why| Problem::invalid(name, why))
+    }
+
+    /// A duration in milliseconds.
+    pub(crate) fn millis(&self, name: &str) -> Result<Option<Duration>, Problem> {
+        self.get(name).map(parse_millis).transpose().map_err(|why| Problem::invalid(name, why))
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>, Problem> {
+        let read = |text: &str| text.parse().map_err(|_| Problem::invalid(name, "is neither true nor false"));
+        self.get(name).map(read).transpose()
     }
 
     /// A time.

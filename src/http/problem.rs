@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::control::GroupFate;
 use super::push::PushResult;
+use super::reply::Reply;
 use super::schema;
 use crate::error::{Error, Kind};
 use crate::request_id::RequestId;
@@ -223,6 +224,12 @@ impl Problem {
         self
     }
 
+    /// Adds what else the client may have meant.
+    pub(crate) fn hinting(mut self, hint: &str) -> Problem {
+        self.error = Error::new(self.error.kind(), format!("{}; {hint}", self.detail()));
+        self
+    }
+
     /// Adds the message id to repeat the push with, if the push was perhaps applied.
     pub(crate) fn with_id(mut self, id: &impl fmt::Display) -> Problem {
         if matches!(self.class, Class::Verb(Kind::OutcomeUnknown | Kind::Bug)) {
@@ -281,7 +288,7 @@ impl IntoResponse for Problem {
         let said = Said { name: class.name(), detail: self.detail().into() };
         let mut body = self.body();
         body.request_id = RequestId::current().map(|id| id.to_string());
-        let mut response = (status, axum::Json(body)).into_response();
+        let mut response = (status, Reply(body)).into_response();
         response.extensions_mut().insert(said);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));

@@ -1,30 +1,38 @@
-//! Pushing one message: the body is the payload.
+//! Pushing one message: the body is the payload, or as `application/json` an envelope, which is an item of a batch.
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::batch::BatchMessage;
 use super::params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::shape::{Meta, due_of, trace_of_headers};
+use super::strict::{media_type, parse};
 use super::{App, body};
 use crate::broker::PushOutcome;
-use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
+use crate::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
 use crate::partition::Partition;
 use crate::store::Pushed;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, one_span};
 
 /// What the headers that become meta begin with; header names arrive in lower case.
 const META_PREFIX: &str = "dwell-meta-";
+
+/// The header that says that a JSON document is the payload.
+const RAW: &str = "dwell-raw";
+
+/// What a client may have meant whose envelope cannot be read.
+const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 
 /// The header that may carry the id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -52,6 +60,9 @@ pub(crate) struct PushResult {
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
     #[schema(value_type = schema::PushStatus)]
     pub(crate) status: &'static str,
+    /// `true` when the topic did not exist and was created for this push.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) topic_created: bool,
     /// Why it was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<ProblemBody>,
@@ -61,7 +72,15 @@ impl From<PushOutcome> for PushResult {
     fn from(outcome: PushOutcome) -> PushResult {
         let status = outcome.pushed.name();
         let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
-        PushResult { id: outcome.id, partition, due_at, differs: outcome.differs, status, error: None }
+        PushResult {
+            id: outcome.id,
+            partition,
+            due_at,
+            differs: outcome.differs,
+            status,
+            topic_created: false,
+            error: None,
+        }
     }
 }
 
@@ -81,60 +100,107 @@ pub(crate) struct PushParams {
     /// A duration from now, at most 3,650 d. Default 0.
     #[param(value_type = Option<schema::Duration>)]
     delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[param(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
     /// A time, in place of `delay`.
     #[param(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[param(value_type = Option<String>, example = "reject")]
+    past: Option<Past>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[param(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[param(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     /// 1 to 1,000. Default: the topic's.
     #[param(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
     #[param(minimum = 0, maximum = 9)]
     priority: Option<u32>,
+    /// `true`: the body is the payload, also as `application/json`. Default: the header `Dwell-Raw`, and else `false`.
+    raw: Option<bool>,
 }
 
 impl<S: Sync> FromRequestParts<S> for PushParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
-        let accepted = ["key", "id", "conflict", "delay", "due_at", "ttl", "max_attempts", "priority"];
+        let accepted = [
+            "key",
+            "id",
+            "conflict",
+            "delay",
+            "delay_ms",
+            "due_at",
+            "past",
+            "ttl",
+            "ttl_ms",
+            "max_attempts",
+            "priority",
+            "raw",
+        ];
         let params = Params::read(parts.uri.query(), &accepted)?;
         Ok(PushParams {
             key: params.get("key").map(Key::new).transpose()?,
             id: params.get("id").map(MessageId::new).transpose()?,
             conflict: params.get("conflict").map(str::parse).transpose()?,
             delay: params.span("delay")?,
+            delay_ms: params.millis("delay_ms")?,
             due_at: params.time("due_at")?,
+            past: params.get("past").map(str::parse).transpose()?,
             ttl: params.span("ttl")?,
+            ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
             priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
+            raw: params.switch("raw")?,
         })
     }
 }
 
 impl PushParams {
+    /// The first parameter of a message that is given, if any is.
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("key", self.key.is_some()),
+            ("id", self.id.is_some()),
+            ("conflict", self.conflict.is_some()),
+            ("delay", self.delay.is_some()),
+            ("delay_ms", self.delay_ms.is_some()),
+            ("due_at", self.due_at.is_some()),
+            ("past", self.past.is_some()),
+            ("ttl", self.ttl.is_some()),
+            ("ttl_ms", self.ttl_ms.is_some()),
+            ("max_attempts", self.max_attempts.is_some()),
+            ("priority", self.priority.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
     fn due(&self) -> Result<Due, Problem> {
-        due_of(self.delay, self.due_at)
+        due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
     }
 }
 
-/// Push one message: the request body is the payload.
+/// Push one message: as `application/json` an item of a batch, and otherwise the payload itself.
 ///
-/// Its `Content-Type` and headers `Dwell-Meta-<name>` travel with it.
+/// The `Content-Type` of a payload and headers `Dwell-Meta-<name>` travel with it.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", operation_id = "pushMessage",
     tag = "producing",
     params(
         TopicPath, PushParams,
+        ("Dwell-Raw" = Option<bool>, Header, description = "`true`: the body is the payload, also as `application/json`", example = true),
         ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, in place of the parameter"),
         ("traceparent" = Option<String>, Header, description = "W3C Trace Context of the push; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
     ),
     request_body(
-        content = schema::Payload, content_type = "application/octet-stream",
-        description = "The payload: any bytes of any content type"
+        content((BatchMessage = "application/json"), (schema::Payload = "application/octet-stream")),
+        description = "An envelope, or the payload: any bytes of any other content type"
     ),
     responses(
         (status = 201, description = "The message is stored", body = PushResult),
@@ -150,10 +216,10 @@ pub(crate) async fn push(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Reply<PushResult>), Problem> {
-    // Everything that the header says is checked before the body is read, and so is the payload's announced size.
-    let mut message = message_of(params, &headers)?;
-    message.check(app.clock.now())?;
-    message.payload = body::read(&app, &headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
+    let message = match is_envelope(&params, &headers)? {
+        true => enveloped(&app, &params, &headers, body).await?,
+        false => raw(&app, params, &headers, body).await?,
+    };
     let offer = app.broker.offer(&topic, message);
     let id = offer.id().clone();
     let outcome = app.broker.push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
@@ -162,7 +228,46 @@ pub(crate) async fn push(
         Pushed::Buffered => StatusCode::ACCEPTED,
         Pushed::Duplicate | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };
-    Ok((status, Reply(PushResult::from(outcome))))
+    let topic_created = outcome.topic_created;
+    Ok((status, Reply(PushResult { topic_created, ..PushResult::from(outcome) })))
+}
+
+/// Whether the body is an envelope, as its content type says unless the client says otherwise.
+fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem> {
+    let raw = match (params.raw, headers.get(RAW).map(HeaderValue::as_bytes)) {
+        (Some(raw), _) => raw,
+        (None, None | Some(b"false")) => false,
+        (None, Some(b"true")) => true,
+        (None, Some(_)) => return Err(Problem::invalid("Dwell-Raw", "is neither true nor false")),
+    };
+    Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
+}
+
+/// The message whose payload is the body.
+async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+    // Everything that the header says is checked before the body is read, and so is the payload's announced size.
+    let mut message = message_of(params, headers)?;
+    message.check(app.clock.now())?;
+    message.payload = body::read(app, headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
+    Ok(message)
+}
+
+/// The message that the body describes.
+async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+    if let Some(name) = params.first_given() {
+        return Err(Problem::invalid(name, format!("is a field of an envelope, not a parameter beside one; {HINT}")));
+    }
+    if let Some(name) = headers.keys().find(|name| name.as_str().starts_with(META_PREFIX)) {
+        return Err(Problem::invalid(name.as_str(), format!("belongs into `meta` of the envelope; {HINT}")));
+    }
+    let bytes = body::read(app, headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let item: BatchMessage = parse(&bytes).map_err(|problem| problem.hinting(HINT))?;
+    let now = app.clock.now();
+    let mut message = item.message(now)?;
+    message.id = id_of(message.id, headers)?;
+    message.trace = message.trace.or_else(|| trace_of_headers(headers));
+    message.check(now)?;
+    Ok(message)
 }
 
 fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
@@ -172,7 +277,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         conflict: params.conflict.unwrap_or_default(),
         key: params.key,
         due,
-        ttl: params.ttl,
+        ttl: one_span("ttl", params.ttl, params.ttl_ms)?,
         max_attempts: params.max_attempts,
         priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,

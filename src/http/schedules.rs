@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -10,20 +9,22 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::params::{NoParams, Params, SchedulePath, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
-use super::shape::{Meta, payload_of};
+use super::shape::{Meta, payload_of, payload_text};
 use super::strict::{Json, present};
 use super::{App, json_list};
 use crate::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use crate::message::ScheduleName;
 use crate::schedule::{Missed, Schedule, Timing};
 use crate::store::ScheduleRecord;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// The time zone when nothing is said.
 const TIME_ZONE: &str = "UTC";
@@ -45,6 +46,10 @@ pub(crate) struct NewSchedule {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     every: Option<Duration>,
+    /// The same in milliseconds; not together with `every`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 900000)]
+    every_ms: Option<Duration>,
     /// Occurrences are whole spans of `every` after this. Default 1970-01-01T00:00:00Z.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
@@ -57,17 +62,25 @@ pub(crate) struct NewSchedule {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    ttl_ms: Option<Duration>,
     /// Overrides the topic's number of attempts.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The payload as text.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "payload_text")]
     payload: Option<String>,
-    /// The payload in base64. Exactly one of the two.
+    /// The payload in base64. Exactly one of the three.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
+    /// The payload as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
     /// Travels with the payload.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::ContentType>)]
@@ -80,7 +93,7 @@ pub(crate) struct NewSchedule {
 
 impl NewSchedule {
     fn named(self, name: ScheduleName) -> Result<Schedule, Problem> {
-        let timing = match (self.cron, self.every) {
+        let timing = match (self.cron, one_span("every", self.every, self.every_ms)?) {
             (Some(cron), None) if self.from.is_none() => {
                 Timing::Cron { cron, time_zone: self.time_zone.unwrap_or_else(|| TIME_ZONE.to_owned()) }
             }
@@ -97,16 +110,17 @@ impl NewSchedule {
             None => Missed::default(),
             Some(text) => Missed::named(&text).ok_or_else(|| wrong(text))?,
         };
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
         Ok(Schedule {
             name,
             timing,
             missed,
             paused: false,
-            ttl: self.ttl,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
-            content_type: self.content_type,
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
             meta: self.meta.unwrap_or_default().0,
-            payload: payload_of(self.payload, self.payload_base64)?,
+            payload,
         })
     }
 }
@@ -129,9 +143,9 @@ pub(crate) struct ScheduleShown {
     #[schema(value_type = Option<schema::TimeZone>)]
     time_zone: Option<String>,
     /// Span from one occurrence to the next; absent with `cron`.
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<schema::DurationText>)]
-    every: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    every_ms: Option<Duration>,
     /// Occurrences are whole spans of `every` after this.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -146,9 +160,9 @@ pub(crate) struct ScheduleShown {
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
     /// How long after its occurrence a message is still delivered.
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    #[schema(value_type = Option<schema::DurationText>)]
-    ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
     /// Overrides `max_attempts` of the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
@@ -185,12 +199,12 @@ impl From<ScheduleRecord> for ScheduleShown {
             name: schedule.name.into(),
             cron,
             time_zone,
-            every,
+            every_ms: every,
             from,
             missed: schedule.missed.name(),
             paused: schedule.paused,
             next_at,
-            ttl: schedule.ttl,
+            ttl_ms: schedule.ttl,
             max_attempts: schedule.max_attempts,
             content_type: schedule.content_type,
             meta: Meta(schedule.meta),

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::schema;
 use crate::codec::Failure;
 use crate::limits::META_COUNT_MAX;
-use crate::message::{Due, Envelope};
+use crate::message::{Due, Envelope, Past};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -101,24 +102,61 @@ impl From<Failure> for FailedAttempt {
     }
 }
 
-/// The payload of a request: text or base64, exactly one of them.
-pub(crate) fn payload_of(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem> {
-    match (text, base64) {
-        (Some(text), None) => Ok(text.into()),
-        (None, Some(base64)) => match STANDARD.decode(&base64) {
-            Ok(bytes) => Ok(bytes.into()),
+/// The payload of a request and the content type that its form implies: text, base64 or JSON, exactly one of them.
+pub(crate) fn payload_of(
+    text: Option<String>,
+    base64: Option<String>,
+    json: Option<Box<RawValue>>,
+) -> Result<(Bytes, Option<&'static str>), Problem> {
+    match (text, base64, json) {
+        (Some(text), None, None) => Ok((text.into(), None)),
+        (None, Some(base64), None) => match STANDARD.decode(&base64) {
+            Ok(bytes) => Ok((bytes.into(), None)),
             Err(why) => Err(Problem::invalid("payload_base64", format!("is not standard base64 with padding: {why}"))),
         },
-        (Some(_), Some(_)) => Err(Problem::invalid("payload", "is given in two forms, also as `payload_base64`")),
-        (None, None) => Err(Problem::invalid("payload", "is missing, and so is `payload_base64`")),
+        (None, None, Some(json)) => Ok((Bytes::copy_from_slice(json.get().as_bytes()), Some("application/json"))),
+        (None, None, None) => {
+            Err(Problem::invalid("payload", "is missing, and so are `payload_base64` and `payload_json`"))
+        }
+        _ => {
+            let why = "is given in more than one form; give one of `payload`, `payload_base64` and `payload_json`";
+            Err(Problem::invalid("payload", why))
+        }
+    }
+}
+
+/// For `deserialize_with` beside `default`: a payload as text. An object or a number is told where it belongs.
+pub(crate) fn payload_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    deserializer.deserialize_any(PayloadText).map(Some)
+}
+
+struct PayloadText;
+
+impl Visitor<'_> for PayloadText {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text; for JSON use `payload_json`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<String, E> {
+        Ok(text)
     }
 }
 
 /// When a message is due: `delay` or `due_at`, or at once.
-pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>) -> Result<Due, Problem> {
+pub(crate) fn due_of(
+    delay: Option<std::time::Duration>,
+    due_at: Option<Timestamp>,
+    past: Past,
+) -> Result<Due, Problem> {
     match (delay, due_at) {
         (Some(_), Some(_)) => Err(Problem::invalid("delay", "is given together with `due_at`")),
-        (_, Some(at)) => Ok(Due::At(at)),
+        (_, Some(at)) => Ok(past.due(at)),
         (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
     }
 }
@@ -224,12 +262,18 @@ mod tests {
     #[test]
     fn a_payload_comes_in_exactly_one_form() {
         let some = |text: &str| Some(text.to_owned());
-        assert!(payload_of(some("a"), None).is_ok_and(|bytes| bytes == "a"));
-        assert!(payload_of(None, some("/wA=")).is_ok_and(|bytes| bytes == b"\xff\x00"[..]));
-        assert!(payload_of(None, some("/wA")).is_err());
-        assert!(payload_of(None, some("_wA=")).is_err());
-        assert!(payload_of(some("a"), some("YQ==")).is_err());
-        assert!(payload_of(None, None).is_err());
+        let json = |text: &str| RawValue::from_string(text.to_owned()).ok();
+        let read = |text, base64, json| payload_of(text, base64, json).ok();
+        assert_eq!(read(some("a"), None, None), Some((Bytes::from("a"), None)));
+        assert_eq!(read(None, some("/wA="), None), Some((Bytes::from_static(b"\xff\x00"), None)));
+        let shipped = r#"{"order": 4711, "lines": [1.10, null]}"#;
+        assert_eq!(read(None, None, json(shipped)), Some((Bytes::from(shipped), Some("application/json"))));
+        assert_eq!(read(None, None, json("null")), Some((Bytes::from("null"), Some("application/json"))));
+        assert_eq!(read(None, some("/wA"), None), None);
+        assert_eq!(read(None, some("_wA="), None), None);
+        assert_eq!(read(some("a"), some("YQ=="), None), None);
+        assert_eq!(read(some("a"), None, json("1")), None);
+        assert_eq!(read(None, None, None), None);
     }
 
     #[test]

@@ -18,9 +18,11 @@ use super::params::{GroupPath, Params};
 use super::problem::Problem;
 use super::problem_sets::{TopicProblem, WaitProblem};
 use super::schema;
+use super::strict::{JsonOrDefault, NoFields};
 use crate::broker::StreamRequest;
 use crate::dispatch::Session;
 use crate::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
+use crate::time::one_span;
 
 /// Deliveries that a stream has in flight unless it asks for another number.
 const IN_FLIGHT: u32 = 100;
@@ -35,17 +37,22 @@ pub(crate) struct StreamParams {
     /// 100 ms to 12 h. Default: the topic's.
     #[param(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; not together with `visibility_timeout`.
+    #[param(value_type = Option<u64>, example = 30000)]
+    visibility_timeout_ms: Option<Duration>,
 }
 
 impl<S: Sync> FromRequestParts<S> for StreamParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<StreamParams, Problem> {
-        let params = Params::read(parts.uri.query(), &["max_in_flight", "visibility_timeout"])?;
+        let params =
+            Params::read(parts.uri.query(), &["max_in_flight", "visibility_timeout", "visibility_timeout_ms"])?;
         let most = u32::try_from(STREAM_IN_FLIGHT_MAX).unwrap_or(u32::MAX);
         Ok(StreamParams {
             max_in_flight: params.number("max_in_flight", 1..=most)?,
             visibility_timeout: params.span("visibility_timeout")?,
+            visibility_timeout_ms: params.millis("visibility_timeout_ms")?,
         })
     }
 }
@@ -54,7 +61,7 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
 ///
 /// They are settled by other requests. An empty line says that the stream is alive.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
+    post, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
     tag = "consuming",
     params(GroupPath, StreamParams),
     responses(
@@ -67,9 +74,11 @@ pub(crate) async fn stream(
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
     token: ShownToken,
+    JsonOrDefault(NoFields {}): JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = usize::try_from(params.max_in_flight.unwrap_or(IN_FLIGHT)).unwrap_or(STREAM_IN_FLIGHT_MAX);
-    let request = StreamRequest { max_in_flight, visibility_timeout: params.visibility_timeout };
+    let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms)?;
+    let request = StreamRequest { max_in_flight, visibility_timeout };
     let consumer = Consumer::enter(app.clone(), token)?;
     let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
     let lines = Body::from_stream(unfold((consumer, session), next_line));

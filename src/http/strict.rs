@@ -41,6 +41,11 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for JsonOrDefault<T> {
     }
 }
 
+/// A body without fields, for a request whose parameters are in its query.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoFields {}
+
 async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem> {
     let (parts, body) = request.into_parts();
     let bytes = body::read(app, &parts.headers, body, REQUEST_BODY_BYTES_MAX, "body").await?;
@@ -189,9 +194,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         let cases = [
-            (r#"{"items": [{}, {"dealy": 5}]}"#, 422, "`items[1].dealy`: unknown field `dealy`"),
-            (r#"{"items": [{"delay": 5, "delay": 6}]}"#, 422, "duplicate field `delay`"),
+            (r#"{"items": [{}, {"dealy": "5s"}]}"#, 422, "`items[1].dealy`: unknown field `dealy`"),
+            (r#"{"items": [{"delay": "5s", "delay": "6s"}]}"#, 422, "duplicate field `delay`"),
             (r#"{"items": [{}, {"delay": "-5s"}]}"#, 422, "`items[1].delay`: \"-5s\" is negative"),
+            (r#"{"items": [{"delay": 5}]}"#, 422, "`items[0].delay`: 5 has no unit; write \"5s\" or \"5ms\""),
             (r#"{"items": [{"delay": -5}]}"#, 422, "`items[0].delay`: \"-5\" is negative"),
             (r#"{"items": [{"delay": null}]}"#, 422, "`items[0].delay`: invalid type: null"),
             (r#"{"items": [{"key": null}]}"#, 422, "`items[0].key`: invalid type: null"),

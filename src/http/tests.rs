@@ -52,8 +52,8 @@ async fn what_is_not_there_is_a_problem() -> Outcome {
     refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
     refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
     refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
-    let (_, headers, _) = ask("POST /v1/topics/orders/groups/g/dead", &[], "").await?;
-    assert_eq!(headers[header::ALLOW], "GET,HEAD,DELETE");
+    let (_, headers, _) = ask("POST /v1/topics/orders/groups/g/dead-letters", &[], "").await?;
+    assert_eq!(headers[header::ALLOW], "GET,HEAD");
     refused("GET /v1/topics", &[("host", "evil.example")], "", (400, "malformed", "`host`")).await?;
     refused("GET /v1/topics", &[("origin", "http://evil.example")], "", (403, "forbidden", "evil")).await
 }
@@ -67,8 +67,9 @@ async fn parameters_are_strict() -> Outcome {
     refused(&format!("{push}?delay=-5s"), &[], "x", invalid("`delay`: \"-5s\" is negative")).await?;
     refused(&format!("{push}?delay=soon"), &[], "x", invalid("`delay`: \"soon\" is not a duration")).await?;
     refused(&format!("{push}?delay=3651d"), &[], "x", invalid("`delay`: a message is due at most")).await?;
-    refused(&format!("{push}?delay=1&due_at=5"), &[], "x", invalid("together with `due_at`")).await?;
-    refused(&format!("{push}?ttl=0"), &[], "x", invalid("`ttl`")).await?;
+    refused(&format!("{push}?delay=1s&due_at=2026-01-02T03:04:05Z"), &[], "x", invalid("together with `due_at`"))
+        .await?;
+    refused(&format!("{push}?ttl=0s"), &[], "x", invalid("`ttl`")).await?;
     refused(&format!("{push}?max_attempts=0"), &[], "x", invalid("1 to 1000")).await?;
     refused(&format!("{push}?key=%FF"), &[], "x", (400, "malformed", "`key` is not UTF-8")).await?;
     refused(&format!("{push}?id=a%20b"), &[], "x", invalid("`id`")).await?;
@@ -76,7 +77,7 @@ async fn parameters_are_strict() -> Outcome {
     refused("POST /v1/topics/%FF/messages", &[], "x", (400, "malformed", "UTF-8")).await?;
     refused("GET /v1/topics?limit=5", &[], "", invalid("there are none here")).await?;
     refused("DELETE /v1/topics/orders?force=1", &[], "", invalid("`force`")).await?;
-    refused("GET /v1/topics/orders/groups/g/dead?limit=1001", &[], "", invalid("`limit`")).await
+    refused("GET /v1/topics/orders/groups/g/dead-letters?limit=1001", &[], "", invalid("`limit`")).await
 }
 
 #[tokio::test]
@@ -105,8 +106,8 @@ async fn bodies_are_strict() -> Outcome {
     refused(&format!("{group}/ack"), &[], "", (400, "malformed", "EOF")).await?;
     refused(&format!("{group}/ack"), &[], r#"{"receipts": []}"#, (422, "invalid", "empty")).await?;
     refused(&format!("{group}/extend"), &[], r#"{"receipts": ["a"]}"#, (422, "invalid", "visibility_timeout")).await?;
-    refused(&format!("{group}/dead/redrive"), &[], r#"{"ids": []}"#, (422, "invalid", "empty")).await?;
-    refused(&format!("{group}/dead/redrive"), &[], r#"{"ids": ["a b"]}"#, (422, "invalid", "`ids[0]`")).await?;
+    refused(&format!("{group}/dead-letters/redrive"), &[], r#"{"ids": []}"#, (422, "invalid", "empty")).await?;
+    refused(&format!("{group}/dead-letters/redrive"), &[], r#"{"ids": ["a b"]}"#, (422, "invalid", "`ids[0]`")).await?;
     let large = "x".repeat(crate::limits::REQUEST_BODY_BYTES_MAX + 1);
     refused(&format!("{group}/ack"), &[], large, (413, "too-large", "`body`")).await?;
     refused("PUT /v1/topics/orders", &[], r#"{"partition": 3}"#, (422, "invalid", "`partition`")).await?;

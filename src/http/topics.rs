@@ -3,7 +3,6 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use super::App;
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, StoreProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::strict::{JsonOrDefault, present};
 use crate::error::Kind;
@@ -20,7 +20,7 @@ use crate::message::GroupName;
 use crate::partition::Partition;
 use crate::retry::Backoff;
 use crate::store::PairStats;
-use crate::time::{Timestamp, show_span, span};
+use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
 
 /// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
@@ -36,6 +36,10 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; not together with `visibility_timeout`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 30000)]
+    visibility_timeout_ms: Option<Duration>,
     /// Attempts before a message is dead, 1 to 1,000. Default 16.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 1000)]
@@ -48,6 +52,10 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     dedup_window: Option<Duration>,
+    /// The same in milliseconds; not together with `dedup_window`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 600000)]
+    dedup_window_ms: Option<Duration>,
     /// `key`: the messages of a key one after the other; cannot be changed later. Default `none`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Ordering>)]
@@ -57,6 +65,10 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    ttl_ms: Option<Duration>,
     /// What becomes of a message whose time is over: `drop` or `bury`. Default `drop`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Expiry>)]
@@ -65,6 +77,10 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     dead_max_age: Option<Duration>,
+    /// The same in milliseconds; not together with `dead_max_age`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1209600000)]
+    dead_max_age_ms: Option<Duration>,
     /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 0, maximum = 10_000_000)]
@@ -73,19 +89,22 @@ pub(crate) struct TopicSettings {
 
 impl TopicSettings {
     /// These settings, and those of `base` where nothing is said.
-    fn over(self, base: Settings) -> Settings {
-        Settings {
+    fn over(self, base: Settings) -> Result<Settings, Problem> {
+        Ok(Settings {
             partitions: self.partitions.unwrap_or(base.partitions),
-            visibility_timeout: self.visibility_timeout.unwrap_or(base.visibility_timeout),
+            visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?
+                .unwrap_or(base.visibility_timeout),
             max_attempts: self.max_attempts.unwrap_or(base.max_attempts),
             backoff: self.backoff.unwrap_or(base.backoff),
-            dedup_window: self.dedup_window.unwrap_or(base.dedup_window),
+            dedup_window: one_span("dedup_window", self.dedup_window, self.dedup_window_ms)?
+                .unwrap_or(base.dedup_window),
             ordering: self.ordering.unwrap_or(base.ordering),
-            ttl: self.ttl.unwrap_or(base.ttl),
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?.unwrap_or(base.ttl),
             on_expiry: self.on_expiry.unwrap_or(base.on_expiry),
-            dead_max_age: self.dead_max_age.unwrap_or(base.dead_max_age),
+            dead_max_age: one_span("dead_max_age", self.dead_max_age, self.dead_max_age_ms)?
+                .unwrap_or(base.dead_max_age),
             dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
-        }
+        })
     }
 }
 
@@ -145,9 +164,9 @@ pub(crate) struct Counts {
     /// Dead letters.
     dead: u64,
     /// How long the oldest ready message has been due.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "show_optional")]
-    #[schema(value_type = Option<schema::DurationText>)]
-    oldest_ready_age: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 12)]
+    oldest_ready_age_ms: Option<Duration>,
 }
 
 /// The messages of a group in all partitions.
@@ -180,10 +199,6 @@ pub(crate) struct PartitionState {
     owner: Option<String>,
 }
 
-fn show_optional<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    age.map(show_span).serialize(serializer)
-}
-
 impl From<&PairStats> for Counts {
     fn from(stats: &PairStats) -> Counts {
         Counts {
@@ -191,7 +206,7 @@ impl From<&PairStats> for Counts {
             ready: stats.ready,
             in_flight: stats.in_flight,
             dead: stats.dead,
-            oldest_ready_age: stats.oldest_ready_age,
+            oldest_ready_age_ms: stats.oldest_ready_age,
         }
     }
 }
@@ -202,7 +217,7 @@ impl Counts {
         self.ready += stats.ready;
         self.in_flight += stats.in_flight;
         self.dead += stats.dead;
-        self.oldest_ready_age = self.oldest_ready_age.max(stats.oldest_ready_age);
+        self.oldest_ready_age_ms = self.oldest_ready_age_ms.max(stats.oldest_ready_age);
     }
 }
 
@@ -265,7 +280,7 @@ pub(crate) async fn declare(
         Err(error) if error.kind() == Kind::NotFound => app.broker.topic_defaults().clone(),
         Err(error) => return Err(error.into()),
     };
-    let declared = app.broker.declare(topic, settings.over(base)).await?;
+    let declared = app.broker.declare(topic, settings.over(base)?).await?;
     let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Reply(Topic::from(&declared.descriptor))))
 }

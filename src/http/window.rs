@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Reply;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
@@ -12,11 +11,12 @@ use super::App;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
 use super::schema;
 use super::strict::{Json, present};
 use crate::broker::WindowDeed;
 use crate::store::Window;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, one_span, span};
 
 /// Which window.
 #[derive(Debug, IntoParams)]
@@ -60,6 +60,10 @@ pub(crate) struct WindowChange {
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     by: Option<Duration>,
+    /// The same in milliseconds; not together with `by`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 7200000)]
+    by_ms: Option<Duration>,
     /// The `next_cursor` of the answer before.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Cursor>)]
@@ -68,7 +72,7 @@ pub(crate) struct WindowChange {
 
 impl WindowChange {
     fn deed(&self) -> Result<WindowDeed, Problem> {
-        match (self.action.as_str(), self.by) {
+        match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
             ("cancel", None) => Ok(WindowDeed::Cancel),
             ("park", None) => Ok(WindowDeed::Park),
             ("unpark", None) => Ok(WindowDeed::Unpark),

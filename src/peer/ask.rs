@@ -52,7 +52,7 @@ impl Ask {
         let items: Vec<Value> = items.map(|at| self.item(at, receipts[at])).collect();
         match self {
             Ask::Settle(_) => json!({"receipts": items}),
-            Ask::Extend(_, timeout) => json!({"receipts": items, "visibility_timeout": ms(*timeout)}),
+            Ask::Extend(_, timeout) => json!({"receipts": items, "visibility_timeout_ms": ms(*timeout)}),
         }
     }
 
@@ -60,7 +60,7 @@ impl Ask {
         let Ask::Settle(decisions) = self else { return json!(receipt) };
         let mut item = match decisions.get(at) {
             Some((_, Decision::Nack { delay, .. })) => match delay {
-                Some(delay) => json!({"receipt": receipt, "delay": ms(*delay)}),
+                Some(delay) => json!({"receipt": receipt, "delay_ms": ms(*delay)}),
                 None => json!({"receipt": receipt}),
             },
             Some((_, Decision::Bury { .. })) => json!({"receipt": receipt, "bury": true}),
@@ -95,12 +95,12 @@ mod tests {
         ]);
         assert_eq!(ask.body("ack"), json!({"receipts": ["a"]}));
         let nacks = json!([
-            {"receipt": "b", "delay": 1_500, "reason": "busy"}, {"receipt": "c"},
+            {"receipt": "b", "delay_ms": 1_500, "reason": "busy"}, {"receipt": "c"},
             {"receipt": "d", "bury": true, "reason": "never"},
         ]);
         assert_eq!(ask.body("nack"), json!({"receipts": nacks}));
         assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);
         let extend = Ask::Extend(vec!["a".to_owned()], Duration::from_secs(5));
-        assert_eq!(extend.body("extend"), json!({"receipts": ["a"], "visibility_timeout": 5_000}));
+        assert_eq!(extend.body("extend"), json!({"receipts": ["a"], "visibility_timeout_ms": 5_000}));
     }
 }

@@ -90,7 +90,7 @@ impl Subscription {
         // A POST has ended before its delivery does, so a message is never with the target twice at a time.
         let visibility_timeout = Some(self.timeout.saturating_add(WEBHOOK_MARGIN));
         let request = StreamRequest { max_in_flight: self.concurrency, visibility_timeout };
-        self.broker.stream(&self.topic, &self.group, request).await
+        self.broker.stream_existing(&self.topic, &self.group, request).await
     }
 
     /// Takes and posts until the session is over: the process stops, or the topic is gone.

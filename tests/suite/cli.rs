@@ -152,21 +152,23 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
     let said = shell.dwell(&failing)?;
     assert_eq!((said.code, said.out.as_str()), (Some(0), "close 4711"), "{said:?}");
     assert!(said.err.ends_with("1 delivered, 0 acked, 1 nacked\n"), "{said:?}");
-    let dead = shell.dwell(&["dead", "list", "orders"])?.out;
+    let dead = shell.dwell(&["dead-letters", "list", "orders"])?.out;
     assert!(dead.contains(" a max_attempts after 1 attempt: \"exit code 3: no paper\"  close 4711"), "{dead}");
-    let told = shell.dwell(&["dead", "list", "orders", "--text", "no paper", "--younger-than", "1h", "--history"])?.out;
+    let told = shell
+        .dwell(&["dead-letters", "list", "orders", "--text", "no paper", "--younger-than", "1h", "--history"])?
+        .out;
     assert!(told.lines().nth(1).is_some_and(|line| line.ends_with(" attempt 1: \"exit code 3: no paper\"")), "{told}");
-    assert_eq!(shell.dwell(&["dead", "purge", "orders", "--reason", "buried"])?.out, "0 purged\n");
-    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "--reason", "boredom"])?.code, Some(1));
-    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "--all"])?.code, Some(64));
-    let some = ["dead", "redrive", "orders", "--text", "close", "--rate", "100", "--limit", "1"];
+    assert_eq!(shell.dwell(&["dead-letters", "purge", "orders", "--reason", "buried"])?.out, "0 purged\n");
+    assert_eq!(shell.dwell(&["dead-letters", "redrive", "orders", "--reason", "boredom"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["dead-letters", "redrive", "orders", "a", "--all"])?.code, Some(64));
+    let some = ["dead-letters", "redrive", "orders", "--text", "close", "--rate", "100", "--limit", "1"];
     assert_eq!(shell.dwell(&some)?.out, "1 redriven\n");
     assert_eq!(shell.dwell(&failing)?.out, "close 4711");
-    assert_eq!(shell.dwell(&["dead", "redrive", "orders", "a", "b"])?.out, "1 redriven, 1 not dead\n");
+    assert_eq!(shell.dwell(&["dead-letters", "redrive", "orders", "a", "b"])?.out, "1 redriven, 1 not dead\n");
     let working = ["consume", "orders", "--count", "1", "--exec", "test $DWELL_ID/$DWELL_ATTEMPT = a/1"];
     let said = shell.dwell(&working)?;
     assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
-    assert_eq!(shell.dwell(&["topic", "delete", "orders"])?.out, "orders deleted\n");
+    assert_eq!(shell.dwell(&["topic", "delete", "orders", "--yes"])?.out, "orders deleted, with 0 messages\n");
     assert_eq!(shell.dwell(&["topic", "show", "orders"])?.code, Some(1));
     Ok(())
 }
@@ -272,7 +274,7 @@ async fn a_window_is_counted_postponed_and_cancelled() -> Result<()> {
     let short = window("postpone", &["--by", "1h"])?;
     assert!(short.code == Some(1) && short.err.contains("shorter than the window"), "{short:?}");
     assert_eq!(window("postpone", &["--by", "2h"])?.out, "2 postponed\n");
-    assert_eq!(window("cancel", &[])?.out, "0 cancelled\n");
+    assert_eq!(window("cancel", &["--yes"])?.out, "0 cancelled\n");
     assert_eq!(window("count", &["--group", "nobody"])?.code, Some(1));
     Ok(())
 }
@@ -308,7 +310,7 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
     let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
     assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
-    assert_eq!(said(&["group", "delete", "orders", "audit"])?, "audit deleted\n");
+    assert_eq!(said(&["group", "delete", "orders", "audit", "--yes"])?, "audit deleted, with 0 messages\n");
     let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
     assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");
     Ok(())
@@ -491,5 +493,89 @@ fn exit_codes_say_whose_fault_it_is() -> Result<()> {
         assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
         assert!(said.err.contains(expected), "{args:?}: {said:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn flags_without_unit_and_times_in_seconds_are_usage_errors() -> Result<()> {
+    let shell = Shell::start().await?;
+    let cases: [(&[&str], &str); 7] = [
+        (&["push", "orders", "x", "--delay", "5"], "5 has no unit; write \"5s\" or \"5ms\""),
+        (&["push", "orders", "x", "--ttl", "0"], "0 has no unit"),
+        (&["push", "orders", "x", "--at", "1800000000"], "1800000000 looks like seconds; this takes milliseconds"),
+        (&["dead-letters", "purge", "orders", "--older-than", "1"], "1 has no unit"),
+        (&["group", "pause", "orders", "default", "--for", "1"], "1 has no unit"),
+        (&["topic", "create", "orders", "--visibility-timeout", "30"], "30 has no unit"),
+        (&["topic", "create", "orders", "--backoff", "1,10"], "1 has no unit"),
+    ];
+    for (args, expected) in cases {
+        let said = shell.dwell(args)?;
+        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+        assert!(said.err.contains(expected), "{args:?}: {said:?}");
+    }
+    assert_eq!(shell.dwell(&["topic", "list"])?.out, "");
+    let past = shell.dwell(&["push", "orders", "x", "--at", "2001-01-01T00:00:00Z", "--past", "reject"])?;
+    assert!(past.code == Some(1) && past.err.contains("is in the past"), "{past:?}");
+    assert!(shell.dwell(&["push", "orders", "x", "--at", "2001-01-01T00:00:00Z"])?.out.starts_with("stored "));
+    Ok(())
+}
+
+#[tokio::test]
+async fn deleting_asks_and_needs_yes_without_a_terminal() -> Result<()> {
+    let shell = Shell::start().await?;
+    for id in ["a", "b"] {
+        shell.dwell(&["push", "orders", "x", "--id", id, "--max-attempts", "1"])?;
+    }
+    shell.dwell(&["group", "create", "orders", "audit", "--copy-of", "default"])?;
+    shell.dwell(&["consume", "orders", "--count", "2", "--exec", "exit 1"])?;
+    let window = ["window", "cancel", "orders", "--from", "2001-01-01T00:00:00Z", "--to", "2101-01-01T00:00:00Z"];
+    let cases: [(&[&str], &str, &str); 4] = [
+        (
+            &["dead-letters", "purge", "orders", "--all"],
+            "Delete all 2 dead letters of group default of orders?",
+            "2 purged\n",
+        ),
+        (&window, "Cancel 0 messages of orders that wait in the window?", "0 cancelled\n"),
+        (&["group", "delete", "orders", "audit"], "with 2 messages?", "audit deleted, with 2 messages\n"),
+        (
+            &["topic", "delete", "orders"],
+            "Delete the topic orders with 0 messages?",
+            "orders deleted, with 0 messages\n",
+        ),
+    ];
+    for (args, asked, done) in cases {
+        let said = shell.dwell(args)?;
+        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+        assert!(said.err.contains(asked) && said.err.contains("--yes"), "{args:?}: {said:?}");
+        if args[0] == "dead-letters" {
+            let dry = shell.dwell(&["dlq", "purge", "orders", "--all", "--dry-run"])?;
+            assert_eq!(dry.out, "2 would be purged\n", "{dry:?}");
+        }
+        let said = shell.dwell(&[args, &["--yes"][..]].concat())?;
+        assert_eq!(said.out, done, "{args:?}: {said:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn push_and_consume_work_before_the_topic_exists() -> Result<()> {
+    let shell = Shell::start().await?;
+    let mut consume = shell.command(&["consume", "orders", "--count", "1"]);
+    let consumer = consume.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed("dwell consume"))?;
+    eventually("the topic exists", async || {
+        Ok(shell.dwell(&["topic", "list"])?.ok().filter(|topics| topics == "orders\n").map(drop))
+    })
+    .await?;
+    let pushed = shell.dwell(&["push", "orders", "first"])?;
+    assert_eq!(pushed.err, "", "{pushed:?}");
+    let consumed = Said::from(consumer.wait_with_output().map_err(failed("dwell consume"))?);
+    assert!(consumed.code == Some(0) && consumed.out.ends_with(": first\n"), "{consumed:?}");
+    let misspelt = shell.dwell(&["push", "ordres", "{\"a\": 1}", "--content-type", "application/json"])?;
+    assert!(misspelt.out.starts_with("stored "), "{misspelt:?}");
+    assert_eq!(misspelt.err, "topic ordres did not exist; it was created for this message\n");
+    let stopped = shell.stop()?;
+    let warned =
+        stopped.err.lines().filter(|line| line.contains("WARN") && line.contains("topic did not exist")).count();
+    assert_eq!(warned, 2, "{}", stopped.err);
     Ok(())
 }

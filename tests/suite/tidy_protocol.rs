@@ -86,7 +86,7 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("meta entries of a message", with_commas(limits::META_COUNT_MAX)),
         ("meta names and values of a message together", bytes(limits::META_BYTES_MAX)),
         ("messages of a batch; deliveries, receipts and ids of a request", with_commas(limits::BATCH_MESSAGES_MAX)),
-        ("body of a batch", bytes(limits::BATCH_BODY_BYTES_MAX)),
+        ("body of a batch or an envelope", bytes(limits::BATCH_BODY_BYTES_MAX)),
         ("body of another JSON request", bytes(limits::REQUEST_BODY_BYTES_MAX)),
         ("all bodies that are being read", bytes(limits::BODIES_BYTES_MAX)),
         ("delay, or due time from now", days(limits::DELAY_MAX)),

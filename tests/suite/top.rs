@@ -118,7 +118,7 @@ async fn an_operator_finds_a_topic_its_partitions_and_the_way_out() -> Result<()
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let mut broker = Process::serve(dir.path(), &[]).await?;
     for topic in ["orders", "mail"] {
-        let push = broker.client.post(&format!("/v1/topics/{topic}/messages?delay=1h"), &json!("x")).await;
+        let push = broker.client.post(&format!("/v1/topics/{topic}/messages?delay=1h&raw=true"), &json!("x")).await;
         assert_eq!(push.map(|(status, _)| status), Some(201));
     }
     let mut terminal = Terminal::open(&server, &[])?;
@@ -171,7 +171,7 @@ async fn while_redis_is_away_it_shows_how_the_broker_stands_and_what_waits() -> 
     let server = format!("unix:{}", dir.path().join("dwell.sock").display());
     let away = format!("redis+unix://{}", dir.path().join("no-redis.sock").display());
     let broker = Process::serve(dir.path(), &[("REDIS_URL", &away)]).await?;
-    let push = broker.client.post("/v1/topics/orders/messages?delay=1h", &json!("x")).await;
+    let push = broker.client.post("/v1/topics/orders/messages?delay=1h&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(202));
     let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
     command.args(["top", "--once"]).env_clear().env("DWELL_SERVER", &server).stdin(Stdio::null());
@@ -195,7 +195,7 @@ async fn without_a_terminal_it_is_a_table() -> Result<()> {
     };
     assert_eq!(top(&["--once"])?.status.code(), Some(69));
     let broker = Process::serve(dir.path(), &[]).await?;
-    let push = broker.client.post("/v1/topics/orders/messages?delay=1h", &json!("x")).await;
+    let push = broker.client.post("/v1/topics/orders/messages?delay=1h&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(201));
     for args in [&[][..], &["--once"]] {
         let output = top(args)?;

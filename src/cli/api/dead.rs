@@ -10,7 +10,7 @@ use crate::time::{Timestamp, span};
 /// A page of dead messages.
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct DeadPage {
-    pub(in crate::cli) dead: Vec<Dead>,
+    pub(in crate::cli) dead_letters: Vec<Dead>,
     #[serde(default)]
     pub(in crate::cli) next_cursor: Option<String>,
 }
@@ -59,6 +59,10 @@ pub(in crate::cli) struct Which {
     pub(in crate::cli) rate: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) cursor: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::cli) all: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::cli) dry_run: bool,
 }
 
 /// What has to hold for a dead message.
@@ -79,6 +83,9 @@ pub(in crate::cli) struct DeadFilter {
 pub(in crate::cli) struct Swept {
     #[serde(alias = "redriven", alias = "purged")]
     pub(in crate::cli) count: u64,
+    /// How many would be; only of a dry run.
+    #[serde(default)]
+    pub(in crate::cli) matching: u64,
     #[serde(default)]
     pub(in crate::cli) next_cursor: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::time::{Timestamp, span};
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::cli) struct Forecast {
     pub(in crate::cli) from: Timestamp,
-    pub(in crate::cli) step: String,
+    pub(in crate::cli) step_ms: u64,
     pub(in crate::cli) ready: u64,
     pub(in crate::cli) spans: Vec<Due>,
     pub(in crate::cli) later: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
-use crate::time::{Timestamp, span};
+use crate::time::{Timestamp, millis, span};
 
 /// A schedule to be made.
 #[derive(Debug, Serialize)]
@@ -48,8 +48,8 @@ pub(in crate::cli) struct Schedule {
     pub(in crate::cli) cron: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) time_zone: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(in crate::cli) every: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    pub(in crate::cli) every_ms: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) from: Option<Timestamp>,
     pub(in crate::cli) missed: String,

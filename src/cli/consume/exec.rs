@@ -195,7 +195,7 @@ mod tests {
         let of = GroupOf { topic: TopicName::new("orders")?, group: GroupName::standard() };
         let delivery = serde_json::json!({
             "receipt": "3.17.k.1", "id": "a-1", "key": "k", "payload": payload, "meta": {"trace-id": "t"}, "attempt": 2,
-            "partition": 3, "due_at": 0, "pushed_at": 0, "deadline": 0, "lateness_ms": 1,
+            "partition": 3, "due_at": "1970-01-01T00:00:00Z", "pushed_at": "1970-01-01T00:00:00Z", "deadline": "1970-01-01T00:00:00Z", "lateness_ms": 1,
             "traceparent": "00-1", "tracestate": "a=b"
         });
         let delivery = serde_json::from_value(delivery).map_err(|error| Failure::new(error.to_string()))?;

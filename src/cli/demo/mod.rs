@@ -201,8 +201,8 @@ impl Demo {
         for of in [&self.orders, &self.pulse] {
             left_over += left(self.client.topic(&of.topic).await?);
         }
-        let mut dead = self.client.dead(&self.orders, &DeadFilter::default(), BATCH, None).await?.dead;
-        dead.extend(self.client.dead(&self.pulse, &DeadFilter::default(), BATCH, None).await?.dead);
+        let mut dead = self.client.dead(&self.orders, &DeadFilter::default(), BATCH, None).await?.dead_letters;
+        dead.extend(self.client.dead(&self.pulse, &DeadFilter::default(), BATCH, None).await?.dead_letters);
         let took = self.clock.instant().since(started);
         let ahead = if self.in_redis { self.offset.borrow().ahead() } else { Duration::ZERO };
         Ok(promises::Facts { left_over, dead, took, store_ahead: ahead })

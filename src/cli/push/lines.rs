@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::cli::api::Payload;
 use crate::error::Error;
 use crate::limits::BATCH_BODY_BYTES_MAX;
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage};
-use crate::time::{Timestamp, span};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
+use crate::time::{Timestamp, millis, one_span, span};
 use crate::trace::TraceContext;
 
 /// Bytes of one line. A message of the largest payload fits, also in base64.
@@ -26,6 +28,8 @@ pub(super) struct Item {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    payload_json: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     key: Option<Key>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     id: Option<MessageId>,
@@ -33,10 +37,16 @@ pub(super) struct Item {
     conflict: Option<String>,
     #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
     delay: Option<Duration>,
+    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<Duration>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     due_at: Option<Timestamp>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    past: Option<String>,
     #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
     ttl: Option<Duration>,
+    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<Duration>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -163,6 +173,9 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
         serde_json::from_slice(line).map_err(|error| error.to_string().replace("at line 1 column", "at column"))?;
     let said = |error: Error| error.detail().to_owned();
     let payload = Payload { text: item.payload.take(), base64: item.payload_base64.take() };
+    // The broker, which knows the time of the store, decides what is in the past.
+    item.past.as_deref().map_or(Ok(Past::Now), str::parse).map_err(said)?;
+    let ttl = one_span("ttl", item.ttl, item.ttl_ms).map_err(said)?;
     let message = NewMessage {
         id: item.id.clone(),
         conflict: match &item.conflict {
@@ -170,12 +183,12 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             None => Conflict::Keep,
         },
         key: item.key.clone(),
-        due: match (item.delay, item.due_at) {
+        due: match (one_span("delay", item.delay, item.delay_ms).map_err(said)?, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
             (_, Some(at)) => Due::At(at),
             (delay, None) => Due::In(delay.unwrap_or_default()),
         },
-        ttl: item.ttl,
+        ttl,
         max_attempts: item.max_attempts,
         priority: item.priority.unwrap_or(0),
         content_type: item.content_type.clone(),
@@ -185,9 +198,9 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
             (None, None) => None,
         },
-        payload: payload.bytes()?,
+        payload: payload_of(&payload, item.payload_json.as_deref())?,
     };
-    if item.ttl.is_some_and(|ttl| ttl.is_zero()) {
+    if ttl.is_some_and(|ttl| ttl.is_zero()) {
         return Err("`ttl`: a message that lives for 0s would never be delivered".to_owned());
     }
     message.accept(now).map_err(said)?;
@@ -195,6 +208,17 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     let id_is_ours = item.id.is_none();
     item.id.get_or_insert_with(MessageId::fresh);
     Ok((item, id_is_ours))
+}
+
+/// The payload in the one form that it is given in.
+fn payload_of(payload: &Payload, json: Option<&RawValue>) -> Result<Bytes, String> {
+    match json {
+        None => payload.bytes(),
+        Some(json) if payload.text.is_none() && payload.base64.is_none() => {
+            Ok(Bytes::copy_from_slice(json.get().as_bytes()))
+        }
+        Some(_) => Err("has `payload_json` and another payload".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -229,16 +253,21 @@ mod tests {
     #[test]
     fn what_the_broker_would_refuse_is_refused_here() -> std::io::Result<()> {
         let cases = [
-            (r#"{}"#, "has neither `payload` nor `payload_base64`"),
+            (r#"{}"#, "has neither `payload` nor `payload_base64` nor `payload_json`"),
+            (r#"{"payload": "a", "payload_json": 1}"#, "has `payload_json` and another payload"),
             (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "has both"),
             (r#"{"payload_base64": "a"}"#, "`payload_base64`"),
             (r#"{"payload": null}"#, "invalid type: null"),
             (r#"{"payload": "a", "dealy": "1s"}"#, "unknown field `dealy`"),
             (r#"{"payload": "a", "delay": "1s", "delay": "2s"}"#, "duplicate field `delay`"),
             (r#"{"payload": "a", "delay": "-1s"}"#, "is negative"),
-            (r#"{"payload": "a", "delay": "1s", "due_at": 5}"#, "together with"),
+            (r#"{"payload": "a", "delay": "1s", "due_at": "2026-01-02T03:04:05Z"}"#, "together with"),
             (r#"{"payload": "a", "delay": "3651d"}"#, "at most 3650 days"),
-            (r#"{"payload": "a", "ttl": 0}"#, "`ttl`"),
+            (r#"{"payload": "a", "ttl": "0s"}"#, "`ttl`"),
+            (r#"{"payload": "a", "ttl": 30}"#, "30 has no unit"),
+            (r#"{"payload": "a", "delay": "1s", "delay_ms": 1000}"#, "`delay`: is given together with `delay_ms`"),
+            (r#"{"payload": "a", "due_at": 1800000000}"#, "1800000000 looks like seconds"),
+            (r#"{"payload": "a", "past": "never"}"#, "`past`"),
             (r#"{"payload": "a", "key": ""}"#, "`key`"),
             (r#"{"payload": "a", "id": "a b"}"#, "`id`"),
             (r#"{"payload": "a", "max_attempts": 0}"#, "`max_attempts`"),
@@ -270,7 +299,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_was_read() -> Result<(), String> {
         let line =
-            r#"{"payload":"a","key":"k","id":"i","delay":"1h 30m","ttl":1500,"max_attempts":3,"meta":{"a":"1"}}"#;
+            r#"{"payload":"a","key":"k","id":"i","delay":"1h 30m","ttl":"1500ms","max_attempts":3,"meta":{"a":"1"}}"#;
         let (item, ours) = read(line.as_bytes(), Timestamp::ZERO)?;
         let sent = serde_json::to_string(&item).map_err(|error| error.to_string())?;
         let (again, _) = read(sent.as_bytes(), Timestamp::ZERO)?;

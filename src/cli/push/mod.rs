@@ -17,8 +17,8 @@ use super::problem::CallError;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage, TopicName};
-use crate::time::{Timestamp, ms_up, parse_span, parse_timestamp};
+use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
+use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::trace::TraceContext;
 
 const EXAMPLES: &str = "\
@@ -28,8 +28,8 @@ Examples:
   dwell push orders --file orders.ndjson
   generate | dwell push orders --file -
 
-A file has one JSON object a line: `payload` or `payload_base64`, and optionally key, id, conflict, delay,
-due_at, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
+A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally key, id, conflict, delay,
+due_at, past, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -56,6 +56,9 @@ pub(super) struct PushArgs {
     /// Due at this time: RFC 3339 or Unix milliseconds
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     at: Option<Timestamp>,
+    /// If the time is in the past: now (due at once) or reject
+    #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
+    past: Option<Past>,
     /// How long after its due time it is still worth delivering
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
@@ -76,7 +79,7 @@ pub(super) struct PushArgs {
     traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "ttl", "max_attempts", "priority", "content_type", "meta", "traceparent"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "ttl", "max_attempts", "priority", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -101,6 +104,9 @@ async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     // What the broker would refuse is refused here, before the payload is sent.
     message.clone().accept(now).map_err(|error| Failure::usage(error.detail()))?;
     let pushed = client.push(&args.topic, message, &args.query(&id)).await.map_err(|error| unknown(error, &id))?;
+    if pushed.topic_created {
+        output::note(format_args!("topic {} did not exist; it was created for this message", args.topic));
+    }
     if args.json { output::json(&pushed) } else { output::line(shown(&pushed, now)) }
 }
 
@@ -134,7 +140,7 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
 }
 
 fn span_of(secs: u64) -> String {
-    crate::time::show_span(Duration::from_secs(secs))
+    show_span(Duration::from_secs(secs))
 }
 
 impl PushArgs {
@@ -144,6 +150,7 @@ impl PushArgs {
             conflict: self.conflict.unwrap_or_default(),
             key: self.key.clone(),
             due: match (self.delay, self.at) {
+                // The broker, which knows the time of the store, decides what is in the past.
                 (_, Some(at)) => Due::At(at),
                 (delay, None) => Due::In(delay.unwrap_or_default()),
             },
@@ -161,13 +168,14 @@ impl PushArgs {
     }
 
     fn query(&self, id: &MessageId) -> Query {
-        let span = |span: Duration| ms_up(span).to_string();
+        let span = |span: Duration| show_span(span);
         let given = [
             ("id", Some(id.to_string())),
             ("conflict", self.conflict.map(|conflict| conflict.name().to_owned())),
             ("key", self.key.as_ref().map(Key::to_string)),
             ("delay", self.delay.map(span)),
             ("due_at", self.at.map(|at| at.to_string())),
+            ("past", self.past.map(|past| past.name().to_owned())),
             ("ttl", self.ttl.map(span)),
             ("max_attempts", self.max_attempts.map(|attempts| attempts.to_string())),
             ("priority", self.priority.map(|priority| priority.to_string())),

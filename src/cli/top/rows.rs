@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::reading::{Quantile, Rates, TopicRates};
 use crate::cli::api::Counts;
-use crate::time::parse_span;
 
 /// What a topic holds, in all its groups.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -109,7 +108,7 @@ impl Depth {
 
 /// How long the oldest ready message of these has been ready.
 pub(super) fn age_of(counts: &Counts) -> Option<Duration> {
-    parse_span(counts.oldest_ready_age.as_deref()?).ok()
+    counts.oldest_ready_age_ms
 }
 
 /// The rows whose names hold the filter, sorted.
@@ -159,7 +158,7 @@ mod tests {
             sort = sort.next();
             assert_eq!(sort, *expected);
         }
-        let counts = |ready, age: Option<&str>| Counts {
+        let counts = |ready, age: Option<u64>| Counts {
             partition: None,
             group: "g".to_owned(),
             scheduled: 1,
@@ -167,10 +166,10 @@ mod tests {
             in_flight: 2,
             dead: 3,
             next_due_at: None,
-            oldest_ready_age: age.map(str::to_owned),
+            oldest_ready_age_ms: age.map(Duration::from_secs),
             owner: None,
         };
-        let depth = Depth::of(&[counts(4, Some("2s")), counts(5, Some("1m")), counts(0, None)]);
+        let depth = Depth::of(&[counts(4, Some(2)), counts(5, Some(60)), counts(0, None)]);
         let oldest = Some(Duration::from_secs(60));
         assert_eq!(depth, Depth { scheduled: 3, ready: 9, in_flight: 6, dead: 9, oldest });
     }

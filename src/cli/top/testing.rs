@@ -44,10 +44,10 @@ pub(super) fn topic(name: &str) -> serde_json::Result<Topic> {
     serde_json::from_str(&format!(
         r#"{{"topic": "{name}", "groups": ["default"], "settings": {{"partitions": 2}},
             "totals": [{{"group": "default", "scheduled": 1200, "ready": 3, "in_flight": 2, "dead": 1,
-                         "oldest_ready_age": "12s"}}],
+                         "oldest_ready_age_ms": 12000}}],
             "partitions": [
               {{"partition": 0, "group": "default", "scheduled": 700, "ready": 3, "in_flight": 2, "dead": 1,
-                "oldest_ready_age": "12s", "owner": "host-abc"}},
+                "oldest_ready_age_ms": 12000, "owner": "host-abc"}},
               {{"partition": 1, "group": "default", "scheduled": 500, "ready": 0, "in_flight": 0, "dead": 0}}]}}"#
     ))
 }

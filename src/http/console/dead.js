@@ -35,8 +35,8 @@ export function dead(topic, place, page) {
   list.onchange = () => draw(count, chosen().length ? `${number(chosen().length)} selected` : "");
   const reload = () => page.once(async () => {
     const behind = query({ ...filter, limit: PAGE, cursor: place.given.cursor });
-    const found = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead`}${behind}`, page);
-    draw(list, listed(topic, place.given, found), shell(command("dead list", [topic], flags(group, filter))));
+    const found = await call("GET", `${path`/v1/topics/${topic}/groups/${group}/dead-letters`}${behind}`, page);
+    draw(list, listed(topic, place.given, found), shell(command("dead-letters list", [topic], flags(group, filter))));
     for (const box of list.querySelectorAll("input[type=checkbox]")) /** @type {HTMLInputElement} */ (box).checked = false;
     draw(count);
     list.setAttribute("aria-busy", "false");
@@ -97,14 +97,14 @@ function listed(topic, given, found) {
   const next = found.next_cursor
     ? element("nav", { "aria-label": "Pages of dead letters", class: "bar" }, link(to(["topics", topic, "dead"], { ...given, cursor: found.next_cursor }), "Next page"))
     : null;
-  if (found.dead.length === 0) {
+  if (found.dead_letters.length === 0) {
     if (next) return [element("p", {}, "None so far; there is more to look through."), next];
     return FILTER.some((name) => given[name])
       ? empty("No dead letter is like this.", link(to(["topics", topic, "dead"], { group: given.group }), "Show all"))
       : empty("There are no dead letters.", element("p", {}, "A message that is out of attempts, was buried or has expired is kept here."));
   }
   const heads = ["Id", "Died at", "Reason", "Attempts", "Last error", "Key", "Payload"].map((head, at) => ({ head, number: at === 3 }));
-  const rows = found.dead.map((/** @type {any} */ dead) => {
+  const rows = found.dead_letters.map((/** @type {any} */ dead) => {
     const cells = [link(placeOfMessage(topic, dead, given.group), element("span", { class: "mono" }, dead.id)), time(dead.died_at),
       dead.reason.replaceAll("_", " "), number(dead.attempts), foreign(dead.last_error, 60), foreign(dead.key, 30), preview(dead)];
     return { key: `${dead.partition}/${dead.id}`, cells: MAY_CHANGE ? [box(dead.id, cells[0]), ...cells.slice(1)] : cells };
@@ -143,9 +143,9 @@ function whichField({ filter, chosen }, verb) {
  * @param {string[]} ids
  */
 function lineOf({ topic, group, filter }, verb, values, ids) {
-  if (values.which === "chosen") return command(`dead ${verb}`, [topic, ...ids], { group: groupFlag(group) });
+  if (values.which === "chosen") return command(`dead-letters ${verb}`, [topic, ...ids], { group: groupFlag(group) });
   const all = Object.keys(filter).length === 0;
-  return command(`dead ${verb}`, [topic], { ...flags(group, filter), all, rate: values.rate, limit: values.limit });
+  return command(`dead-letters ${verb}`, [topic], { ...flags(group, filter), all, rate: values.rate, limit: values.limit });
 }
 
 /**
@@ -158,10 +158,11 @@ function lineOf({ topic, group, filter }, verb, values, ids) {
 async function sweep({ filter }, { method, target, counted, ids, values }, { said, signal }) {
   if (values.which === "chosen") return (await call(method, target, { json: { ids }, signal }))[counted];
   const [rate, limit] = [values.rate, values.limit].map((text) => (text ? Number(text) : undefined));
+  const all = Object.keys(filter).length === 0 ? true : undefined;
   let [count, cursor] = [0, undefined];
   do {
     const left = limit === undefined ? undefined : limit - count;
-    const answer = await call(method, target, { json: { ...filter, rate, limit: left, cursor }, signal });
+    const answer = await call(method, target, { json: { ...filter, all, rate, limit: left, cursor }, signal });
     count += answer[counted];
     cursor = answer.next_cursor;
     said(`${number(count)} ${counted} so far. Cancel stops it; what is done is done.`);
@@ -185,7 +186,7 @@ function redrive(dead) {
     confirm: "Redrive",
     line: (values) => lineOf(dead, "redrive", values, ids),
     run: async (values, dialog) => {
-      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead/redrive`;
+      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead-letters/redrive`;
       const count = await sweep(dead, { method: "POST", target, counted: "redriven", ids, values }, dialog);
       return [`${number(count)} redriven.`];
     },
@@ -205,8 +206,8 @@ function purge(dead) {
     line: (values) => lineOf(dead, "purge", values, ids),
     run: async (values, dialog) => {
       if (values.topic !== dead.topic) throw new Problem("Nothing is purged", `"${values.topic}" is not the name of the topic.`);
-      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead`;
-      const count = await sweep(dead, { method: "DELETE", target, counted: "purged", ids, values }, dialog);
+      const target = path`/v1/topics/${dead.topic}/groups/${dead.group}/dead-letters/purge`;
+      const count = await sweep(dead, { method: "POST", target, counted: "purged", ids, values }, dialog);
       return [`${number(count)} purged.`];
     },
   });

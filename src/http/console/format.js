@@ -56,20 +56,6 @@ export function lateness(late) {
   return late === undefined ? NOTHING : `${late.beyond ? "> " : ""}${span(late.ms)}`;
 }
 
-const IN_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1_000, ms: 1, us: 0.001, µs: 0.001, ns: 0.000001 };
-
-/**
- * The milliseconds of a duration as the API shows it, `1h30m`.
- * @param {string} text
- */
-export function milliseconds(text) {
-  let sum = 0;
-  for (const [, count, unit] of text.matchAll(/(\d+(?:\.\d+)?)\s*(ms|us|µs|ns|d|h|m|s)/g)) {
-    sum += Number(count) * IN_MS[/** @type {keyof IN_MS} */ (unit)];
-  }
-  return sum;
-}
-
 /**
  * As in `in 5 min`, `2 h ago`.
  * @param {Date} time

@@ -5,7 +5,7 @@ import { call, path } from "./api.js";
 import { command } from "./command.js";
 import { ask } from "./dialog.js";
 import { element } from "./dom.js";
-import { NOTHING, lateness, milliseconds, number, relative, span } from "./format.js";
+import { NOTHING, lateness, number, relative, span } from "./format.js";
 import { samples } from "./metrics.js";
 import { button, chip, link, shell, table } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
@@ -30,7 +30,7 @@ export function groupTable(topic, groups, description, chosen, changed) {
     if (group.group === chosen) name.setAttribute("aria-current", "true");
     const behind = group.paused_until ? relative(new Date(group.paused_until)).replace(/^in /, "for ") : group.copy_of ? `of ${group.copy_of}` : "";
     const cells = [name, chip(group.state, behind), number(counts.scheduled), number(counts.ready), number(counts.in_flight),
-      number(counts.dead), counts.oldest_ready_age ? span(milliseconds(counts.oldest_ready_age)) : NOTHING,
+      number(counts.dead), counts.oldest_ready_age_ms !== undefined ? span(counts.oldest_ready_age_ms) : NOTHING,
       lateness(samples.lateness(0.99, { topic, group: group.group })), number(owners.size),
       group.rate ? `${number(group.rate)}/s` : "no limit", group.max_in_flight ? number(group.max_in_flight) : "no limit"];
     return { key: group.group, cells: MAY_CHANGE ? [...cells, actions(topic, group, changed)] : cells };
@@ -126,7 +126,7 @@ export function partitionTable(description, group) {
     key: String(part.partition),
     cells: [number(part.partition), number(part.scheduled), number(part.ready), number(part.in_flight), number(part.dead),
       part.next_due_at ? relative(new Date(part.next_due_at)) : NOTHING,
-      part.oldest_ready_age ? span(milliseconds(part.oldest_ready_age)) : NOTHING,
+      part.oldest_ready_age_ms !== undefined ? span(part.oldest_ready_age_ms) : NOTHING,
       part.owner ? element("bdi", { class: "mono" }, part.owner) : element("span", { class: "quiet" }, "nobody")],
   }));
   return [

@@ -192,9 +192,9 @@ function redrive({ topic, id, group }) {
     title: "Redrive the message",
     body: element("p", {}, `It is ready again in ${group}, with no attempt counted.`),
     confirm: "Redrive",
-    line: () => command("dead redrive", [topic, id], { group: groupFlag(group) }),
+    line: () => command("dead-letters redrive", [topic, id], { group: groupFlag(group) }),
     run: async () => {
-      const answer = await call("POST", path`/v1/topics/${topic}/groups/${group}/dead/redrive`, { json: { ids: [id] } });
+      const answer = await call("POST", path`/v1/topics/${topic}/groups/${group}/dead-letters/redrive`, { json: { ids: [id] } });
       return [answer.redriven ? "It is redriven." : "It was not dead any more."];
     },
   });

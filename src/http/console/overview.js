@@ -4,7 +4,7 @@
 import { Problem, call, each, path, text } from "./api.js";
 import { command } from "./command.js";
 import { draw, element } from "./dom.js";
-import { NOTHING, bytes, lateness, milliseconds, number, perSecond, span } from "./format.js";
+import { NOTHING, bytes, lateness, number, perSecond, span } from "./format.js";
 import { samples } from "./metrics.js";
 import { button, chip, empty, facts, link, section, shell, table } from "./parts.js";
 import { MAY_CHANGE, go, to } from "./place.js";
@@ -57,7 +57,7 @@ async function rowOf(name, signal) {
     const { totals } = await call("GET", path`/v1/topics/${name}`, { signal });
     const sum = (/** @type {string} */ state) =>
       totals.reduce((/** @type {number} */ all, /** @type {any} */ group) => all + group[state], 0);
-    const ages = totals.map((/** @type {any} */ group) => milliseconds(group.oldest_ready_age ?? ""));
+    const ages = totals.map((/** @type {any} */ group) => group.oldest_ready_age_ms ?? 0);
     return {
       name, scheduled: sum("scheduled"), ready: sum("ready"), in_flight: sum("in_flight"), dead: sum("dead"),
       oldest: Math.max(...ages), late: samples.lateness(0.99, { topic: name }),

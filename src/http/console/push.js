@@ -96,7 +96,7 @@ function lineOf(topic, { payload = "", key, id, delay, due_at, ttl, max_attempts
 function pushed_(topic, { payload = "", key, id, delay, due_at, ttl, max_attempts, priority, conflict, content_type }, signal) {
   const behind = query({ key, id, delay, due_at: utc(due_at), ttl, max_attempts, priority, conflict });
   // Without a content type the browser would say one of its own.
-  const headers = { "Content-Type": content_type ?? "text/plain; charset=utf-8" };
+  const headers = { "Dwell-Raw": "true", "Content-Type": content_type ?? "text/plain; charset=utf-8" };
   return call("POST", `${path`/v1/topics/${topic}/messages`}${behind}`, { payload, headers, signal });
 }
 

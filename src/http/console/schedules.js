@@ -5,6 +5,7 @@ import { call, path, query } from "./api.js";
 import { command } from "./command.js";
 import { ask } from "./dialog.js";
 import { draw, element } from "./dom.js";
+import { span } from "./format.js";
 import { headingOf, tabs } from "./frame.js";
 import { button, chip, empty, foreign, link, section, shell, table, time } from "./parts.js";
 import { preview } from "./payload.js";
@@ -55,7 +56,7 @@ function listed(topic, found, reload) {
 
 /** @param {any} schedule */
 function occurs(schedule) {
-  if (schedule.every) return `every ${schedule.every}`;
+  if (schedule.every_ms) return `every ${span(schedule.every_ms)}`;
   return element("span", {}, element("bdi", { class: "mono" }, schedule.cron), " ", foreign(schedule.time_zone));
 }
 

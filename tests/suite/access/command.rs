@@ -53,7 +53,7 @@ async fn a_command_shows_its_token_and_is_told_what_to_do_without() -> Outcome {
     let push = ["push", "orders", "close 4711", "--id", "a", "--token-file", &flag];
     assert_eq!(shop.run(&push, &[believed]).await?, (Some(0), String::new()));
     // A flag wins over the environment.
-    let (code, said) = shop.run(&["topic", "delete", "orders", "--token-file", &flag], &as_admin).await?;
+    let (code, said) = shop.run(&["topic", "delete", "orders", "--yes", "--token-file", &flag], &as_admin).await?;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("a token with the scope admin; `producer` has produce; give --token-file"), "{said}");
 

@@ -16,7 +16,7 @@ async fn who_sees_only_names_and_numbers_does_not_read_why_a_message_died() -> O
         Ok(answer.body)
     };
     tell(format!("PUT {TOPIC}"), "admin", json!({"max_attempts": 1})).await?;
-    tell(format!("POST {TOPIC}/messages?id=a"), "producer", json!({"card": "4711"})).await?;
+    tell(format!("POST {TOPIC}/messages?id=a&raw=true"), "producer", json!({"card": "4711"})).await?;
     let group = format!("{TOPIC}/groups/default");
     let taken = tell(format!("POST {group}/reserve"), "consumer", json!({"wait": "5s"})).await?;
     let nack =

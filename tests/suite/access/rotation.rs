@@ -8,7 +8,7 @@ use crate::http::served::Outcome;
 #[tokio::test]
 async fn a_token_is_changed_without_a_restart() -> Outcome {
     let (dwell, dir) = asking().await?;
-    let line = "GET /v1/topics/orders/groups/default/dead";
+    let line = "GET /v1/topics/orders/groups/default/dead-letters";
     let (old, new) = (format!("Bearer {}", token("consumer")), "Bearer s3cret-that-is-new");
     let both = async || -> Outcome<[u16; 2]> {
         Ok([status(&dwell, line, Some(&old)).await?, status(&dwell, line, Some(new)).await?])
@@ -48,7 +48,7 @@ async fn a_stream_ends_when_its_token_is_revoked_and_gets_nothing_more() -> Outc
         Ok(())
     };
     let group = "/v1/topics/orders/groups/default";
-    let mut stream = dwell.driven(with(&format!("GET {group}/stream"), "consumer")?.send()).await??;
+    let mut stream = dwell.driven(with(&format!("POST {group}/stream"), "consumer")?.send()).await??;
     push("before").await?;
     let line = dwell.driven(stream.chunk()).await??.unwrap_or_default();
     assert!(line.starts_with(b"{"), "{line:?}");

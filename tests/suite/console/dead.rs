@@ -34,15 +34,15 @@ async fn dead_letters_are_looked_through_redriven_and_purged() -> Result<()> {
     browser.run("document.querySelector('[value=gone-00]').click()", json!([])).await?;
     browser.reads("1 selected").await?;
     browser.click("Redrive…").await?;
-    assert!(browser.line("dwell dead redrive").await?.starts_with("dwell dead redrive sms gone-00"));
+    assert!(browser.line("dwell dead-letters redrive").await?.starts_with("dwell dead-letters redrive sms gone-00"));
     browser.click("Redrive").await?;
     browser.reads("1 redriven.").await?;
     browser.reads_no("gone-00").await?;
     assert_eq!(dead(&console).await?, 62);
     // Those that the filter lets through, by hand and by the line that is shown.
     browser.click("Redrive…").await?;
-    let line = browser.line("dwell dead redrive").await?;
-    assert!(line.starts_with("dwell dead redrive sms --reason buried --text 550 --server"), "{line}");
+    let line = browser.line("dwell dead-letters redrive").await?;
+    assert!(line.starts_with("dwell dead-letters redrive sms --reason buried --text 550 --server"), "{line}");
     browser.click("Redrive").await?;
     browser.reads("2 redriven.").await?;
     browser.reads("No dead letter is like this.").await?;
@@ -53,7 +53,7 @@ async fn dead_letters_are_looked_through_redriven_and_purged() -> Result<()> {
     browser.click("Redrive…").await?;
     browser.write("Rate", "1000").await?;
     browser.write("At most", "10").await?;
-    in_a_shell(&browser.line("dwell dead redrive").await?).await?;
+    in_a_shell(&browser.line("dwell dead-letters redrive").await?).await?;
     assert_eq!(dead(&console).await?, 50);
     browser.click("Redrive").await?;
     browser.reads("10 redriven.").await?;

@@ -101,6 +101,11 @@ async fn a_receipt_at_another_broker_of_production_is_forwarded() -> Result<()> 
     let app = token("app")?;
 
     let messages: Vec<_> = (0..20).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect();
+    // Production creates no topic for a push, whose name may be misspelt.
+    let (status, refused) = a.post("/v1/topics/orders/messages/batch", &app, &json!({"messages": messages})).await?;
+    assert_eq!(status, 404, "{refused}");
+    let made = a.ask(Method::PUT, "/v1/topics/orders", &token("admin")?, Some(&json!({}))).await;
+    assert_eq!(made.map(|(status, _)| status), Some(201));
     let (status, pushed) = a.post("/v1/topics/orders/messages/batch", &app, &json!({"messages": messages})).await?;
     assert_eq!(status, 201, "{pushed}");
     // Only one of them has a consumer, and so all that is in hand.

@@ -44,7 +44,7 @@ async fn dwell_runs_on_a_redis_with_our_configuration_and_user_and_nobody_else_g
     let password = redis.dir().join("password").display().to_string();
     let settings = [("REDIS_URL", &*format!("{}?user=dwell", redis.url())), ("REDIS_PASSWORD_FILE", &*password)];
     let dwell = Process::serve(dir.path(), &settings).await?;
-    let pushed = dwell.client.post("/v1/topics/orders/messages?id=a", &json!("close 4711")).await;
+    let pushed = dwell.client.post("/v1/topics/orders/messages?id=a&raw=true", &json!("close 4711")).await;
     assert_eq!(pushed.map(|(status, _)| status), Some(201));
     // It is told what a 201 survives.
     let (_, ready) = dwell.client.get("/readyz").await.unwrap_or_default();

@@ -121,7 +121,7 @@ async fn the_unit_lets_through_every_system_call_of_a_life() -> Result<()> {
     // -D: the child is dwell, and strace stands aside.
     let mut dwell = Supervised::start(&["strace", "-D", "-f", "-o", &log], 150_000)?;
     dwell.says("READY=1")?;
-    assert_eq!(dwell.ask("POST /v1/topics/orders/messages?id=a", "\"close 4711\"")?, "201");
+    assert_eq!(dwell.ask("POST /v1/topics/orders/messages?id=a&raw=true", "\"close 4711\"")?, "201");
     assert_eq!(dwell.ask("POST /v1/topics/orders/groups/default/reserve", r#"{"wait": "5s"}"#)?, "200");
     assert_eq!(dwell.ask("GET /metrics", "")?, "200");
     dwell.says("WATCHDOG=1")?;

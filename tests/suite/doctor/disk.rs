@@ -15,7 +15,7 @@ async fn an_embedded_store_is_looked_at_while_a_broker_has_it() -> Result<()> {
     assert!(fresh.code == Some(0) && fresh.says("store", "ok", "not there yet"), "{fresh:#?}");
     assert!(fresh.says("broker", "ok", "none answers"), "{fresh:#?}");
     let broker = Process::serve(doctor.dir(), &[]).await?;
-    let push = broker.client.post("/v1/topics/orders/messages?id=a", &json!("x")).await;
+    let push = broker.client.post("/v1/topics/orders/messages?id=a&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(201));
     let said = doctor.asked(&[])?;
     assert_eq!((said.code, said.complaints().len()), (Some(0), 0), "{said:#?}");
@@ -53,7 +53,7 @@ async fn what_is_buffered_is_counted_and_another_redis_is_not_given_it() -> Resu
     let url = server.url();
     let mut broker = Process::serve(doctor.dir(), &[("REDIS_URL", &url), ("REDIS_TIMEOUT", "200ms")]).await?;
     let push = async |id: &str| {
-        let answer = broker.client.post(&format!("/v1/topics/orders/messages?id={id}"), &json!("x")).await;
+        let answer = broker.client.post(&format!("/v1/topics/orders/messages?id={id}&raw=true"), &json!("x")).await;
         Ok(answer.map(|(status, _)| status))
     };
     assert_eq!(push("a").await?, Some(201));

@@ -30,7 +30,7 @@ async fn a_sound_installation_is_ok_while_it_works_and_is_left_as_it_was() -> Re
     let (server, doctor) = (sound().await?, Doctor::new()?);
     let url = format!("{}?user=dwell&pass=password", server.url());
     let broker = Process::serve(doctor.dir(), &[("REDIS_URL", &url)]).await?;
-    let push = broker.client.post("/v1/topics/orders/messages?id=a", &json!("x")).await;
+    let push = broker.client.post("/v1/topics/orders/messages?id=a&raw=true", &json!("x")).await;
     assert_eq!(push.map(|(status, _)| status), Some(201));
     let reserve = broker.client.post("/v1/topics/orders/groups/default/reserve", &json!({"wait": "0s"})).await;
     assert_eq!(reserve.map(|(status, _)| status), Some(200));

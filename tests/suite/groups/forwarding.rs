@@ -104,8 +104,11 @@ async fn a_receipt_is_settled_at_any_member() -> Result<()> {
     assert_eq!(statuses(&results(&b, NACK, nack).await?), ["nacked", "buried"]);
     let looked = a.ask(&format!("GET /v1/topics/orders/messages/{}", of_a[8].id)).await?;
     assert_eq!(looked["state"], "scheduled", "{looked}");
-    let dead = a.ask("GET /v1/topics/orders/groups/default/dead").await?;
-    assert_eq!((&dead["dead"][0]["id"], &dead["dead"][0]["last_error"]), (&json!(of_a[9].id), &json!("never")));
+    let dead = a.ask("GET /v1/topics/orders/groups/default/dead-letters").await?;
+    assert_eq!(
+        (&dead["dead_letters"][0]["id"], &dead["dead_letters"][0]["last_error"]),
+        (&json!(of_a[9].id), &json!("never"))
+    );
     // What the owner says is final, and it names nobody.
     let over = acked(&b, &[ninth]).await?;
     assert_eq!((&over[0]["status"], over[0].get("owner")), (&json!("stale"), None));

@@ -32,7 +32,7 @@ async fn a_message_that_waits_is_cancelled_and_one_in_flight_is_not() -> Outcome
 
     assert_eq!(push(&dwell, "id=a", "again").await?.status, 201);
     let receipt = dwell.receipt("orders").await?;
-    for (method, body) in [("DELETE", json!(null)), ("PATCH", json!({"delay": 0}))] {
+    for (method, body) in [("DELETE", json!(null)), ("PATCH", json!({"delay": "0s"}))] {
         let refused = dwell.send(dwell.request(&format!("{method} {A}"))?.json(&body)).await?;
         assert_eq!((refused.status, &refused.body["type"]), (409, &json!("urn:dwell:error:conflict")), "{refused:?}");
         assert_eq!(refused.body["groups"], groups("in_flight"));
@@ -58,14 +58,14 @@ async fn a_message_is_rescheduled_if_it_is_what_is_expected() -> Outcome {
         "groups": groups("rescheduled")});
     assert_eq!((moved.status, moved.body), (200, expected));
     assert_eq!(look().await?.body["next_at"], "2026-01-02T05:00:00.000Z");
-    let stale = patch(&etag, json!({"delay": 0})).await?;
+    let stale = patch(&etag, json!({"delay": "0s"})).await?;
     assert_eq!((stale.status, &stale.body["type"]), (412, &json!("urn:dwell:error:precondition-failed")));
-    assert_eq!(patch("*", json!({"delay": 0})).await?.status, 200);
+    assert_eq!(patch("*", json!({"delay": "0s"})).await?.status, 200);
     assert_eq!(look().await?.body["state"], "ready");
     for (etag, body) in [
-        ("garbage", json!({"delay": 0})),
+        ("garbage", json!({"delay": "0s"})),
         ("*", json!({})),
-        ("*", json!({"delay": 0, "due_at": 0})),
+        ("*", json!({"delay": "0s", "due_at": "2026-01-02T03:04:05Z"})),
         ("*", json!({"delay": "3651d"})),
         ("*", json!({"dealy": 0})),
     ] {
@@ -103,7 +103,7 @@ async fn a_push_says_what_becomes_of_an_id_that_is_there() -> Outcome {
     assert_eq!(said("id=a&delay=2h&conflict=keep").await?, (200, json!("duplicate")));
     assert_eq!(said("id=a&delay=2h&conflict=replace").await?, (200, json!("replaced")));
     assert_eq!(said("id=a&delay=3h&conflict=debounce").await?, (200, json!("debounced")));
-    assert_eq!(said("id=a&delay=0&conflict=debounce").await?, (200, json!("debounced")));
+    assert_eq!(said("id=a&delay=0s&conflict=debounce").await?, (200, json!("debounced")));
     dwell.receipt("orders").await?;
     assert_eq!(said("id=a&delay=3h&conflict=debounce").await?, conflict);
     assert_eq!(said("id=a&conflict=other").await?.0, 422);

@@ -55,7 +55,7 @@ async fn silent_connections_keep_nobody_out() -> Outcome {
     let mut silent = Vec::new();
     for said in [&b""[..], b"GET /v1/topics HTTP/1.1\r\nHost: loc"].repeat(50) {
         silent.push(connect(&dwell, said).await?);
-        assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}"));
+        assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}\n"));
     }
     // Who has sent a request before has its connection still, between two requests.
     known.write_all(LIST).await?;
@@ -74,9 +74,9 @@ async fn a_body_that_does_not_come_keeps_nobody_out_and_is_not_stored() -> Outco
     let mut slow = connect(&dwell, push).await?;
     until(&mut slow, "\r\n\r\n").await?;
     slow.write_all(b"pay").await?;
-    assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}"));
+    assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}\n"));
     assert!(is_closed(&mut slow).await?);
-    assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}"));
+    assert!(dwell.raw(LAST).await?.ends_with("{\"topics\":[]}\n"));
     Ok(())
 }
 
@@ -86,14 +86,15 @@ async fn what_is_being_answered_does_not_give_way() -> Outcome {
     let declare =
         b"PUT /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     assert!(dwell.raw(declare).await?.starts_with("HTTP/1.1 201 "));
-    let stream = b"GET /v1/topics/orders/groups/default/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let stream =
+        b"POST /v1/topics/orders/groups/default/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let mut consumer = connect(&dwell, stream).await?;
     until(&mut consumer, "\r\n\r\n").await?;
     let mut second = std::pin::pin!(dwell.raw(LAST));
     assert!(timeout(Duration::from_millis(100), second.as_mut()).await.is_err(), "there was room for one");
     assert_eq!(consumer.try_read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     drop(consumer);
-    assert!(second.await?.ends_with("{\"topics\":[\"orders\"]}"));
+    assert!(second.await?.ends_with("{\"topics\":[\"orders\"]}\n"));
     Ok(())
 }
 
@@ -103,7 +104,8 @@ async fn consumers_that_wait_leave_connections_to_others() -> Outcome {
     let declare =
         b"PUT /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     assert!(dwell.raw(declare).await?.starts_with("HTTP/1.1 201 "));
-    let stream = b"GET /v1/topics/orders/groups/default/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let stream =
+        b"POST /v1/topics/orders/groups/default/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let poll = b"POST /v1/topics/orders/groups/default/reserve HTTP/1.1\r\nHost: localhost\r\n\
                  Content-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{\"wait\": \"60s\"}";
     let mut consumers = Vec::new();

@@ -3,11 +3,15 @@
 mod clients;
 mod groups;
 mod control;
+mod created;
 mod crowd;
+mod envelope;
+mod purge;
 mod refusals;
 mod requests;
 pub(crate) mod served;
 mod session;
 mod stream;
 mod traces;
+mod units;
 mod unread;

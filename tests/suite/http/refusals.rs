@@ -6,7 +6,9 @@ use super::served::{Outcome, Served};
 
 /// A request is refused so, and nothing of it is stored.
 async fn refused(dwell: &Served, line: &str, body: impl Into<reqwest::Body>, status: u16, said: &str) -> Outcome {
-    let answer = dwell.send(dwell.request(line)?.header("content-type", "application/json").body(body)).await?;
+    let content_type =
+        if line.contains("/messages?") || line.ends_with("/messages") { "text/plain" } else { "application/json" };
+    let answer = dwell.send(dwell.request(line)?.header("content-type", content_type).body(body)).await?;
     assert_eq!(answer.status, status, "{line}: {answer:?}");
     assert_eq!(answer.content_type, "application/problem+json", "{line}");
     assert_eq!(answer.body["status"], status, "{line}");
@@ -28,7 +30,14 @@ async fn a_wrong_push_stores_nothing() -> Outcome {
     refused(&dwell, &format!("{push}?delay=5s&delay=6s"), "x", 422, "`delay`: is given twice").await?;
     refused(&dwell, &format!("{push}?delay=soon"), "x", 422, "`delay`: \"soon\" is not a duration").await?;
     refused(&dwell, &format!("{push}?delay=-5s"), "x", 422, "`delay`: \"-5s\" is negative").await?;
-    refused(&dwell, &format!("{push}?delay=5s&due_at=0"), "x", 422, "`delay`: is given together with").await?;
+    refused(
+        &dwell,
+        &format!("{push}?delay=5s&due_at=2026-01-02T03:04:05Z"),
+        "x",
+        422,
+        "`delay`: is given together with",
+    )
+    .await?;
     refused(&dwell, &format!("{push}?key=%FF"), "x", 400, "`key` is not UTF-8").await?;
     refused(&dwell, &format!("{push}?key="), "x", 422, "`key`: a key has 1 to 256 bytes").await?;
     refused(&dwell, push, vec![0; 1_048_577], 413, "at most 1048576").await
@@ -42,7 +51,7 @@ async fn a_wrong_batch_stores_nothing() -> Outcome {
     let with = |bad: &str| format!(r#"{{"messages": [{{"payload": "good"}}, {bad}]}}"#);
     refused(&dwell, batch, with(r#"{"payload": "a", "delay_s": 5}"#), 422, "`messages[1].delay_s`").await?;
     refused(&dwell, batch, with(r#"{"payload": "a", "delay": "-5s"}"#), 422, "`messages[1].delay`").await?;
-    refused(&dwell, batch, with(r#"{"payload": "a", "delay": 1, "delay": 2}"#), 422, "duplicate field").await?;
+    refused(&dwell, batch, with(r#"{"payload": "a", "delay": "1s", "delay": "2s"}"#), 422, "duplicate field").await?;
     refused(&dwell, batch, with(r#"{"payload": "a", "key": "\u0000"}"#), 422, "`messages[1].key`").await?;
     refused(&dwell, batch, with("{}").replace("{}", "{"), 400, "is not JSON").await?;
     refused(&dwell, batch, b"{\"messages\": [{\"payload\": \"a\", \"key\": \"\xff\"}]}".to_vec(), 400, "is not JSON")
@@ -84,7 +93,7 @@ async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
     refused(&dwell, "POST /v1/topics/orders/groups/other/reserve", "{}", 404, "no group other").await?;
     let extend = r#"{"receipts": ["a"], "visibility_timeout": "13h"}"#;
     refused(&dwell, &format!("{group}/extend"), extend, 422, "`visibility_timeout`").await?;
-    refused(&dwell, "GET /v1/topics/orders/groups/default/dead?cursor=x", "", 422, "cursor").await?;
+    refused(&dwell, "GET /v1/topics/orders/groups/default/dead-letters?cursor=x", "", 422, "cursor").await?;
     refused(&dwell, "GET /v1/topics/orders/messages/absent", "", 404, "absent").await?;
     let declare = "PUT /v1/topics/orders";
     refused(&dwell, declare, r#"{"partitions": 1025}"#, 422, "`partitions`: 1025 is not in 1 to 1024").await?;
@@ -96,7 +105,9 @@ async fn a_path_that_is_badly_encoded_cannot_be_read() -> Outcome {
     let dwell = Served::start().await?;
     let bad =
         ["/v1/topics/a%zz", "/v1/topics/%", "/v1/topics/a%2/messages", "/v1/topics/a/messages/%4", "/v1/topics/%C3%28"];
-    for path in bad.into_iter().chain(["/v1/topics/a/groups/%g0/dead", "/v1/topics/a/schedules/%-1", "/nothing/%zz"]) {
+    for path in
+        bad.into_iter().chain(["/v1/topics/a/groups/%g0/dead-letters", "/v1/topics/a/schedules/%-1", "/nothing/%zz"])
+    {
         let answer = dwell
             .raw(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
             .await?;

@@ -30,7 +30,7 @@ async fn every_answer_has_the_name_that_was_given_or_a_new_one() -> Outcome {
         ("GET /v1/topics/absent", 404),
         ("GET /nowhere", 404),
         ("PATCH /v1/topics/orders", 405),
-        ("GET /v1/topics/orders/groups/default/stream?max_in_flight=0", 422),
+        ("POST /v1/topics/orders/groups/default/stream?max_in_flight=0", 422),
     ] {
         let in_problem = |name: &str| (status >= 400).then(|| name.to_owned());
         let given = names(&dwell, line, &["checkout-7:3.x"]).await?;
@@ -57,7 +57,7 @@ async fn no_answer_is_kept_by_caches_or_taken_for_something_else() -> Outcome {
     let dwell = Served::start().await?;
     let lines =
         ["GET /v1/topics", "GET /livez", "GET /metrics", "GET /nothing", "PUT /v1/topics/orders", "POST /livez"];
-    for line in lines.into_iter().chain(["GET /v1/topics/orders/groups/default/stream", "GET /openapi.json"]) {
+    for line in lines.into_iter().chain(["POST /v1/topics/orders/groups/default/stream", "GET /openapi.json"]) {
         let answer = dwell.driven(dwell.request(line)?.send()).await??;
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"), "{line}");

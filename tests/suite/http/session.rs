@@ -131,21 +131,31 @@ async fn what_fails_comes_again_and_dies_in_the_end() -> Outcome {
     );
     assert_eq!(nack(receipt, json!({"reason": "smtp: 550"})).await?, "buried");
 
-    let dead = dwell.ask(&format!("GET {group}/dead?limit=10")).await?.body;
-    assert_eq!((&dead["dead"][0]["id"], &dead["dead"][0]["reason"]), (&json!("m1"), &json!("max_attempts")));
-    assert_eq!((&dead["dead"][0]["last_error"], &dead["dead"][0]["payload"]), (&json!("smtp: 550"), &json!("hello")));
-    let attempts =
-        |n: usize| (dead["dead"][0]["history"][n]["attempt"].clone(), dead["dead"][0]["history"][n]["reason"].clone());
+    let dead = dwell.ask(&format!("GET {group}/dead-letters?limit=10")).await?.body;
+    assert_eq!(
+        (&dead["dead_letters"][0]["id"], &dead["dead_letters"][0]["reason"]),
+        (&json!("m1"), &json!("max_attempts"))
+    );
+    assert_eq!(
+        (&dead["dead_letters"][0]["last_error"], &dead["dead_letters"][0]["payload"]),
+        (&json!("smtp: 550"), &json!("hello"))
+    );
+    let attempts = |n: usize| {
+        (
+            dead["dead_letters"][0]["history"][n]["attempt"].clone(),
+            dead["dead_letters"][0]["history"][n]["reason"].clone(),
+        )
+    };
     assert_eq!((attempts(0), attempts(1)), ((json!(1), json!("smtp: 451")), (json!(2), json!("smtp: 550"))));
     assert_eq!(dead.get("next_cursor"), None);
     for (query, found) in
         [("reason=max_attempts&text=hell&older_than=0s", 1), ("reason=buried", 0), ("text=smtp%3A%20551", 0)]
     {
-        let dead = dwell.ask(&format!("GET {group}/dead?{query}")).await?.body;
-        assert_eq!(dead["dead"].as_array().map(Vec::len), Some(found), "{query}");
+        let dead = dwell.ask(&format!("GET {group}/dead-letters?{query}")).await?.body;
+        assert_eq!(dead["dead_letters"].as_array().map(Vec::len), Some(found), "{query}");
     }
-    assert_eq!(dwell.ask(&format!("GET {group}/dead?reason=boredom")).await?.status, 422);
-    let redrive = format!("POST {group}/dead/redrive");
+    assert_eq!(dwell.ask(&format!("GET {group}/dead-letters?reason=boredom")).await?.status, 422);
+    let redrive = format!("POST {group}/dead-letters/redrive");
     for wrong in [json!({"ids": ["m1"], "text": "x"}), json!({"rate": 0}), json!({"limit": 0}), json!({"reason": "x"})]
     {
         let refused = dwell.send(dwell.request(&redrive)?.json(&wrong)).await?;
@@ -154,10 +164,16 @@ async fn what_fails_comes_again_and_dies_in_the_end() -> Outcome {
     assert_eq!(dwell.tell(&redrive, json!({"text": "boredom"})).await?, json!({"redriven": 0}));
     assert_eq!(dwell.ask("GET /v1/topics/mails/messages/m1").await?.body["state"], "dead");
 
-    assert_eq!(dwell.ask(&format!("POST {group}/dead/redrive")).await?.body, json!({"redriven": 1}));
+    assert_eq!(dwell.ask(&format!("POST {group}/dead-letters/redrive")).await?.body, json!({"redriven": 1}));
     assert_eq!(nack(&dwell.receipt("mails").await?, json!({"bury": true})).await?, "buried");
-    assert_eq!(dwell.tell(&format!("DELETE {group}/dead"), json!({"ids": ["m0"]})).await?, json!({"purged": 0}));
-    assert_eq!(dwell.tell(&format!("DELETE {group}/dead"), json!({"ids": ["m1"]})).await?, json!({"purged": 1}));
+    assert_eq!(
+        dwell.tell(&format!("POST {group}/dead-letters/purge"), json!({"ids": ["m0"]})).await?,
+        json!({"purged": 0})
+    );
+    assert_eq!(
+        dwell.tell(&format!("POST {group}/dead-letters/purge"), json!({"ids": ["m1"]})).await?,
+        json!({"purged": 1})
+    );
     assert_eq!(dwell.counts("mails").await?, [0, 0, 0, 0]);
     Ok(())
 }
@@ -167,7 +183,7 @@ async fn a_topic_is_declared_described_and_deleted() -> Outcome {
     let dwell = Served::start().await?;
     let declare = async |body: Value| dwell.send(dwell.request("PUT /v1/topics/orders")?.json(&body)).await;
     let made = declare(json!({"partitions": 3, "visibility_timeout": "1m"})).await?;
-    assert_eq!((made.status, &made.body["settings"]["visibility_timeout"]), (201, &json!("1m")));
+    assert_eq!((made.status, &made.body["settings"]["visibility_timeout_ms"]), (201, &json!(60_000)));
     let again = declare(json!({"max_attempts": 5})).await?;
     assert_eq!((again.status, &again.body["settings"]["max_attempts"]), (200, &json!(5)));
     assert_eq!((&again.body["settings"]["partitions"], &again.body["groups"]), (&json!(3), &json!(["default"])));
@@ -252,8 +268,8 @@ async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
         put(json!({"every": "15m", "from": "2026-01-01T00:05:00Z", "missed": "skip", "payload_base64": "/wA="}))
             .await?;
     assert_eq!(
-        (every.status, &every.body["every"], &every.body["payload_base64"]),
-        (200, &json!("15m"), &json!("/wA="))
+        (every.status, &every.body["every_ms"], &every.body["payload_base64"]),
+        (200, &json!(900_000), &json!("/wA="))
     );
     assert_eq!(every.body["next_at"], "2026-01-02T03:05:00.000Z");
     for wrong in [
@@ -262,7 +278,7 @@ async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
         json!({"cron": "0 3 * * *", "every": "1h", "payload": "x"}),
         json!({"cron": "0 3 * *", "payload": "x"}),
         json!({"cron": "0 3 * * *", "time_zone": "Mars", "payload": "x"}),
-        json!({"cron": "0 3 * * *", "from": 0, "payload": "x"}),
+        json!({"cron": "0 3 * * *", "from": "2026-01-02T03:04:05Z", "payload": "x"}),
         json!({"every": "1h", "time_zone": "UTC", "payload": "x"}),
         json!({"every": "999ms", "payload": "x"}),
         json!({"every": "1h", "missed": "some", "payload": "x"}),

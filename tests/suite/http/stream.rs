@@ -19,7 +19,7 @@ struct Lines {
 
 impl Lines {
     async fn open(dwell: &Served, query: &str) -> Outcome<Lines> {
-        let response = dwell.request(&format!("GET {GROUP}/stream{query}"))?.send().await?;
+        let response = dwell.request(&format!("POST {GROUP}/stream{query}"))?.send().await?;
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         Ok(Lines { response, rest: Vec::new() })
@@ -136,12 +136,14 @@ async fn a_wrong_stream_is_told_what_is_wrong() -> Outcome {
         ("?max=1", 422, "`max`: is not a parameter; there are max_in_flight, visibility_timeout"),
     ];
     for (query, status, said) in cases {
-        let answer = dwell.ask(&format!("GET {GROUP}/stream{query}")).await?;
+        let answer = dwell.ask(&format!("POST {GROUP}/stream{query}")).await?;
         assert_eq!(answer.status, status, "{query}: {answer:?}");
         assert!(answer.body["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{query}: {answer:?}");
     }
-    assert_eq!(dwell.ask("GET /v1/topics/orders/groups/other/stream").await?.status, 404);
-    assert_eq!(dwell.ask("GET /v1/topics/unknown/groups/default/stream").await?.status, 404);
+    assert_eq!(dwell.ask("POST /v1/topics/orders/groups/other/stream").await?.status, 404);
+    assert_eq!(dwell.ask("POST /v1/topics/unknown/groups/audit/stream").await?.status, 404);
+    let body = dwell.request(&format!("POST {GROUP}/stream"))?.json(&json!({"max_in_flight": 5}));
+    assert_eq!(dwell.send(body).await?.status, 422);
     Ok(())
 }
 

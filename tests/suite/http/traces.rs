@@ -56,9 +56,9 @@ async fn it_comes_with_every_delivery_whatever_happened_in_between() -> Outcome 
         let nack = json!({"receipts": [{"receipt": delivery["receipt"], "delay": "0s"}]});
         dwell.tell(&format!("{group}/nack"), nack).await?;
     }
-    let dead = dwell.ask("GET /v1/topics/orders/groups/default/dead").await?;
-    assert_eq!(traces(&dead.body["dead"][0]), whole(), "{dead:?}");
-    dwell.tell(&format!("{group}/dead/redrive"), json!({})).await?;
+    let dead = dwell.ask("GET /v1/topics/orders/groups/default/dead-letters").await?;
+    assert_eq!(traces(&dead.body["dead_letters"][0]), whole(), "{dead:?}");
+    dwell.tell(&format!("{group}/dead-letters/redrive"), json!({})).await?;
     assert_eq!(traces(&dwell.reserve("orders").await?[0]), whole());
     let copied = dwell.tell("POST /v1/topics/orders/groups/copy/reserve", json!({"wait": "10s"})).await?;
     assert_eq!(traces(&copied["deliveries"][0]), whole(), "{copied}");

@@ -57,7 +57,7 @@ impl Sidecar {
         let (method, target) = line.split_once(' ').ok_or_else(|| Error::bug("no target"))?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|error| Error::bug(error.to_string()))?;
         let request = self.client.request(method, format!("http://dwell{target}")).body(body.to_owned());
-        let request = request.header("content-type", "application/json");
+        let request = request.header("content-type", "application/json").header("dwell-raw", "true");
         let answer = request.send().await.map_err(failed)?;
         let (status, headers) = (answer.status().as_u16(), format!("{:?}", answer.headers()));
         Ok((status, format!("{headers}\n{}", answer.text().await.map_err(failed)?)))

@@ -117,7 +117,8 @@ async fn a_push_that_its_producer_wanted_refused_has_not_failed() -> Result<()> 
     let dir = scratch()?;
     let dwell = Process::serve(dir.path(), &[]).await?;
     for expected in [201, 409, 409] {
-        let push = dwell.client.post("/v1/topics/orders/messages?id=a&delay=1h&conflict=reject", &json!("x")).await;
+        let push =
+            dwell.client.post("/v1/topics/orders/messages?id=a&delay=1h&conflict=reject&raw=true", &json!("x")).await;
         assert_eq!(push.map(|(status, _)| status), Some(expected));
     }
     let page = look(&dwell).await?;
@@ -178,7 +179,7 @@ async fn names_in_requests_do_not_grow_the_series() -> Result<()> {
     let dwell = Process::serve(dir.path(), &[("LEASE_TTL", "1s")]).await?;
     let push = async |from: usize, to: usize| -> Result<Page> {
         for n in from..to {
-            let one = dwell.client.post(&format!("/v1/topics/t{n}/messages"), &json!("x")).await;
+            let one = dwell.client.post(&format!("/v1/topics/t{n}/messages?raw=true"), &json!("x")).await;
             assert_eq!(one.map(|(status, _)| status), Some(201));
             let _ = dwell.client.get(&format!("/v1/topics/unknown{n}")).await;
             let _ = dwell.client.get(&format!("/nothing/{n}")).await;

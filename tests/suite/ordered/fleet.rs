@@ -130,7 +130,7 @@ async fn produce(client: HttpClient, book: Arc<Sequences>, keys: Vec<String>, ea
             let ids: Vec<_> = keys.iter().flat_map(|key| numbers().map(move |number| (key, number))).collect();
             let message = |(key, number): &(&String, usize)| {
                 let delay = key.len() % 3 * 40;
-                json!({"id": format!("{key}-{number}"), "key": key, "payload": "x", "delay": delay})
+                json!({"id": format!("{key}-{number}"), "key": key, "payload": "x", "delay_ms": delay})
             };
             let body = Arc::new(json!({"messages": ids.iter().map(message).collect::<Vec<_>>()}));
             let mut tries = 0;
@@ -177,7 +177,7 @@ async fn consume(client: HttpClient, book: Arc<Sequences>, mut rng: Rng, over: C
             match rng.u32(..1_000) {
                 _ if id.ends_with("-77") && id.starts_with("k-1") => nacks.push(json!({"receipt": receipt})),
                 0 => {}
-                1..20 => nacks.push(json!({"receipt": receipt, "delay": rng.u32(..50)})),
+                1..20 => nacks.push(json!({"receipt": receipt, "delay_ms": rng.u32(..50)})),
                 _ => acks.push(receipt.clone()),
             }
         }

@@ -88,7 +88,7 @@ impl Ledger {
             let again = if rng.bool() { self.books().unanswered.pop() } else { None };
             ids.extend(again.clone());
             self.books().pushes.extend(ids.iter().map(|id| (id.clone(), Push::Unknown)));
-            let message = |id: &String| json!({"payload": id, "id": id, "delay": rng.u64(0..300)});
+            let message = |id: &String| json!({"payload": id, "id": id, "delay_ms": rng.u64(0..300)});
             let body = json!({"messages": ids.iter().map(message).collect::<Vec<_>>()});
             let since = Instant::now();
             let answer = client.post(&format!("{TOPIC}/messages/batch"), &body).await;
@@ -124,7 +124,7 @@ impl Ledger {
             for delivery in self.reserve(client).await {
                 match rng.u8(..) {
                     0..220 => acks.push(delivery),
-                    220..245 => nacks.push(json!({"receipt": delivery["receipt"], "delay": 10})),
+                    220..245 => nacks.push(json!({"receipt": delivery["receipt"], "delay_ms": 10})),
                     245.. => {}
                 }
             }

@@ -48,7 +48,7 @@ pub(super) fn memory(facts: &NodeFacts) -> Finding {
     let found = format!("{} used of maxmemory {} ({percent} %)", bytes(used), bytes(limit));
     let advice = || {
         format!(
-            "consume, `dwell dead purge TOPIC GROUP`, or redis-cli config set maxmemory {}",
+            "consume, `dwell dead-letters purge TOPIC --group GROUP --all`, or redis-cli config set maxmemory {}",
             limit.saturating_mul(2)
         )
     };
