@@ -60,11 +60,13 @@ impl Story {
             message: (*message).clone(),
         };
         let messages: Vec<Replayed> = messages.iter().map(replayed).collect();
-        self.target.replay(&self.orders.descriptor, FIRST, "wal", conflict, &messages).await
+        let losses = self.target.losses().borrow().count;
+        self.target.replay(&self.orders.descriptor, FIRST, "wal", conflict, &messages, losses).await
     }
 
     async fn restore(&self, changes: &[Change]) -> Result<u64> {
-        self.target.restore(&self.orders.descriptor, FIRST, changes).await
+        let losses = self.target.losses().borrow().count;
+        self.target.restore(&self.orders.descriptor, FIRST, changes, losses).await
     }
 
     async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
