@@ -37,13 +37,20 @@ impl Exemptions {
 
     /// Redis lost everything: what only wiped journals had is gone.
     pub(super) fn emptied(&mut self, by: &Acknowledged) {
-        let of_wiped = |map: &BTreeMap<String, Identity>| -> Vec<String> {
-            map.iter().filter(|(_, identity)| self.wiped.contains(identity)).map(|(id, _)| id.clone()).collect()
-        };
-        let (pushes, acks, ids) = (of_wiped(&by.pushes), of_wiped(&by.acks), of_wiped(&by.ids));
-        self.missing.extend(pushes);
-        self.repeated.extend(acks);
-        self.unknown.extend(ids);
+        let is_wiped = |identity: &Identity| self.wiped.contains(identity);
+        let open = by.pushes.iter().filter(|(id, identity)| is_wiped(identity) && !by.acks.contains_key(*id));
+        self.missing.extend(open.map(|(id, _)| id.clone()));
+        // Another journal has the push.
+        let is_elsewhere = |id: &String| by.pushes.get(id).is_none_or(|identity| !is_wiped(identity));
+        let ended = by.acks.iter().filter(|(id, identity)| is_wiped(identity) && is_elsewhere(id));
+        self.repeated.extend(ended.map(|(id, _)| id.clone()));
+        let changed = by.ids.iter().filter(|(_, identity)| is_wiped(identity));
+        self.unknown.extend(changed.map(|(id, _)| id.clone()));
+    }
+
+    /// It was acked, by a broker whose journal is there.
+    pub(super) fn acked(&mut self, id: &str) {
+        self.repeated.remove(id);
     }
 
     /// It was acked at a primary that another broker had left: nobody waits for a broker that is silent for a lease ttl.

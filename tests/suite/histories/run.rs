@@ -290,6 +290,8 @@ impl Run {
                 Some("acked") => {
                     if is_apart {
                         self.exempt.acked_apart(&id);
+                    } else {
+                        self.exempt.acked(&id);
                     }
                     self.by.acks.insert(id, self.brokers[at].identity);
                 }
