@@ -65,6 +65,18 @@ impl Fault {
         }
     }
 
+    /// Those that every history begins with, so that also a short one has them.
+    fn first(kind: Kind, loses_disks: bool) -> Vec<Fault> {
+        let mut faults = match kind {
+            Kind::Durable => vec![Fault::BrokerFrozen, Fault::RedisFrozen],
+            Kind::Forgetful => vec![Fault::SplitBrain, Fault::BrokerFrozen],
+            Kind::Sentinel => vec![Fault::Failover, Fault::BrokerFrozen],
+            Kind::Cluster => vec![Fault::Failover, Fault::NodeRestarted, Fault::BrokerFrozen],
+        };
+        faults.extend(loses_disks.then_some(Fault::DiskLost));
+        faults
+    }
+
     fn of(kind: Kind, loses_disks: bool) -> Vec<Fault> {
         const CONNECTIONS: [Fault; 4] = [Fault::Cut, Fault::AllCut, Fault::ReplyLost, Fault::RequestLost];
         let mut faults = vec![Fault::BrokerKilled, Fault::BrokerFrozen];
@@ -94,7 +106,10 @@ impl Run {
     /// Brings about a random fault, and ends it.
     pub(super) async fn fault(&mut self) -> Result<()> {
         let faults = Fault::of(self.plan.kind, self.plan.loses_disks);
-        let fault = faults[self.rng.usize(0..faults.len())];
+        let first = Fault::first(self.plan.kind, self.plan.loses_disks);
+        let random = faults[self.rng.usize(0..faults.len())];
+        let fault = first.get(self.begun).copied().unwrap_or(random);
+        self.begun += 1;
         *self.faults.entry(fault.name()).or_default() += 1;
         let (at, calm) = (self.rng.usize(0..self.brokers.len()), self.rng.usize(CALM));
         match fault {

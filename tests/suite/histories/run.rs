@@ -66,6 +66,8 @@ pub(super) struct Run {
     /// since the answers of two primaries have no order.
     pub(super) apart: Option<BTreeSet<usize>>,
     pub(super) faults: BTreeMap<&'static str, usize>,
+    /// How many faults were brought about.
+    pub(super) begun: usize,
     identities: usize,
     /// What each id may be: more than one state after an operation without an answer.
     states: BTreeMap<String, BTreeSet<State>>,
@@ -93,6 +95,7 @@ impl Run {
             exempt: Exemptions::default(),
             apart: None,
             faults: BTreeMap::new(),
+            begun: 0,
             identities: 0,
             states: BTreeMap::new(),
             perhaps_acked: BTreeSet::new(),
