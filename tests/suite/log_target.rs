@@ -215,6 +215,22 @@ async fn a_replay_changes_only_what_is_older() -> Result<()> {
     Ok(())
 }
 
+/// A broker buffered a push of the id between two cancels at another one. The second cancel was acknowledged after the push.
+#[tokio::test]
+async fn a_cancel_that_finds_an_earlier_one_also_cancels_what_was_buffered_in_between() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push("a", 500).await?;
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    story.world.pass(1);
+    let (buffered, version) = (story.other("a", 300)?, story.version());
+    story.world.pass(1);
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &buffered)]).await?, [DUPLICATE]);
+    assert_eq!(story.replay(Conflict::Replace, &[(2, story.version(), &buffered)]).await?, [STORED]);
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_older_record_does_not_follow_a_later_operation_whose_message_is_gone() -> Result<()> {
     let story = Story::begin().await?;
