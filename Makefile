@@ -8,8 +8,10 @@
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
-# make faults     the long form of the fault stories: a row for each; ROUNDS=50 and SEED=7 make it another one
-# make histories  the long form of random histories: 50,000 operations each for one and two brokers, with and without losses
+# make faults     the long form of the fault stories, a row for each, and then of the random histories: more than 200,000
+#                 operations; ROUNDS=50, OPERATIONS=50000 and SEED=7 make it another one
+# make histories  random histories alone, a row for each: 1 to 3 brokers on one Redis, behind Sentinel and on a cluster, with
+#                 25,000 operations each
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
@@ -65,11 +67,14 @@ faults: tools
 	@echo "| fault | rounds | acknowledged | lost | again after the ack | recovered | repeated | p99 buffered, ms | slowest, ms | back in, s |"
 	@echo "|---|---|---|---|---|---|---|---|---|---|"
 	@DWELL_ROUNDS=$(ROUNDS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- faults:: --skip redis_faults --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
+	@$(MAKE) --no-print-directory histories
 
-OPERATIONS ?= 50000
+OPERATIONS ?= 25000
 
 histories: tools
-	DWELL_OPERATIONS=$(OPERATIONS) $(if $(SEED),DWELL_SEED=$(SEED)) cargo test --quiet --locked --release --test suite -- histories:: --nocapture --test-threads=1
+	@echo "| history | operations | acknowledged | pushed | lost | again after the ack | undone | exempt | exempt, again | faults |"
+	@echo "|---|---|---|---|---|---|---|---|---|---|"
+	@DWELL_OPERATIONS=$(OPERATIONS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- histories:: --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
 
 MESSAGES ?= 200000
 KEYS ?= 1000

@@ -76,7 +76,12 @@ impl<S: LogTarget> Failover<S> {
 
     /// Whether the journal has yet to give back what the store may have lost, which is older than what is pushed now.
     pub(super) fn is_lossy(&self) -> bool {
-        self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != self.losses() + 1
+        self.is_lossy_after(self.losses())
+    }
+
+    /// The same for so many losses.
+    pub(super) fn is_lossy_after(&self, losses: u64) -> bool {
+        self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != losses + 1
     }
 
     /// Notes what was appended of topics with ordering.

@@ -39,6 +39,9 @@ pub(super) struct Offered {
     pub(super) why: Option<Error>,
 }
 
+/// The name of a log, and how many losses the store was suspected of when the log was found to be next.
+type Log<'a> = (&'a str, u64);
+
 /// What the store answered of a record.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -74,9 +77,9 @@ impl Offered {
 }
 
 impl<S: LogTarget> Failover<S> {
-    /// Offers a page of the WAL, whose name is `log`. Each partition is answered for itself: one that does not take its
+    /// Offers a page of the WAL, whose name is `log`, to a store that was suspected of so many losses. Each partition is answered for itself: one that does not take its
     /// records holds up no other.
-    pub(super) async fn offer(&self, log: &str, page: Vec<Entry>) -> Offered {
+    pub(super) async fn offer(&self, log: &str, page: Vec<Entry>, losses: u64) -> Offered {
         let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
         for entry in page {
             match entry.record {
@@ -96,12 +99,12 @@ impl<S: LogTarget> Failover<S> {
                 offered.left.extend(entries.into_iter().map(|entry| entry.record));
                 continue;
             }
-            self.offer_topic(&mut offered, log, &topic, entries).await;
+            self.offer_topic(&mut offered, (log, losses), &topic, entries).await;
         }
         offered
     }
 
-    async fn offer_topic(&self, offered: &mut Offered, log: &str, topic: &TopicName, entries: Vec<Entry>) {
+    async fn offer_topic(&self, offered: &mut Offered, log: Log<'_>, topic: &TopicName, entries: Vec<Entry>) {
         let newest = entries.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
         let descriptor = match self.destination(topic, newest).await {
             Ok(destination) => destination,
@@ -134,7 +137,7 @@ impl<S: LogTarget> Failover<S> {
     /// Records of a partition in their order, up to the first that is not taken.
     async fn offer_partition(
         &self,
-        log: &str,
+        log: Log<'_>,
         mut descriptor: Descriptor,
         partition: Partition,
         entries: Vec<Entry>,
@@ -174,7 +177,7 @@ impl<S: LogTarget> Failover<S> {
     async fn offer_run(
         &self,
         offered: &mut Offered,
-        log: &str,
+        (log, losses): Log<'_>,
         descriptor: &Descriptor,
         partition: Partition,
         left: &VecDeque<Entry>,
@@ -209,7 +212,7 @@ impl<S: LogTarget> Failover<S> {
         if messages.is_empty() {
             return Ok(count);
         }
-        let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages)).await?;
+        let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
         for (put, Replayed { number, version, message }) in puts.iter().zip(messages) {
             match put {
                 Put::InFlight => return Ok(left.iter().take_while(|entry| entry.position.number() < number).count()),

@@ -78,6 +78,7 @@ impl<S: LogTarget> Failover<S> {
             self.breaker.open(&error);
             return Step::Stuck;
         }
+        let losses = self.losses();
         // Who cancels what is buffered waits until it is known what became of a page.
         let _offering = self.offering.lock().await;
         let end = self.wal.depth().end;
@@ -90,12 +91,12 @@ impl<S: LogTarget> Failover<S> {
             end.into_iter().for_each(|end| self.behind.done(end));
             return self.probe().await;
         };
-        if self.is_lossy() {
+        if self.is_lossy_after(losses) {
             // What the journal gives back is older, and what the store remembers of this log says what it has lost.
             return Step::Stuck;
         }
         match self.wal.id().await {
-            Ok(log) => self.move_page(&log, page, last, began).await,
+            Ok(log) => self.move_page(&log, page, last, (began, losses)).await,
             Err(error) => self.stuck(&error),
         }
     }
@@ -113,11 +114,11 @@ impl<S: LogTarget> Failover<S> {
     }
 
     /// Gives a page to the store. What the store certainly did not take goes to the end of the WAL, so that it holds up
-    /// nothing; what it perhaps took, and what has an order, holds its page.
-    async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, began: Instant) -> Step {
-        let losses = self.losses();
+    /// nothing; what it perhaps took, and what has an order, holds its page. A store that is found to have lost data since
+    /// there were so many losses takes nothing.
+    async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, (began, losses): (Instant, u64)) -> Step {
         let is_all = self.wal.depth().records <= page.len() as u64;
-        let mut offered = self.offer(log, page).await;
+        let mut offered = self.offer(log, page, losses).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
             return self.keep_page(&offered).await;

@@ -104,7 +104,11 @@ impl<S: LogTarget> Failover<S> {
         if is_loss {
             self.give_back_topics().await;
         }
-        let given_back = self.offer_journal().await;
+        let given_back = self.offer_journal(count).await;
+        if self.losses() != count {
+            // It has lost more: all of it is offered again, from the beginning.
+            return;
+        }
         self.made_up.store(count + 1, Ordering::Relaxed);
         self.buffered.notify_one();
         self.wait_for_others(began, is_loss).await;
@@ -205,12 +209,13 @@ impl<S: LogTarget> Failover<S> {
         }
     }
 
-    /// Offers the store all that the journal has, until it has answered for all; and answers how many messages it had lost.
-    async fn offer_journal(&self) -> u64 {
+    /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and answers
+    /// how many messages it had lost. What is newer must not go to a store that lost what is older once more.
+    async fn offer_journal(&self, losses: u64) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
         let (mut said, mut unread_since) = (None, None);
-        loop {
+        while self.losses() == losses {
             let now = Clock::System.instant();
             if said.is_none_or(|said| now.since(said) >= self.options.silence / 4)
                 && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
@@ -218,7 +223,7 @@ impl<S: LogTarget> Failover<S> {
                 said = Some(now);
             }
             let why = match journal.log().peek(after, PAGE_RECORDS, PAGE_BYTES).await {
-                Ok(page) => match self.offer_page(journal, page).await {
+                Ok(page) => match self.offer_page(journal, page, losses).await {
                     Ok(None) => break,
                     Ok(Some((last, changed))) => {
                         (after, pause, given_back, unread_since) = (Some(last), PAUSE.0, given_back + changed, None);
@@ -247,7 +252,12 @@ impl<S: LogTarget> Failover<S> {
     ///
     /// # Errors
     /// Why it has to be offered again.
-    async fn offer_page(&self, journal: &Journal, mut page: Vec<Entry>) -> Result<Option<(Position, u64)>> {
+    async fn offer_page(
+        &self,
+        journal: &Journal,
+        mut page: Vec<Entry>,
+        losses: u64,
+    ) -> Result<Option<(Position, u64)>> {
         if !self.identified.load(Ordering::Relaxed) {
             return Err(Error::unavailable("it is not known yet whether it is the same store"));
         }
@@ -259,13 +269,13 @@ impl<S: LogTarget> Failover<S> {
         }
         let mut changed = 0;
         for (topic, records) in topics {
-            changed += self.restore_topic(&topic, records).await?;
+            changed += self.restore_topic(&topic, records, losses).await?;
         }
         journal.metrics().replayed.inc_by(changed);
         Ok(Some((last, changed)))
     }
 
-    async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>) -> Result<u64> {
+    async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, losses: u64) -> Result<u64> {
         for record in &records {
             if let Record::Delete(deleted) = record {
                 self.delete_again(deleted).await?;
@@ -288,7 +298,7 @@ impl<S: LogTarget> Failover<S> {
         let mut changed = 0;
         for (partition, changes) in partitions {
             for call in calls(changes) {
-                changed += self.restore_call(&descriptor, partition, call).await?;
+                changed += self.restore_call(&descriptor, partition, call, losses).await?;
             }
         }
         Ok(changed)
@@ -300,9 +310,10 @@ impl<S: LogTarget> Failover<S> {
         descriptor: &Descriptor,
         partition: Partition,
         changes: Vec<(Record, Change)>,
+        losses: u64,
     ) -> Result<u64> {
         let (records, changes): (Vec<Record>, Vec<Change>) = changes.into_iter().unzip();
-        match self.limited(self.store.restore(descriptor, partition, &changes)).await {
+        match self.limited(self.store.restore(descriptor, partition, &changes, losses)).await {
             Err(error) if !is_outage(&error) && error.kind() != Kind::Stale => {
                 tracing::warn!(%error, topic = %descriptor.topic, records = records.len(), "not given back yet: left to the WAL");
                 let requests: Vec<Record> = records.into_iter().filter_map(request).collect();

@@ -94,7 +94,7 @@ impl DeadMessage {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(
-    {"dead": [{"id": "order-4711", "partition": 3, "died_at": "2026-01-02T03:04:05.678Z", "reason": "max_attempts",
+    {"dead_letters": [{"id": "order-4711", "partition": 3, "died_at": "2026-01-02T03:04:05.678Z", "reason": "max_attempts",
     "attempts": 16, "last_error": "smtp: 550", "due_at": "2026-01-02T03:04:05.678Z",
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
 )))]

@@ -100,7 +100,8 @@ pub trait LogTarget: Store {
     /// [`crate::limits::PUT_IDS_MAX`] messages.
     ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
+    /// another number of losses than `losses`: nothing was applied.
     async fn replay(
         &self,
         descriptor: &Descriptor,
@@ -108,6 +109,7 @@ pub trait LogTarget: Store {
         log: &str,
         conflict: Conflict,
         messages: &[Replayed],
+        losses: u64,
     ) -> Result<Vec<Put>>;
 
     /// Cancels what waits under an id and has a lower version; what comes out of a log later with a lower version as well.
@@ -127,8 +129,15 @@ pub trait LogTarget: Store {
     /// none.
     ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
-    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64>;
+    /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
+    /// another number of losses than `losses`: nothing was applied.
+    async fn restore(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        changes: &[Change],
+        losses: u64,
+    ) -> Result<u64>;
 
     /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>>;

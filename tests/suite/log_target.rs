@@ -60,11 +60,13 @@ impl Story {
             message: (*message).clone(),
         };
         let messages: Vec<Replayed> = messages.iter().map(replayed).collect();
-        self.target.replay(&self.orders.descriptor, FIRST, "wal", conflict, &messages).await
+        let losses = self.target.losses().borrow().count;
+        self.target.replay(&self.orders.descriptor, FIRST, "wal", conflict, &messages, losses).await
     }
 
     async fn restore(&self, changes: &[Change]) -> Result<u64> {
-        self.target.restore(&self.orders.descriptor, FIRST, changes).await
+        let losses = self.target.losses().borrow().count;
+        self.target.restore(&self.orders.descriptor, FIRST, changes, losses).await
     }
 
     async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
@@ -210,6 +212,22 @@ async fn a_replay_changes_only_what_is_older() -> Result<()> {
         assert_eq!(story.replay(conflict, &[(4 + n as u64, cancelled, &newer)]).await?, [DUPLICATE], "{conflict:?}");
     }
     assert_eq!(story.replay(Conflict::Keep, &[(9, story.version(), &newer)]).await?, [STORED]);
+    Ok(())
+}
+
+/// A broker buffered a push of the id between two cancels at another one. The second cancel was acknowledged after the push.
+#[tokio::test]
+async fn a_cancel_that_finds_an_earlier_one_also_cancels_what_was_buffered_in_between() -> Result<()> {
+    let story = Story::begin().await?;
+    let orders = &story.orders;
+    orders.push("a", 500).await?;
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    story.world.pass(1);
+    let (buffered, version) = (story.other("a", 300)?, story.version());
+    story.world.pass(1);
+    assert_eq!(orders.cancel("a").await?, [Done]);
+    assert_eq!(story.replay(Conflict::Replace, &[(1, version, &buffered)]).await?, [DUPLICATE]);
+    assert_eq!(story.replay(Conflict::Replace, &[(2, story.version(), &buffered)]).await?, [STORED]);
     Ok(())
 }
 

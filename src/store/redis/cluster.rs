@@ -211,7 +211,7 @@ impl Cluster {
         loop {
             let connection = self.connection(&node, slot);
             let answer = match errand {
-                Errand::Script(call) if asking => connection.asking(command, Some(call.script)).await,
+                Errand::Script(call) if asking => connection.asking(command, Some(call)).await,
                 Errand::Command(command) if asking => connection.asking(command, None).await,
                 Errand::Script(call) => connection.eval(call).await,
                 Errand::Command(command) => connection.call(command).await,

@@ -123,10 +123,10 @@ impl Connection {
     /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = match self.send(&call.command).await {
+        let answer = match self.send(&call.command, call.losses).await {
             answer if failure::is_noscript(&answer) => {
                 self.load(call.script).await?;
-                self.send(&call.command).await
+                self.send(&call.command, call.losses).await
             }
             answer => answer,
         };
@@ -141,9 +141,9 @@ impl Connection {
         calls.iter().for_each(|call| {
             pipeline.add_command(call.command.clone());
         });
-        let mut answers = self.pipeline(&pipeline, calls.len()).await;
+        let mut answers = self.pipeline(&pipeline, calls.len(), None).await;
         if answers.iter().any(failure::is_noscript) && self.load(script).await.is_ok() {
-            answers = self.pipeline(&pipeline, calls.len()).await;
+            answers = self.pipeline(&pipeline, calls.len(), None).await;
         }
         self.measure(script.verb, began, answers.iter().find_map(|answer| answer.as_ref().err()));
         answers
@@ -151,20 +151,21 @@ impl Connection {
 
     /// Makes the script known to Redis, for calls by digest.
     async fn load(&self, script: &Script) -> Result<Value> {
-        self.send(&script.load()).await
+        self.send(&script.load(), None).await
     }
 
     /// Calls something on a node that is getting its slot and takes this call only if it is said to have been sent here.
-    pub(super) async fn asking(&self, command: &Cmd, script: Option<&Script>) -> Result<Value> {
+    pub(super) async fn asking(&self, command: &Cmd, script: Option<&Call>) -> Result<Value> {
+        let losses = script.and_then(|call| call.losses);
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
         let last =
             |answers: Vec<Result<Value>>| answers.into_iter().next_back().unwrap_or_else(|| Err(failure::silent()));
-        let answer = last(self.pipeline(&pipeline, 2).await);
+        let answer = last(self.pipeline(&pipeline, 2, losses).await);
         match script.filter(|_| failure::is_noscript(&answer)) {
-            Some(script) => {
-                self.load(script).await?;
-                last(self.pipeline(&pipeline, 2).await)
+            Some(call) => {
+                self.load(call.script).await?;
+                last(self.pipeline(&pipeline, 2, losses).await)
             }
             None => answer,
         }
@@ -178,13 +179,13 @@ impl Connection {
     /// Calls one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = self.send(command).await;
+        let answer = self.send(command, None).await;
         self.measure(COMMAND, began, answer.as_ref().err());
         answer
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value> {
-        let (number, mut connection) = self.connect().await?;
+    async fn send(&self, command: &Cmd, losses: Option<u64>) -> Result<Value> {
+        let (number, mut connection) = self.connect_after(losses).await?;
         match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
             Ok(value) => {
@@ -196,11 +197,11 @@ impl Connection {
     }
 
     /// Calls commands in one write; each is answered for itself.
-    async fn pipeline(&self, pipeline: &Pipeline, count: usize) -> Vec<Result<Value>> {
+    async fn pipeline(&self, pipeline: &Pipeline, count: usize, losses: Option<u64>) -> Vec<Result<Value>> {
         if count == 0 {
             return Vec::new();
         }
-        let (number, mut connection) = match self.connect().await {
+        let (number, mut connection) = match self.connect_after(losses).await {
             Ok(connected) => connected,
             Err(error) => return vec![Err(error); count],
         };
@@ -218,6 +219,16 @@ impl Connection {
             }
             Err(error) => vec![Err(self.failed(number, error).await); count],
         }
+    }
+
+    /// A connection to a Redis that was suspected of so many losses, if it matters. A connection that is there leads to the
+    /// same Redis until it breaks, so what is true before the call is sent stays true.
+    async fn connect_after(&self, losses: Option<u64>) -> Result<(u64, MultiplexedConnection)> {
+        let connected = self.connect().await?;
+        if losses.is_some_and(|losses| losses != self.history.losses()) {
+            return Err(Error::unavailable("Redis may have lost data: what it lost is restored first"));
+        }
+        Ok(connected)
     }
 
     async fn connect(&self) -> Result<(u64, MultiplexedConnection)> {

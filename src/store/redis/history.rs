@@ -80,6 +80,11 @@ impl History {
         &self.keys
     }
 
+    /// How many losses were suspected.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.borrow().count
+    }
+
     /// Looks which Redis is at the other end of a new connection.
     pub(super) async fn look(&self, connection: &mut MultiplexedConnection, info: &Info) -> RedisResult<()> {
         let now = Seen { identity: info.identity.clone(), offset: info.offset };

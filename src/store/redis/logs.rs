@@ -41,8 +41,9 @@ impl LogTarget for Redis {
         log: &str,
         conflict: Conflict,
         messages: &[Replayed],
+        losses: u64,
     ) -> Result<Vec<Put>> {
-        self.shared.replay(descriptor, partition, log, conflict, messages).await
+        self.shared.replay(descriptor, partition, log, conflict, messages, losses).await
     }
 
     async fn withdraw(
@@ -55,8 +56,14 @@ impl LogTarget for Redis {
         self.shared.cancel(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
-    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
-        self.shared.restore(descriptor, partition, changes).await
+    async fn restore(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        changes: &[Change],
+        losses: u64,
+    ) -> Result<u64> {
+        self.shared.restore(descriptor, partition, changes, losses).await
     }
 
     async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>> {
@@ -106,6 +113,7 @@ impl Shared {
         log: &str,
         conflict: Conflict,
         messages: &[Replayed],
+        losses: u64,
     ) -> Result<Vec<Put>> {
         check_ids(messages.len(), PUT_IDS_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
@@ -115,6 +123,7 @@ impl Shared {
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let mut call = Call::new(script, &keys)
+            .after_losses(losses)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(PAIR_MESSAGES_MAX)
             .arg(conflict.name())
@@ -127,7 +136,13 @@ impl Shared {
         std::iter::from_fn(|| (reply.left() > 0).then(|| outcome(&reply.text()?))).collect()
     }
 
-    async fn restore(&self, descriptor: &Descriptor, partition: Partition, changes: &[Change]) -> Result<u64> {
+    async fn restore(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        changes: &[Change],
+        losses: u64,
+    ) -> Result<u64> {
         check_ids(changes.len(), RESTORE_CHANGES_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
@@ -144,6 +159,7 @@ impl Shared {
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let mut call = Call::new(script, &keys)
+            .after_losses(losses)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(groups.len())
             .arg(self.time_override());

@@ -124,6 +124,8 @@ impl Script {
 pub(super) struct Call {
     pub(super) script: &'static Script,
     pub(super) command: Cmd,
+    /// How many losses may be suspected when it is sent; with more it is not sent.
+    pub(super) losses: Option<u64>,
 }
 
 impl Call {
@@ -134,7 +136,12 @@ impl Call {
         for key in keys {
             command.arg(*key);
         }
-        Call { script, command }
+        Call { script, command, losses: None }
+    }
+
+    /// The call is only for a Redis that was suspected of so many losses: a new connection may find another one.
+    pub(super) fn after_losses(self, losses: u64) -> Call {
+        Call { losses: Some(losses), ..self }
     }
 
     /// Adds an argument.

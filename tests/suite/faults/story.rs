@@ -56,7 +56,7 @@ impl Story {
     /// On some Redis, with more settings.
     pub(super) async fn with(redis: RedisServer, more: &[(&'static str, &'static str)]) -> Result<Story> {
         let seed = from_environment("DWELL_SEED")?.unwrap_or_else(|| fastrand::u64(..));
-        println!("DWELL_SEED={seed}");
+        eprintln!("DWELL_SEED={seed}");
         let proxy = Proxy::before(&redis)?;
         let settings = SETTINGS.iter().chain(more).copied().collect();
         let (ledger, rng) = (Arc::default(), Rng::with_seed(seed));

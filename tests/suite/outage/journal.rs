@@ -71,6 +71,25 @@ async fn what_came_out_of_the_wal_is_in_the_journal_too() -> Result<()> {
     dwell.close().await
 }
 
+/// The replay of the WAL is the first to reach a Redis that lost everything. If it went ahead of the journal, the partition
+/// would remember the numbers of the new records, and the older ones of the same log would count as kept.
+#[tokio::test]
+async fn what_came_out_of_the_wal_before_a_loss_is_restored_before_more_of_the_wal_is_replayed() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    let ids: Vec<String> = (0..60).map(|n| format!("m{n:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    for ids in ids.chunks(20) {
+        outage.redis.kill()?;
+        let outcomes = dwell.push("orders", ids, Duration::ZERO).await?;
+        assert!(outcomes.iter().all(|outcome| outcome.pushed == Pushed::Buffered), "{outcomes:?}");
+        outage.redis.restart().await?;
+        dwell.recovered().await?;
+    }
+    dwell.delivers("orders", &ids).await?;
+    dwell.close().await
+}
+
 #[tokio::test]
 async fn the_journal_forgets_after_its_window() -> Result<()> {
     let outage = Outage { journal: Some(Duration::from_millis(300)), ..journaled().await? };

@@ -1,13 +1,14 @@
 //! A Redis Cluster of real processes on loopback.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use dwell::error::{Error, Result};
 use tokio::sync::Mutex;
 
-use super::eventually;
 use super::redis::RedisServer;
 use super::tls::free_port;
+use super::{eventually, eventually_within};
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -15,8 +16,8 @@ const SLOTS: usize = 16_384;
 /// Three primaries, each with as many replicas as asked for.
 pub(crate) struct Cluster {
     pub(crate) primaries: Vec<Node>,
-    #[expect(dead_code, reason = "they live as long as the cluster")]
-    replicas: Vec<Node>,
+    /// Those of the first primary, of the second, of the third, and so on: as at the start.
+    pub(crate) replicas: Vec<Node>,
 }
 
 /// One process.
@@ -85,6 +86,20 @@ impl Cluster {
         let mut primaries = nodes;
         let replicas = primaries.split_off(3);
         Ok(Cluster { primaries, replicas })
+    }
+
+    /// Waits until every node finds every other one in order.
+    pub(crate) async fn agreed(&self, patience: Duration) -> Result<()> {
+        for node in self.primaries.iter().chain(&self.replicas) {
+            eventually_within(patience, "the nodes agree", async || {
+                let info: String = node.server.ask("CLUSTER INFO").await.unwrap_or_default();
+                let nodes: String = node.server.ask("CLUSTER NODES").await.unwrap_or_default();
+                let is_ok = info.contains("cluster_state:ok") && info.contains(&format!("slots_ok:{SLOTS}"));
+                Ok((is_ok && !nodes.contains("fail") && !nodes.contains("disconnected")).then_some(()))
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// The one that is there, or a new one of primaries alone. It ends with the last who shares it.

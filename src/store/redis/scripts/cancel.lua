@@ -7,7 +7,8 @@
 --   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'GAP', now us}.
 -- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
--- and in which groups. A live cancel is later than what it takes. What a log says again takes only what has a lower version, and
+-- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
+-- A live cancel is later than what it takes. What a log says again takes only what has a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
 local now_us = time_us(ARGV[8])
 local answer = string.format('%.0f', now_us)
@@ -20,7 +21,7 @@ end
 
 local x, id, version, is_log = KEYS[3], ARGV[3], tonumber(ARGV[6]), ARGV[7] == ''
 local groups = #ARGV - 8
-local verdicts, taken = {}, false
+local verdicts, taken, found = {}, false, false
 if not is_log then
   local known, answered = begin_call(KEYS[2], ARGV[7])
   if known == 'late' then return {'LATE', answer} end
@@ -55,8 +56,13 @@ for g = 1, groups do
   elseif redis.call('HEXISTS', dh, id) == 1 then
     verdicts[g] = 'dead'
   elseif before and not redis.call('ZSCORE', x, named(g)) then
-    verdicts[g] = 'done'
+    verdicts[g], found = 'done', true
   end
+end
+if found and not (taken or is_log) then
+  redis.call('ZADD', x, 'GT', string.format('%.0f', version), id .. ' ')
+  redis.call('PEXPIRE', x, string.format('%.0f', ARGV[4] / 1000))
+  return reply(string.format('%.0f', math.max(version, tonumber(before))))
 end
 if not (taken or is_log) then return reply(before or '') end
 

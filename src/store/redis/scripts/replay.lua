@@ -49,6 +49,7 @@ local function replay(number, due, id, body)
   local seen = redis.call('ZSCORE', KEYS[3], id)
   if seen and tonumber(seen) > now then return 'duplicate' end
   if tonumber(redis.call('ZSCORE', KEYS[4], id) or 0) >= version then return 'duplicate' end
+  if tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version then return 'duplicate' end
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then

@@ -34,6 +34,7 @@ end
 -- The version up to which the message is over in a group.
 local function ended(g, id)
   local cancelled = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
+  cancelled = math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[2], id .. ' ') or 0))
   if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
   return math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
 end

@@ -1,0 +1,82 @@
+//! What a history may lose or repeat, because the only copy went with a disk, or because a broker was cut off.
+//!
+//! Everything here is a limit that docs/architecture.md names; all else is held to what was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A broker with its data directory: another directory is another identity.
+pub(super) type Identity = usize;
+
+#[derive(Default)]
+pub(super) struct Exemptions {
+    /// Identities whose WAL and journal are gone.
+    wiped: BTreeSet<Identity>,
+    /// Messages that may be missing: only a wiped journal had them when Redis lost everything.
+    missing: BTreeSet<String>,
+    /// Messages that may come again: only a wiped journal, or a broker on the other side of a split, had their ack.
+    repeated: BTreeSet<String>,
+    /// Ids that may be in any state until they are set or cancelled again.
+    unknown: BTreeSet<String>,
+    /// Messages that came again, and were exempt.
+    pub(super) again: usize,
+}
+
+/// Who acknowledged what, last.
+#[derive(Default)]
+pub(super) struct Acknowledged {
+    pub(super) pushes: BTreeMap<String, Identity>,
+    pub(super) acks: BTreeMap<String, Identity>,
+    /// The last operation on an id.
+    pub(super) ids: BTreeMap<String, Identity>,
+}
+
+impl Exemptions {
+    pub(super) fn wipe(&mut self, identity: Identity) {
+        self.wiped.insert(identity);
+    }
+
+    /// Redis lost everything: what only wiped journals had is gone.
+    pub(super) fn emptied(&mut self, by: &Acknowledged) {
+        let is_wiped = |identity: &Identity| self.wiped.contains(identity);
+        let open = by.pushes.iter().filter(|(id, identity)| is_wiped(identity) && !by.acks.contains_key(*id));
+        self.missing.extend(open.map(|(id, _)| id.clone()));
+        // Another journal has the push.
+        let is_elsewhere = |id: &String| by.pushes.get(id).is_none_or(|identity| !is_wiped(identity));
+        let ended = by.acks.iter().filter(|(id, identity)| is_wiped(identity) && is_elsewhere(id));
+        self.repeated.extend(ended.map(|(id, _)| id.clone()));
+        let changed = by.ids.iter().filter(|(_, identity)| is_wiped(identity));
+        self.unknown.extend(changed.map(|(id, _)| id.clone()));
+    }
+
+    /// It was acked, by a broker whose journal is there.
+    pub(super) fn acked(&mut self, id: &str) {
+        self.repeated.remove(id);
+    }
+
+    /// It was acked at a primary that another broker had left: nobody waits for a broker that is silent for a lease ttl.
+    pub(super) fn acked_apart(&mut self, id: &str) {
+        self.repeated.insert(id.to_owned());
+    }
+
+    /// Its state is known again.
+    pub(super) fn is_set(&mut self, id: &str) {
+        self.unknown.remove(id);
+    }
+
+    pub(super) fn may_be_missing(&self, id: &str) -> bool {
+        self.missing.contains(id)
+    }
+
+    pub(super) fn may_come_again(&self, id: &str) -> bool {
+        self.repeated.contains(id)
+    }
+
+    pub(super) fn may_be_anything(&self, id: &str) -> bool {
+        self.unknown.contains(id)
+    }
+
+    /// How many messages and ids there are to which nothing is owed.
+    pub(super) fn count(&self) -> usize {
+        self.missing.len() + self.unknown.len()
+    }
+}

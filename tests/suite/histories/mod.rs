@@ -1,0 +1,81 @@
+//! Random histories: a client works at several brokers while Redis dies, freezes, fails over, is emptied or goes back, and
+//! brokers lose the connection to it, freeze, are killed, or lose their disk. What was acknowledged is compared with what
+//! there is in the end.
+//!
+//! The client makes one call after the other, each at a random broker, so the order of what was acknowledged is certain.
+//! Every story uses the journal. `make histories` is the long form and prints a row for each story: `DWELL_OPERATIONS` is
+//! how many operations a story makes, `DWELL_SEED` repeats the choices of a run, if not its timing.
+
+mod deployment;
+mod exemptions;
+mod faults;
+mod run;
+
+use dwell::error::Result;
+
+use self::deployment::Kind;
+use self::run::{Plan, Run};
+use crate::support::from_environment;
+
+/// Operations of the short form, in each story.
+const OPERATIONS: usize = 250;
+
+/// Operations within a fault.
+const CALM: std::ops::Range<usize> = 3..25;
+
+/// Operations between two faults, in the short form and in the long one; a failover takes seconds.
+const BETWEEN: [std::ops::Range<usize>; 2] = [3..25, 20..200];
+const BETWEEN_FAILOVERS: [std::ops::Range<usize>; 2] = [40..100, 150..450];
+
+async fn play(name: &'static str, brokers: usize, kind: Kind, loses_disks: bool) -> Result<()> {
+    let operations = from_environment("DWELL_OPERATIONS")?.unwrap_or(OPERATIONS);
+    let between = if matches!(kind, Kind::Sentinel | Kind::Cluster) { BETWEEN_FAILOVERS } else { BETWEEN };
+    let between = &between[usize::from(operations > OPERATIONS)];
+    let mut run = Run::begin(Plan { name, brokers, kind, loses_disks }).await?;
+    while run.operations() < operations {
+        let count = run.rng.usize(between.clone());
+        run.pass(count).await?;
+        run.fault().await?;
+    }
+    run.end().await
+}
+
+#[tokio::test]
+async fn one_broker_keeps_what_it_acknowledged_while_redis_keeps_everything() -> Result<()> {
+    play("1 broker, AOF always", 1, Kind::Durable, false).await
+}
+
+#[tokio::test]
+async fn two_brokers_keep_what_they_acknowledged_while_redis_keeps_everything() -> Result<()> {
+    play("2 brokers, AOF always", 2, Kind::Durable, false).await
+}
+
+#[tokio::test]
+async fn three_brokers_keep_what_they_acknowledged_while_one_starts_without_its_data() -> Result<()> {
+    play("3 brokers, AOF always, data directories lost", 3, Kind::Durable, true).await
+}
+
+#[tokio::test]
+async fn one_broker_keeps_what_it_acknowledged_while_redis_loses_data() -> Result<()> {
+    play("1 broker, Redis loses data", 1, Kind::Forgetful, false).await
+}
+
+#[tokio::test]
+async fn two_brokers_keep_what_they_acknowledged_while_redis_loses_data() -> Result<()> {
+    play("2 brokers, Redis loses data", 2, Kind::Forgetful, false).await
+}
+
+#[tokio::test]
+async fn three_brokers_keep_what_they_acknowledged_while_redis_and_one_of_them_lose_data() -> Result<()> {
+    play("3 brokers, Redis loses data, data directories lost", 3, Kind::Forgetful, true).await
+}
+
+#[tokio::test]
+async fn two_brokers_keep_what_they_acknowledged_while_sentinels_promote_a_replica_that_lacks_writes() -> Result<()> {
+    play("2 brokers, Sentinel", 2, Kind::Sentinel, false).await
+}
+
+#[tokio::test]
+async fn two_brokers_keep_what_they_acknowledged_while_nodes_of_a_cluster_fail() -> Result<()> {
+    play("2 brokers, Redis Cluster", 2, Kind::Cluster, false).await
+}

@@ -1,0 +1,436 @@
+//! One history: the operations of the client, and what is owed to it in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use dwell::error::{Error, Result};
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::deployment::{Deployment, Kind};
+use super::exemptions::{Acknowledged, Exemptions, Identity};
+use crate::support::{HttpClient, Process, Proxy, eventually_within, from_environment, scratch};
+
+/// Reserves without a delivery, after which no delivery is expected any more.
+const QUIET_MAX: usize = 60;
+
+/// Ids that are set, moved and cancelled again and again.
+const IDS: usize = 8;
+
+const SETTINGS: [(&str, &str); 7] = [
+    ("DURABILITY", "journal"),
+    ("JOURNAL_WINDOW", "1h"),
+    ("LEASE_TTL", "1s"),
+    ("REDIS_TIMEOUT", "300ms"),
+    ("TOPIC_VISIBILITY_TIMEOUT", "3s"),
+    ("TOPIC_BACKOFF_INITIAL", "50ms"),
+    ("TOPIC_BACKOFF_MAX", "200ms"),
+];
+
+/// What a history is made of.
+pub(super) struct Plan {
+    pub(super) name: &'static str,
+    pub(super) brokers: usize,
+    pub(super) kind: Kind,
+    /// Whether brokers start again without their data directory.
+    pub(super) loses_disks: bool,
+}
+
+/// The state of an id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Gone,
+    /// With this payload, due so many hours from the beginning.
+    There(String, u64),
+}
+
+/// A broker, its connection to Redis, and its directory.
+pub(super) struct Broker {
+    pub(super) process: Option<Process>,
+    pub(super) proxy: Option<Proxy>,
+    dir: tempfile::TempDir,
+    pub(super) identity: Identity,
+    /// It gets no requests, because it is frozen.
+    pub(super) is_frozen: bool,
+}
+
+pub(super) struct Run {
+    seed: u64,
+    pub(super) plan: Plan,
+    pub(super) redis: Deployment,
+    pub(super) brokers: Vec<Broker>,
+    pub(super) rng: Rng,
+    pub(super) by: Acknowledged,
+    pub(super) exempt: Exemptions,
+    /// Brokers that use the primary of before, while others use another one. Each id is then changed by one broker only,
+    /// since the answers of two primaries have no order.
+    pub(super) apart: Option<BTreeSet<usize>>,
+    pub(super) faults: BTreeMap<&'static str, usize>,
+    /// How many faults were brought about.
+    pub(super) begun: usize,
+    identities: usize,
+    /// What each id may be: more than one state after an operation without an answer.
+    states: BTreeMap<String, BTreeSet<State>>,
+    /// Messages with an ack that was sent, without an answer that says what became of it.
+    perhaps_acked: BTreeSet<String>,
+    again: Vec<String>,
+    batches: usize,
+    /// What was answered about each id.
+    told: BTreeMap<String, Vec<String>>,
+    operations: usize,
+    answers: BTreeMap<u16, usize>,
+}
+
+impl Run {
+    pub(super) async fn begin(plan: Plan) -> Result<Run> {
+        let seed = from_environment("DWELL_SEED")?.unwrap_or_else(|| fastrand::u64(..));
+        eprintln!("{}: DWELL_SEED={seed}", plan.name);
+        let redis = Deployment::start(plan.kind).await?;
+        let mut run = Run {
+            seed,
+            redis,
+            brokers: Vec::new(),
+            rng: Rng::with_seed(seed),
+            by: Acknowledged::default(),
+            exempt: Exemptions::default(),
+            apart: None,
+            faults: BTreeMap::new(),
+            begun: 0,
+            identities: 0,
+            states: BTreeMap::new(),
+            perhaps_acked: BTreeSet::new(),
+            again: Vec::new(),
+            batches: 0,
+            told: BTreeMap::new(),
+            operations: 0,
+            answers: BTreeMap::new(),
+            plan,
+        };
+        for at in 0..run.plan.brokers {
+            let (proxy, dir) = (run.redis.proxy()?, scratch()?);
+            run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false });
+            run.start(at).await?;
+        }
+        run.identities = run.plan.brokers;
+        Ok(run)
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        self.operations
+    }
+
+    pub(super) async fn start(&mut self, at: usize) -> Result<()> {
+        let broker = &mut self.brokers[at];
+        let url = broker.proxy.as_ref().map_or_else(|| self.redis.url(), Proxy::url);
+        // A cluster spreads them over its nodes.
+        let partitions = if self.plan.kind == Kind::Cluster { "6" } else { "2" };
+        let more = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", partitions)];
+        let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(more).collect();
+        broker.process = Some(Process::serve(broker.dir.path(), &settings).await?);
+        Ok(())
+    }
+
+    /// Kills a broker.
+    pub(super) fn kill(&mut self, at: usize) -> Result<()> {
+        self.brokers[at].process.take().map_or(Ok(()), |mut process| process.kill())
+    }
+
+    /// Gives a killed broker an empty directory: its WAL and its journal are gone.
+    pub(super) fn wipe(&mut self, at: usize) -> Result<()> {
+        self.exempt.wipe(self.brokers[at].identity);
+        (self.brokers[at].dir, self.brokers[at].identity) = (scratch()?, self.identities);
+        self.identities += 1;
+        Ok(())
+    }
+
+    /// A random broker that may be asked about an id; `None` if all are frozen.
+    fn broker_for(&mut self, id: Option<&str>) -> Option<usize> {
+        let n = id.and_then(|id| id.trim_start_matches('m').parse::<usize>().ok());
+        let one = n.filter(|_| self.apart.is_some()).map(|n| n % self.brokers.len());
+        let answers = |at: &usize| !self.brokers[*at].is_frozen && one.is_none_or(|one| one == *at);
+        let able: Vec<usize> = (0..self.brokers.len()).filter(answers).collect();
+        self.rng.choice(able)
+    }
+
+    fn client(&self, at: usize) -> Result<HttpClient> {
+        let process = self.brokers[at].process.as_ref();
+        process.map(|process| process.client.clone()).ok_or_else(|| Error::bug("a broker that does not run is asked"))
+    }
+
+    fn count(&mut self, answer: Option<&(u16, Value)>) {
+        *self.answers.entry(answer.map_or(0, |(status, _)| *status)).or_default() += 1;
+    }
+
+    /// Notes what was answered about an id.
+    fn tell(&mut self, id: &str, at: usize, told: String) {
+        let told = format!("#{} after {:?} at {at}: {told}", self.operations, self.faults);
+        self.told.entry(id.to_owned()).or_default().push(told);
+    }
+
+    fn states_of(&mut self, id: &str) -> &mut BTreeSet<State> {
+        self.states.entry(id.to_owned()).or_insert_with(|| BTreeSet::from([State::Gone]))
+    }
+
+    /// An operation was acknowledged, after which the id is in this state.
+    fn acknowledged(&mut self, id: &str, at: usize, state: State) {
+        *self.states_of(id) = BTreeSet::from([state]);
+        self.by.ids.insert(id.to_owned(), self.brokers[at].identity);
+        self.exempt.is_set(id);
+    }
+
+    /// Replaces an id, whatever is there.
+    async fn set(&mut self, id: &str, at: usize) -> Result<()> {
+        self.batches += 1;
+        let (payload, hours) = (format!("p{}", self.batches), self.rng.u64(100..1_000));
+        let message = json!({"messages": [{
+            "id": id, "payload": payload, "conflict": "replace", "delay": format!("{hours}h"),
+        }]});
+        let answer = self.client(at)?.post("/v1/topics/orders/messages/batch", &message).await;
+        self.count(answer.as_ref());
+        let status = answer.as_ref().map_or("", |(_, body)| body["results"][0]["status"].as_str().unwrap_or(""));
+        let code = answer.as_ref().map_or(0, |(status, _)| *status);
+        let new = State::There(payload, hours);
+        self.tell(id, at, format!("set {new:?}: {code} {status}"));
+        match status {
+            "stored" | "journaled" | "replaced" | "buffered" => self.acknowledged(id, at, new),
+            _ if is_certain(code, &answer) => {}
+            _ => drop(self.states_of(id).insert(new)),
+        }
+        Ok(())
+    }
+
+    async fn cancel(&mut self, id: &str, at: usize) -> Result<()> {
+        let answer = self.client(at)?.delete(&format!("/v1/topics/orders/messages/{id}")).await;
+        self.count(answer.as_ref());
+        self.tell(id, at, format!("cancel: {answer:?}"));
+        match answer {
+            Some((200, _)) => self.acknowledged(id, at, State::Gone),
+            // It was not there: whatever is acknowledged is in a log of a broker that could not say so.
+            Some((404 | 409 | 503, _)) => {}
+            _ => drop(self.states_of(id).insert(State::Gone)),
+        }
+        Ok(())
+    }
+
+    async fn reschedule(&mut self, id: &str, at: usize) -> Result<()> {
+        let hours = self.rng.u64(100..1_000);
+        let body = json!({"delay": format!("{hours}h")});
+        let answer = self.client(at)?.patch(&format!("/v1/topics/orders/messages/{id}"), &body).await;
+        self.count(answer.as_ref());
+        self.tell(id, at, format!("reschedule to {hours}: {answer:?}"));
+        let identity = self.brokers[at].identity;
+        let states = self.states_of(id);
+        let moved = |state: &State| match state {
+            State::There(payload, _) => State::There(payload.clone(), hours),
+            State::Gone => State::Gone,
+        };
+        match answer {
+            Some((200, _)) => {
+                *states = states.iter().map(moved).filter(|state| *state != State::Gone).collect();
+                self.by.ids.insert(id.to_owned(), identity);
+            }
+            Some((404 | 409 | 503, _)) => {}
+            _ => {
+                let more: Vec<State> = states.iter().map(moved).collect();
+                states.extend(more);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes a few messages that are due, each under an id of its own.
+    async fn push(&mut self, at: usize) -> Result<()> {
+        let ids: Vec<String> = (0..self.rng.usize(1..8)).map(|n| format!("n{}-{n}", self.batches)).collect();
+        self.batches += 1;
+        let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id, "payload": id})).collect();
+        let answer = self.client(at)?.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await;
+        self.count(answer.as_ref());
+        let Some((_, body)) = answer else { return Ok(()) };
+        for (id, result) in ids.into_iter().zip(body["results"].as_array().into_iter().flatten()) {
+            self.tell(&id, at, format!("push: {}", result["status"]));
+            if matches!(result["status"].as_str(), Some("stored" | "journaled" | "buffered")) {
+                self.by.pushes.insert(id, self.brokers[at].identity);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is due at a broker.
+    pub(super) async fn reserve(&mut self, at: usize, wait: &str) -> Result<Vec<Value>> {
+        let reserve = json!({"max": 100, "wait": wait});
+        let answer = self.client(at)?.post("/v1/topics/orders/groups/default/reserve", &reserve).await;
+        let deliveries = answer.and_then(|(_, body)| body["deliveries"].as_array().cloned()).unwrap_or_default();
+        for delivery in &deliveries {
+            let id = delivery["id"].as_str().unwrap_or_default();
+            assert!(id.starts_with('n'), "{delivery} was handed out a hundred hours early");
+            self.tell(id, at, format!("delivered, attempt {}", delivery["attempt"]));
+            if !self.by.acks.contains_key(id) {
+                continue;
+            }
+            if self.exempt.may_come_again(id) {
+                self.exempt.again += 1;
+            } else {
+                self.again.push(id.to_owned());
+            }
+        }
+        Ok(deliveries)
+    }
+
+    /// Acks at the broker that handed it out.
+    pub(super) async fn ack(&mut self, at: usize, deliveries: &[Value]) -> Result<()> {
+        let receipts: Vec<&Value> = deliveries.iter().map(|delivery| &delivery["receipt"]).collect();
+        if receipts.is_empty() {
+            return Ok(());
+        }
+        let ack = json!({"receipts": receipts});
+        let acked = self.client(at)?.post("/v1/topics/orders/groups/default/ack", &ack).await;
+        let is_apart = self.apart.as_ref().is_some_and(|apart| apart.contains(&at));
+        for (n, delivery) in deliveries.iter().enumerate() {
+            let id = delivery["id"].as_str().unwrap_or_default().to_owned();
+            let verdict = acked.as_ref().and_then(|(_, body)| body["results"][n]["status"].as_str());
+            self.tell(&id, at, format!("ack: {verdict:?}"));
+            match verdict {
+                Some("acked") => {
+                    if is_apart {
+                        self.exempt.acked_apart(&id);
+                    } else {
+                        self.exempt.acked(&id);
+                    }
+                    self.by.acks.insert(id, self.brokers[at].identity);
+                }
+                Some("stale") => {}
+                _ => drop(self.perhaps_acked.insert(id)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, at: usize, wait: &str) -> Result<usize> {
+        let deliveries = self.reserve(at, wait).await?;
+        self.ack(at, &deliveries).await?;
+        Ok(deliveries.len())
+    }
+
+    async fn operate(&mut self) -> Result<()> {
+        let id = format!("m{}", self.rng.usize(0..IDS));
+        let operation = self.rng.usize(0..10);
+        let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };
+        self.operations += 1;
+        match operation {
+            0..3 => self.set(&id, at).await,
+            3..5 => self.cancel(&id, at).await,
+            5 => self.reschedule(&id, at).await,
+            6..8 => self.push(at).await,
+            _ => self.take(at, "0s").await.map(drop),
+        }
+    }
+
+    pub(super) async fn pass(&mut self, operations: usize) -> Result<()> {
+        for _ in 0..operations {
+            self.operate().await?;
+        }
+        Ok(())
+    }
+
+    /// Operations that are made for so long.
+    pub(super) async fn pass_for(&mut self, time: Duration) -> Result<()> {
+        let since = std::time::Instant::now();
+        eventually_within(time * 100, "the time is over", async || {
+            self.operate().await?;
+            Ok((since.elapsed() >= time).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until every broker has nothing buffered and nothing to restore.
+    pub(super) async fn settled(&self) -> Result<()> {
+        for broker in &self.brokers {
+            let Some(process) = &broker.process else { continue };
+            let ready = async || {
+                let answer = process.client.get("/readyz").await;
+                Ok(answer.filter(|(status, body)| *status == 200 && body["status"] == "ready"))
+            };
+            eventually_within(Duration::from_secs(60), "a broker has nothing left to do", ready).await?;
+        }
+        Ok(())
+    }
+
+    /// What was accepted, and nobody acked.
+    fn lost(&self) -> Vec<String> {
+        let is_open = |id: &&String| {
+            !self.by.acks.contains_key(*id) && !self.perhaps_acked.contains(*id) && !self.exempt.may_be_missing(id)
+        };
+        self.by.pushes.keys().filter(is_open).cloned().collect()
+    }
+
+    pub(super) async fn end(mut self) -> Result<()> {
+        self.settled().await?;
+        let mut quiet = 0;
+        while quiet < 3 * self.brokers.len() || (quiet < QUIET_MAX && !self.lost().is_empty()) {
+            let Some(at) = self.broker_for(None) else { break };
+            quiet = if self.take(at, "700ms").await? == 0 { quiet + 1 } else { 0 };
+        }
+        self.settled().await?;
+        let mut undone = Vec::new();
+        for (id, states) in &self.states {
+            let found = self.look(id).await?;
+            let is_one = states.iter().any(|state| match (state, &found) {
+                (State::Gone, None) => true,
+                (State::There(payload, hours), Some((there, due))) => payload == there && due.abs_diff(*hours) <= 1,
+                _ => false,
+            });
+            if !is_one && !self.exempt.may_be_anything(id) {
+                undone.push(format!("{id} is {found:?}, and not one of {states:?}: {:#?}", self.last_of(id)));
+            }
+        }
+        let lost = self.lost();
+        let acknowledged: usize =
+            self.answers.iter().filter(|(status, _)| matches!(status, 200..300)).map(|(_, n)| n).sum();
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            self.plan.name,
+            self.operations,
+            acknowledged + self.by.acks.len(),
+            self.by.pushes.len(),
+            lost.len(),
+            self.again.len(),
+            undone.len(),
+            self.exempt.count(),
+            self.exempt.again,
+            self.faults.iter().map(|(fault, n)| format!("{n} {fault}")).collect::<Vec<_>>().join(", "),
+        );
+        let seed = format!("DWELL_SEED={}", self.seed);
+        let of = |ids: &[String]| ids.iter().take(5).map(|id| (id.clone(), self.last_of(id))).collect::<Vec<_>>();
+        assert!(lost.is_empty(), "{seed}, {} lost: {:#?}", lost.len(), of(&lost));
+        assert!(self.again.is_empty(), "{seed}, {} again after the ack: {:#?}", self.again.len(), of(&self.again));
+        assert!(undone.is_empty(), "{seed}: {undone:#?}");
+        Ok(())
+    }
+
+    /// The last answers about an id.
+    fn last_of(&self, id: &str) -> &[String] {
+        self.told.get(id).map_or(&[][..], |told| &told[told.len().saturating_sub(8)..])
+    }
+
+    /// The payload of a message, and in how many hours it is due.
+    async fn look(&self, id: &str) -> Result<Option<(String, u64)>> {
+        let client = self.client(0)?;
+        let looked =
+            async || Ok(client.get(&format!("/v1/topics/orders/messages/{id}")).await.filter(|(s, _)| *s != 503));
+        let (status, body) = eventually_within(Duration::from_secs(20), "an answer", looked).await?;
+        if status == 404 {
+            return Ok(None);
+        }
+        let due: dwell::time::Timestamp =
+            body["due_at"].as_str().unwrap_or_default().parse().map_err(|_| Error::bug("a due time"))?;
+        let hours = due.since(dwell::clock::Clock::System.now()).as_secs().div_ceil(3_600);
+        Ok(Some((body["payload"].as_str().unwrap_or_default().to_owned(), hours)))
+    }
+}
+
+/// Whether an answer says that nothing was done.
+fn is_certain(status: u16, answer: &Option<(u16, Value)>) -> bool {
+    let item = answer.as_ref().map(|(_, body)| &body["results"][0]["error"]["type"]);
+    let unknown = item.and_then(Value::as_str).is_some_and(|kind| kind.contains("outcome-unknown"));
+    !unknown && (status == 207 || status == 503 || status == 409)
+}
