@@ -1,67 +1,95 @@
 //! What a producer is told when an id was there already: of the message that is there, and whether it is the same.
 
-use bytes::Bytes;
-use futures_util::future::join_all;
-
-use super::Broker;
 use super::push::PushOutcome;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Due, Key, NewMessage};
-use crate::store::Pushed;
+use crate::message::{Due, GroupName, Message};
+use crate::partition::Partition;
+use crate::store::{Pushed, Store};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 
-/// What a push said of a message whose id the producer chose.
-pub(super) struct Said {
-    key: Option<Key>,
-    payload: Bytes,
-    /// The due time, if it was given as a time. A repeat of a push with a delay is due later by the time between them.
-    due_at: Option<Timestamp>,
+/// Messages that one call looks at: a payload may have 1 MiB.
+const TOGETHER: usize = 16;
+
+/// The message that is there, beside the one that was pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct There {
+    due_at: Timestamp,
+    is_same_key: bool,
+    is_same_payload: bool,
 }
 
-impl Said {
-    pub(super) fn of(message: &NewMessage) -> Said {
-        let due_at = match message.due {
-            Due::At(at) | Due::Ahead(at) => Some(at),
-            Due::In(_) => None,
-        };
-        Said { key: message.key.clone(), payload: message.payload.clone(), due_at }
+/// Looks at what is there of the messages that were duplicates. What was settled, is dead or cannot be read now is `None`.
+pub(super) async fn look(
+    store: &dyn Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    messages: &[Message],
+    pushed: &[Pushed],
+) -> Vec<Option<There>> {
+    let mut there = vec![None; messages.len()];
+    let is_duplicate = |n: &usize| pushed.get(*n) == Some(&Pushed::Duplicate);
+    let mut left: Vec<usize> = (0..messages.len()).filter(is_duplicate).collect();
+    for group in &descriptor.groups {
+        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
     }
+    there
 }
 
-impl Broker {
-    /// Completes the outcomes of duplicates: with the due time of the message that is there, and whether it differs. A
-    /// message of the same id and another key is none: that push is refused. What was settled, or cannot be read now, is
-    /// left as it is.
-    pub(super) async fn compare_duplicates(
-        &self,
-        descriptor: &Descriptor,
-        said: &[Option<Said>],
-        outcomes: &mut [Result<PushOutcome>],
-    ) {
-        let compared = outcomes.iter_mut().zip(said).filter_map(|(outcome, said)| {
-            let is_duplicate = outcome.as_ref().is_ok_and(|outcome| outcome.pushed == Pushed::Duplicate);
-            Some((outcome, said.as_ref().filter(|_| is_duplicate)?))
-        });
-        join_all(compared.map(|(outcome, said)| self.compare(descriptor, said, outcome))).await;
-    }
-
-    async fn compare(&self, descriptor: &Descriptor, said: &Said, outcome: &mut Result<PushOutcome>) {
-        let Ok(pushed) = outcome else { return };
-        let Ok(found) = self.find_message(descriptor, &descriptor.groups, &[pushed.partition], &pushed.id).await else {
-            return;
-        };
-        let Some((_, there)) = found.into_iter().next() else { return };
-        let there = there.message;
-        if there.envelope.key != said.key {
-            let why = format!(
-                "message {} is there with another key, in the same partition; nothing changed: choose another id",
-                pushed.id
-            );
-            *outcome = Err(Error::new(Kind::Conflict, why));
-            return;
+/// Looks in one group, and answers which are not there.
+async fn look_in(
+    store: &dyn Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    group: &GroupName,
+    (messages, wanted): (&[Message], Vec<usize>),
+    there: &mut [Option<There>],
+) -> Vec<usize> {
+    let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
+    for some in wanted.chunks(TOGETHER) {
+        let ids: Vec<_> = some.iter().map(|n| messages[*n].id.clone()).collect();
+        let found = store.bodies(&pair, &ids).await.unwrap_or_default();
+        for (at, n) in some.iter().enumerate() {
+            match found.get(at).and_then(Option::as_ref) {
+                Some(stored) => there[*n] = Some(There::new(stored, &messages[*n])),
+                None => absent.push(*n),
+            }
         }
-        let is_due_then = said.due_at.is_none_or(|due_at| due_at == there.due_at);
-        (pushed.differs, pushed.due_at) = (!is_due_then || there.envelope.payload != said.payload, there.due_at);
+    }
+    absent
+}
+
+impl There {
+    fn new(stored: &Message, pushed: &Message) -> There {
+        There {
+            due_at: stored.due_at,
+            is_same_key: stored.envelope.key == pushed.envelope.key,
+            is_same_payload: stored.envelope.payload == pushed.envelope.payload,
+        }
+    }
+
+    /// The outcome of a duplicate, which says what is there. `due` is the time at which the push wants its message, if it
+    /// gives one: with a delay, a repeat is due later by the time between the two.
+    ///
+    /// # Errors
+    /// `Conflict`: what is there has another key, so it is another message.
+    pub(super) fn outcome(self, due: Option<Timestamp>, outcome: PushOutcome) -> Result<PushOutcome> {
+        if !self.is_same_key {
+            let id = &outcome.id;
+            let why = format!(
+                "message {id} is there with another key, in the same partition; nothing changed: choose another id"
+            );
+            return Err(Error::new(Kind::Conflict, why));
+        }
+        let differs = !self.is_same_payload || due.is_some_and(|due| due != self.due_at);
+        Ok(PushOutcome { due_at: self.due_at, differs, ..outcome })
+    }
+}
+
+/// The time at which a push wants its message, if it gives one.
+pub(super) fn time_of(due: Due) -> Option<Timestamp> {
+    match due {
+        Due::At(at) | Due::Ahead(at) => Some(at),
+        Due::In(_) => None,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use super::duplicates::{self, There};
 use super::topics::Topics;
 use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -23,7 +24,14 @@ use crate::topic::Descriptor;
 type Lane = (TopicName, u64, Partition);
 
 /// What became of one message.
-pub(super) type Arrived = (MessageId, Timestamp, Pushed);
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) id: MessageId,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed: Pushed,
+    /// Of a duplicate, the message that is there.
+    pub(super) there: Option<There>,
+}
 
 /// Messages of one producer, which share an answer.
 struct Waiting {
@@ -108,10 +116,14 @@ impl Lanes {
             let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
             topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
         };
-        let pushed = self.topics.push(descriptor, push).await;
-        let mut arrived = messages.into_iter().enumerate().map(|(n, message)| {
-            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied();
-            (message.id, message.due_at, pushed.unwrap_or(Pushed::Stored))
+        let pushed = self.topics.push(descriptor.clone(), push).await;
+        let found = match &pushed {
+            Ok(pushed) if !is_fresh => duplicates::look(&*self.store, &descriptor, partition, &messages, pushed).await,
+            _ => Vec::new(),
+        };
+        let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
+            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied().unwrap_or(Pushed::Stored);
+            Arrived { id, due_at, pushed, there: found.get(n).copied().flatten() }
         });
         for (count, answer) in answers {
             let arrived: Vec<Arrived> = arrived.by_ref().take(count).collect();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::control::outcome;
-use super::duplicates::Said;
+use super::duplicates;
+use super::lanes::Arrived;
 use super::spread::Turn;
 use super::{Broker, check_count};
 use crate::error::{Error, Kind, Result};
@@ -59,6 +60,8 @@ struct OnTheWay {
     /// The id was made here, so that a duplicate can only be our own repeat.
     fresh: bool,
     conflict: Conflict,
+    /// The due time, if the push gives a time.
+    due: Option<Timestamp>,
     message: Message,
 }
 
@@ -119,9 +122,8 @@ impl Broker {
         let now = self.topics.accept_time(topic)?;
         let single = offers.len() == 1;
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
-        let said: Vec<_> = offers.iter().map(|offer| (!offer.fresh).then(|| Said::of(&offer.message))).collect();
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
-            let conflict = message.conflict;
+            let (conflict, due) = (message.conflict, duplicates::time_of(message.due));
             let span = self.options.tracer.begin("push", SpanKind::Producer, message.trace.as_ref());
             if let Some(span) = span {
                 message.trace = Some(span.context().clone());
@@ -131,7 +133,8 @@ impl Broker {
                 true => error,
                 false => Error::new(error.kind(), format!("messages[{index}]: {}", error.detail())),
             };
-            accepted.push(OnTheWay { index, fresh, conflict, message: message.id(id).accept(now).map_err(at)? });
+            let message = message.id(id).accept(now).map_err(at)?;
+            accepted.push(OnTheWay { index, fresh, conflict, due, message });
         }
         let (descriptor, topic_created) = self.topics.get_or_create(topic).await?;
         let metrics = self.topic_metrics(topic);
@@ -153,8 +156,7 @@ impl Broker {
             outcomes[index] = Some(outcome);
         }
         let missing = || Err(Error::bug("a push without an outcome"));
-        let mut outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
-        self.compare_duplicates(&descriptor, &said, &mut outcomes).await;
+        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
         for (index, span) in spans {
             end(span, topic, &outcomes[index]);
         }
@@ -175,16 +177,27 @@ impl Broker {
                 outcomes.extend(self.put_call(&descriptor, partition, conflict, call).await);
                 continue;
             }
-            let (places, messages): (Vec<_>, Vec<_>) =
-                call.into_iter().map(|on_the_way| ((on_the_way.index, on_the_way.fresh), on_the_way.message)).unzip();
-            let fresh = places.iter().all(|(_, fresh)| *fresh);
+            let (places, messages): (Vec<_>, Vec<_>) = call
+                .into_iter()
+                .map(|OnTheWay { index, fresh, due, message, .. }| ((index, fresh, due), message))
+                .unzip();
+            let fresh = places.iter().all(|(_, fresh, _)| *fresh);
             match self.lanes.push(&descriptor, partition, fresh, messages).await {
-                Ok(arrived) => outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh), arrived)| {
-                    let (id, due_at, pushed) = arrived;
-                    let pushed = if fresh && pushed == Pushed::Duplicate { Pushed::Stored } else { pushed };
-                    (index, Ok(PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false }))
-                })),
-                Err(error) => outcomes.extend(places.into_iter().map(|(index, _)| (index, Err(error.clone())))),
+                Ok(arrived) => {
+                    outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh, due), arrived)| {
+                        let Arrived { id, due_at, pushed, there } = arrived;
+                        let is_own = fresh && pushed == Pushed::Duplicate;
+                        let pushed = if is_own { Pushed::Stored } else { pushed };
+                        let outcome =
+                            PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false };
+                        let outcome = match there.filter(|_| !is_own) {
+                            Some(there) => there.outcome(due, outcome),
+                            None => Ok(outcome),
+                        };
+                        (index, outcome)
+                    }))
+                }
+                Err(error) => outcomes.extend(places.into_iter().map(|(index, ..)| (index, Err(error.clone())))),
             }
         }
         outcomes

@@ -124,6 +124,14 @@ impl Verdict {
         }
     }
 
+    /// Whether the decision counts, or will: all that is not an answer of failure.
+    pub fn stands(self) -> bool {
+        match self {
+            Verdict::Acked | Verdict::Nacked | Verdict::Buried | Verdict::Extended(_) | Verdict::Pending => true,
+            Verdict::Stale | Verdict::UnknownOutcome | Verdict::Unknown | Verdict::Unreachable => false,
+        }
+    }
+
     /// The verdict of a name, as another broker answers; an extension comes with its deadline.
     pub fn named(name: &str, deadline: Option<Timestamp>) -> Option<Verdict> {
         let plain = [

@@ -211,6 +211,10 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.peek(pair, id).await
     }
 
+    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+        self.store.bodies(pair, ids).await
+    }
+
     async fn waiting(
         &self,
         pair: &Pair,

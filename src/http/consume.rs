@@ -15,7 +15,7 @@ use super::problem_sets::{BodyProblem, TopicProblem, WaitProblem};
 use super::reply::Reply;
 use super::schema;
 use super::shape::Contents;
-use super::strict::{Items, Json, JsonOrDefault, Object, present};
+use super::strict::{Items, Json, JsonOrDefault, TextOr, present};
 use super::{App, json_list};
 use crate::broker::ReserveRequest;
 use crate::dispatch::{self, Decision, Verdict};
@@ -125,8 +125,21 @@ pub(crate) struct Deliveries {
 #[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152"]})))]
 pub(crate) struct Ack {
     /// 1 to 1,000 receipts.
-    #[schema(value_type = Vec<schema::Receipt>, min_items = 1, max_items = 1000)]
-    receipts: Items<String>,
+    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Settling>>,
+}
+
+/// A receipt as an object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settling {
+    receipt: String,
+}
+
+impl From<String> for Settling {
+    fn from(receipt: String) -> Settling {
+        Settling { receipt }
+    }
 }
 
 /// Deliveries that failed.
@@ -136,9 +149,35 @@ pub(crate) struct Ack {
     {"receipts": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "delay": "10s", "reason": "smtp: 451"}]}
 )))]
 pub(crate) struct Nack {
-    /// 1 to 1,000 deliveries.
-    #[schema(value_type = Vec<Nacked>, min_items = 1, max_items = 1000)]
-    receipts: Items<Object<Nacked>>,
+    /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
+    #[schema(value_type = Vec<NackedOrReceipt>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Nacked>>,
+    /// For those that say neither `delay` nor `bury`. Until the next attempt, at most 3,650 d. Default: the topic's backoff.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 10000)]
+    delay_ms: Option<Duration>,
+    /// For those that say no reason. What went wrong, kept as the last error; cut at 1,024 bytes.
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
+    #[serde(default)]
+    bury: bool,
+}
+
+/// A delivery that failed, or its receipt alone.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what TextOr reads")]
+pub(crate) enum NackedOrReceipt {
+    /// The receipt alone.
+    #[schema(value_type = schema::Receipt)]
+    Receipt(String),
+    /// The receipt, and how the delivery failed.
+    Nacked(Nacked),
 }
 
 /// One delivery that failed.
@@ -160,8 +199,14 @@ pub(crate) struct Nacked {
     #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
     /// It can never succeed: make it dead at once.
-    #[serde(default)]
-    bury: bool,
+    #[serde(default, deserialize_with = "present")]
+    bury: Option<bool>,
+}
+
+impl From<String> for Nacked {
+    fn from(receipt: String) -> Nacked {
+        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
+    }
 }
 
 /// Deliveries whose deadlines move.
@@ -170,8 +215,8 @@ pub(crate) struct Nacked {
 #[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152"], "visibility_timeout": "5m"})))]
 pub(crate) struct Extend {
     /// 1 to 1,000 receipts.
-    #[schema(value_type = Vec<schema::Receipt>, min_items = 1, max_items = 1000)]
-    receipts: Items<String>,
+    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Settling>>,
     /// From now on, 100 ms to 12 h.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
@@ -202,8 +247,10 @@ pub(crate) struct Settled {
 
 /// What became of each decision, in the order asked.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"results": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "status": "acked"}]})))]
+#[schema(examples(json!({"failed": 0, "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152", "status": "acked"}]})))]
 pub(crate) struct Verdicts {
+    /// Number of decisions that do not count: all but `acked`, `nacked`, `buried`, `extended` and `pending`.
+    failed: usize,
     /// One for each receipt, in the order sent.
     results: Vec<Settled>,
 }
@@ -215,7 +262,8 @@ impl Verdicts {
             let owner = owner.map(|owner| owner.as_str().to_owned());
             Settled { receipt, status: verdict.name(), deadline, owner }
         };
-        Reply(Verdicts { results: receipts.into_iter().zip(rulings).map(settled).collect() })
+        let failed = rulings.iter().filter(|ruling| !ruling.verdict.stands()).count();
+        Reply(Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() })
     }
 }
 
@@ -266,7 +314,7 @@ pub(crate) async fn ack(
     forwarded: Forwarded,
     Json(ack): Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let decisions = ack.receipts.0.into_iter().map(|receipt| (receipt, Decision::Ack)).collect();
+    let decisions = ack.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
     settle(&app, forwarded, &topic, &group, decisions).await
 }
 
@@ -308,7 +356,8 @@ pub(crate) async fn extend(
 ) -> Result<Reply<Verdicts>, Problem> {
     let timeout = one_span("visibility_timeout", extend.visibility_timeout, extend.visibility_timeout_ms)?;
     let missing = || Problem::invalid("visibility_timeout", "is missing, and so is `visibility_timeout_ms`");
-    let (receipts, timeout) = (extend.receipts.0, timeout.ok_or_else(missing)?);
+    let receipts: Vec<String> = extend.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
+    let timeout = timeout.ok_or_else(missing)?;
     let asked = receipts.clone();
     let rulings = match forwarded {
         Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
@@ -333,23 +382,49 @@ async fn settle(
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
-    let decide = |(i, Object(nacked)): (usize, Object<Nacked>)| {
-        nacked.decision().map_err(|wrong| wrong.within(&format!("receipts[{i}].")))
+    let standard = HowItFailed::read(Some(nack.bury), nack.delay, nack.delay_ms, nack.reason)?;
+    let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
+        let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
+        let failed = HowItFailed::read(bury, delay, delay_ms, reason);
+        let failed = failed.map_err(|wrong| wrong.within(&format!("receipts[{i}].")))?;
+        Ok((receipt, failed.or(&standard).decision()))
     };
     nack.receipts.0.into_iter().enumerate().map(decide).collect()
 }
 
-impl Nacked {
-    fn decision(self) -> Result<(String, Decision), Problem> {
-        let reason = self.reason;
-        match (self.bury, one_span("delay", self.delay, self.delay_ms)?) {
-            (true, Some(_)) => Err(Problem::invalid("delay", "is given together with `bury`")),
-            (false, Some(delay)) if delay > DELAY_MAX => {
+/// How a delivery failed, or those of a request that do not say it themselves.
+struct HowItFailed {
+    bury: Option<bool>,
+    delay: Option<Duration>,
+    reason: Option<String>,
+}
+
+impl HowItFailed {
+    fn read(
+        bury: Option<bool>,
+        delay: Option<Duration>,
+        delay_ms: Option<Duration>,
+        reason: Option<String>,
+    ) -> Result<HowItFailed, Problem> {
+        match one_span("delay", delay, delay_ms)? {
+            Some(_) if bury == Some(true) => Err(Problem::invalid("delay", "is given together with `bury`")),
+            Some(delay) if delay > DELAY_MAX => {
                 Err(Problem::invalid("delay", format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX))))
             }
-            (true, None) => Ok((self.receipt, Decision::Bury { reason })),
-            (false, delay) => Ok((self.receipt, Decision::Nack { delay, reason })),
+            delay => Ok(HowItFailed { bury, delay, reason }),
         }
+    }
+
+    /// What is not said here is as in the standard.
+    fn or(self, standard: &HowItFailed) -> HowItFailed {
+        let says_how = self.bury.is_some() || self.delay.is_some();
+        let (bury, delay) = if says_how { (self.bury, self.delay) } else { (standard.bury, standard.delay) };
+        HowItFailed { bury, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
+    }
+
+    fn decision(self) -> Decision {
+        let HowItFailed { bury, delay, reason } = self;
+        if bury == Some(true) { Decision::Bury { reason } } else { Decision::Nack { delay, reason } }
     }
 }
 
@@ -357,6 +432,23 @@ impl Nacked {
 mod tests {
     use super::*;
     use crate::http::strict::parse;
+
+    #[test]
+    fn nack_takes_receipts_as_texts_and_defaults_for_all() -> Result<(), Problem> {
+        let nack = r#"{"receipts": ["a", {"receipt": "b", "delay": "1s"}, {"receipt": "c", "bury": false, "reason": "y"}],
+            "bury": true, "reason": "x"}"#;
+        let delay = Some(Duration::from_secs(1));
+        let expected = [
+            ("a".to_owned(), Decision::Bury { reason: Some("x".into()) }),
+            ("b".to_owned(), Decision::Nack { delay, reason: Some("x".into()) }),
+            ("c".to_owned(), Decision::Nack { delay: None, reason: Some("y".into()) }),
+        ];
+        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
+        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#)?;
+        let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
+        assert_eq!(receipts, ["a", "b"]);
+        Ok(())
+    }
 
     #[test]
     fn a_nack_says_what_it_means() -> Result<(), Problem> {
@@ -375,7 +467,8 @@ mod tests {
             (r#"{"receipts": [{"receipt": "a", "delay": "3651d"}]}"#, "`receipts[0].delay`: "),
             (r#"{"receipts": [{"receipt": "a", "bury": 1}]}"#, "`receipts[0].bury`: invalid type"),
             (r#"{"receipts": [{"delay": "5s"}]}"#, "`receipts[0]`: missing field `receipt`"),
-            (r#"{"receipts": ["a"]}"#, "`receipts[0]`: invalid type"),
+            (r#"{"receipts": [7]}"#, "`receipts[0]`: invalid type: integer `7`, expected a text or a JSON object"),
+            (r#"{"receipts": ["a"], "bury": true, "delay": "5s"}"#, "`delay`: is given together with `bury`"),
         ];
         for (text, said) in refused {
             let problem = parse(text.as_bytes()).and_then(decisions_of).err();

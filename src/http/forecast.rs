@@ -51,7 +51,7 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
 /// How many messages of a group become due.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
-    {"from": "2026-01-02T03:04:05.678Z", "step": "1h", "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
+    {"from": "2026-01-02T03:04:05.678Z", "step_ms": 3_600_000, "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
     "due": 1200}], "later": 15}
 )))]
 pub(crate) struct GroupForecast {

@@ -117,6 +117,14 @@ schemas! {
     Key = text(PRINTABLE, 1..=KEY_BYTES_MAX).examples(["customer-7"]);
     /// A delivery's receipt, which settles or extends it. Opaque.
     Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152"]);
+    /// A receipt, alone or as `{"receipt": "…"}`.
+    ReceiptOrObject = AnyOfBuilder::new()
+        .item(Ref::from_schema_name("Receipt"))
+        .item(ObjectBuilder::new()
+            .property("receipt", Ref::from_schema_name("Receipt"))
+            .required("receipt")
+            .additional_properties(Some(AdditionalProperties::FreeForm(false))))
+        .examples(["3.17.k3Zq9xT0aB1c.152"]);
     /// The `next_cursor` of the previous answer. Opaque.
     Cursor = pattern("^.*$", "cursor").examples(["3.0.1767323045678.b3JkZXItNDcxMQ"]);
     /// Names a message's due time and attempts.

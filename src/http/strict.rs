@@ -118,6 +118,38 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
+/// An object with named fields, or a text that stands for one of them alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextOr<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de> + From<String>> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(std::marker::PhantomData)).map(TextOr)
+    }
+}
+
+struct TextOrVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for TextOrVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a JSON object")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        Ok(T::from(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<T, E> {
+        Ok(T::from(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(fields))
+    }
+}
+
 /// 1 to 1,000 items. Reading ends at the first one too many, so that a hostile list takes no memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Items<T>(pub(crate) Vec<T>);

@@ -197,6 +197,17 @@ pub trait Store: Send + Sync + 'static {
     /// Looks at one message of a pair.
     async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;
 
+    /// The messages of these ids that a pair has, scheduled, ready or in flight, in the order asked; what is not there or
+    /// unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
+    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+        let mut bodies = Vec::with_capacity(ids.len());
+        for id in ids {
+            let peeked = self.peek(pair, id).await?.filter(|peeked| !matches!(peeked.state, State::Dead { .. }));
+            bodies.push(peeked.map(|peeked| peeked.message));
+        }
+        Ok(bodies)
+    }
+
     /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id: at
     /// most `limit` after a cursor. What does not move meanwhile is listed exactly once.
     async fn waiting(

@@ -18,8 +18,10 @@ DURATIONS = {
 }  # fmt: skip
 # Of those that exclude each other the first one stays.
 EXCLUSIVE = [
-    ("delay", "due_at"), ("for", "until"), ("every", "cron", "time_zone"), ("payload", "payload_base64"),
-    ("ids", "reason", "older_than", "younger_than", "text", "limit", "rate"), ("delay", "bury"),
+    ("delay", "due_at"), ("for", "until"), ("every", "cron", "time_zone"),
+    ("payload", "payload_base64", "payload_json"),
+    ("ids", "all", "dry_run", "reason", "older_than", "younger_than", "text", "limit", "rate"), ("delay", "bury"),
+    ("all", "reason", "older_than", "younger_than", "text", "limit", "rate"),
 ]  # fmt: skip
 ETAG = r'[*]|"[0-9]{1,15}[.][0-9]{1,9}"'
 TRACEPARENT, TRACESTATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
@@ -51,6 +53,13 @@ def agree(fields, operation):
     for name, value in fields.items():
         if isinstance(value, float) and value.is_integer():
             fields[name] = int(value)  # 5.0 is an integer in JSON Schema, and none in dwell.
+    for name in [name for name in fields if name.removesuffix("_ms") in DURATIONS and name.endswith("_ms")]:
+        fields.pop(name)
+        fields.setdefault(name.removesuffix("_ms"), SHORT[1])  # The same rules; one of the two.
+    if "due_at" not in fields:
+        fields.pop("past", None)
+    else:
+        fields["past"] = "now"
     for name in DURATIONS & fields.keys():
         if name != "max" or operation != "reserveMessages":
             fields[name] = "30d" if name == "ttl" else SHORT[0]
@@ -85,7 +94,7 @@ def agree(fields, operation):
 
 def complete(message):
     """Gives a message a payload, if it has none."""
-    if isinstance(message, dict) and "payload_base64" not in message:
+    if isinstance(message, dict) and not {"payload_base64", "payload_json"} & message.keys():
         message.setdefault("payload", "")
 
 
@@ -111,6 +120,13 @@ def before_call(ctx, case, kwargs):
         complete(case.body)
         if "cron" not in case.body:
             case.body.setdefault("every", SHORT[0])
+    if operation == "pushMessage" and isinstance(case.body, dict):
+        complete(case.body)
+        case.query = {}  # An envelope says all of it.
+        for name in [name for name in case.headers if name.lower() in ("dwell-raw", "idempotency-key")]:
+            case.headers.pop(name)
+    if operation == "purgeDeadLetters" and isinstance(case.body, dict) and not case.body:
+        case.body["all"] = True
     if operation == "pushMessages" and isinstance(case.body, dict):
         for message in case.body.get("messages", [case.body]):
             complete(message)

@@ -163,7 +163,7 @@ function reschedule(which, title, now) {
     line: ({ delay, due_at }) => now ? command("message run", [topic, id], { key })
       : command("message reschedule", [topic, id], { key, delay, at: utc(due_at) }),
     run: async ({ delay, due_at }) => {
-      const json = now ? { delay: 0 } : { delay, due_at: utc(due_at) };
+      const json = now ? { delay: "0s" } : { delay, due_at: utc(due_at) };
       const answer = await call("PATCH", `${target(which)}${query({ key })}`, { json });
       return [element("bdi", { class: "mono" }, id), " is due ", time(answer.due_at), `. ${fates(answer)}.`];
     },

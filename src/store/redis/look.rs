@@ -1,13 +1,15 @@
 //! Looking at messages without taking them.
 
+use redis::Value;
+
 use super::owner::{read_charge, read_history};
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, dead};
 use crate::codec::{body_version, decode_body};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::message::MessageId;
+use crate::message::{Message, MessageId};
 use crate::store::{InFlightCursor, Listed, MemberId, Page, Peeked, State, WaitingCursor, Window};
 use crate::time::Timestamp;
 use crate::topic::Pair;
@@ -45,6 +47,22 @@ impl Shared {
 }
 
 impl Shared {
+    pub(super) async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.pair(pair).hash);
+        for id in ids {
+            command.arg(id.as_str());
+        }
+        let Value::Array(values) = self.connection.call(&command).await? else {
+            return Err(Error::corrupt("HMGET answered no list"));
+        };
+        let body = |(id, value): (&MessageId, Value)| match value {
+            Value::BulkString(body) => decode_body(id.clone(), body.into()).ok(),
+            _ => None,
+        };
+        Ok(ids.iter().zip(values).map(body).collect())
+    }
+
     pub(super) async fn waiting(
         &self,
         pair: &Pair,

@@ -277,6 +277,10 @@ impl Store for Redis {
         self.shared.peek(pair, id).await
     }
 
+    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+        self.shared.bodies(pair, ids).await
+    }
+
     async fn waiting(
         &self,
         pair: &Pair,

@@ -6,7 +6,7 @@ use dwell::error::{Kind, Result};
 use dwell::store::Pushed;
 
 use super::Outage;
-use crate::support::{RedisServer, eventually, kind_of};
+use crate::support::{Mode, RedisServer, eventually, kind_of};
 
 #[tokio::test]
 async fn what_is_buffered_for_one_redis_is_not_given_to_another_unless_told() -> Result<()> {
@@ -38,9 +38,12 @@ async fn a_redis_that_turns_out_to_be_another_one_gets_nothing_and_nothing_is_pr
     // Nobody is there at the start, and then somebody else.
     let dwell = outage.dwell().await?;
     assert_eq!(dwell.push_one("orders", "c").await?.pushed, Pushed::Buffered);
+    // Until it is another one, it is the right one.
+    outage.proxy.set(Mode::Refuse);
     outage.redis.restart().await?;
     outage.redis.ask::<String>("FLUSHALL").await?;
     outage.redis.ask::<String>("SET dwell:id somebody-else").await?;
+    outage.proxy.set(Mode::Pass);
     eventually("it is noticed", async || Ok((!dwell.broker().health().await.ready).then_some(()))).await?;
     let health = dwell.broker().health().await;
     assert!(health.detail.as_deref().is_some_and(|why| why.contains("--adopt")), "{health:?}");
