@@ -2,11 +2,12 @@
 
 use super::Broker;
 use super::locate::{Location, is_away};
-use crate::dispatch::Whereabouts;
+use crate::dispatch::{Hindrance, Whereabouts};
 use crate::error::Result;
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Peeked, State};
+use crate::time::show_span;
 use crate::topic::{Descriptor, Rest};
 
 const BUFFERED: &str = "on this broker's disk, until the store takes it; it is due when it was pushed to be";
@@ -28,8 +29,8 @@ pub struct Explanation {
 /// Why one group has not delivered it yet, or has not got it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// `scheduled`, `retrying`, `paused`, `copying`, `unattended`, `ready`, `in_flight`, `decided`, `prefetched`,
-    /// `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
+    /// `scheduled`, `retrying`, `paused`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
+    /// `in_flight`, `decided`, `prefetched`, `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// The same in a sentence, without anything that a producer or a consumer said.
     pub detail: String,
@@ -96,31 +97,45 @@ impl Broker {
                 )
             }
             State::Scheduled => Reason::new("scheduled", format!("due at {next_at}")),
-            State::Ready => self.ready(descriptor, group, peeked),
+            State::Ready => self.ready(descriptor, group, partition, peeked).await?,
             State::InFlight => self.in_flight(descriptor, group, partition, peeked)?,
         })
     }
 
     /// It is due, and still in the store.
-    fn ready(&self, descriptor: &Descriptor, group: &GroupName, peeked: &Peeked) -> Reason {
+    async fn ready(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        partition: Partition,
+        peeked: &Peeked,
+    ) -> Result<Reason> {
         let now = self.store.clock().now();
-        match (descriptor.subscription(group).rest(now), &peeked.owner) {
+        Ok(match (descriptor.subscription(group).rest(now), &peeked.owner) {
             (Some(Rest::Copying), _) => Reason::new("copying", "the group gets a copy of another one first"),
             (Some(Rest::Paused(pause)), _) => {
                 let until = pause.until.map_or("it is resumed".to_owned(), |until| until.to_string());
                 Reason::new("paused", format!("the group is paused until {until}"))
             }
             (None, None) => {
-                Reason::new("unattended", "due, and no broker owns its partition: nobody consumes this group")
+                Reason::new("no_consumer", "due, and no broker owns its partition: nobody consumes this group")
             }
-            (None, Some(owner)) => Reason::new(
-                "ready",
-                format!(
-                    "due, and waits for {}: others are before it, or the group's rate or limit in flight is reached",
-                    owner.as_str()
-                ),
-            ),
-        }
+            (None, Some(owner)) => {
+                let here = self.groups.find(descriptor, group)?.filter(|here| here.owns(partition));
+                match here.map(|here| here.hindrance(partition)) {
+                    Some(Some(hindrance)) => hindered(hindrance),
+                    Some(None) => {
+                        let stats = self.store.stats(&[descriptor.pair(partition, group)]).await?;
+                        let ready = stats.first().map_or(0, |stats| stats.ready);
+                        Reason::new("behind_others", format!("due, and its partition has {ready} messages that are"))
+                    }
+                    None => {
+                        let why = format!("due, and owned by {}: ask that broker what it waits for", owner.as_str());
+                        Reason::new("ready", why)
+                    }
+                }
+            }
+        })
     }
 
     /// An owner has it in memory.
@@ -132,8 +147,9 @@ impl Broker {
         peeked: &Peeked,
     ) -> Result<Reason> {
         let id = &peeked.message.id;
-        let here = self.groups.find(descriptor, group)?.and_then(|dispatch| dispatch.whereabouts(partition, id));
-        Ok(match here {
+        let here = self.groups.find(descriptor, group)?;
+        let hindrance = here.as_ref().and_then(|dispatch| dispatch.hindrance(partition));
+        Ok(match here.and_then(|dispatch| dispatch.whereabouts(partition, id)) {
             Some(Whereabouts::Out { attempt, deadline }) => {
                 let clock = self.store.clock();
                 let until = clock.now().plus(deadline.since(clock.local().instant()));
@@ -142,9 +158,10 @@ impl Broker {
             Some(Whereabouts::Decided) => {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
-            Some(Whereabouts::Held) => {
-                Reason::new("prefetched", "due, and ready for the next consumer who asks this broker")
-            }
+            Some(Whereabouts::Held) => hindrance.map_or_else(
+                || Reason::new("prefetched", "due, and ready for the next consumer who asks this broker"),
+                hindered,
+            ),
             Some(Whereabouts::InLine) => Reason::new(
                 "behind_its_key",
                 "an earlier message of its key is not settled yet, or its own next attempt is not due",
@@ -157,5 +174,19 @@ impl Broker {
                 Reason::new("elsewhere", format!("reserved by {owner}"))
             }
         })
+    }
+}
+
+fn hindered(hindrance: Hindrance) -> Reason {
+    match hindrance {
+        Hindrance::NoConsumer { unasked } => {
+            let since = show_span(unasked);
+            Reason::new("no_consumer", format!("due, and no consumer has asked this broker for messages for {since}"))
+        }
+        Hindrance::AtMaxInFlight => Reason::new(
+            "at_max_in_flight",
+            "due, and consumers have as many deliveries as the group may have in flight",
+        ),
+        Hindrance::RateLimited => Reason::new("rate_limited", "due, and waits for its turn by the group's rate"),
     }
 }

@@ -92,6 +92,23 @@ pub struct Terms {
     pub budget: Arc<PrefetchBudget>,
 }
 
+/// What holds up messages that are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hindrance {
+    /// Nobody asks for messages.
+    NoConsumer {
+        /// Since the last request, or since this process joined the group.
+        unasked: Duration,
+    },
+    /// The partition's share of the deliveries that the group may have in flight is out.
+    AtMaxInFlight,
+    /// The group's rate.
+    RateLimited,
+}
+
+/// A consumer that works on what it got is between two requests for a moment.
+const BETWEEN_REQUESTS: Duration = Duration::from_secs(1);
+
 /// Counts a consumer as waiting while it lives.
 struct Waiting<'a> {
     dispatch: &'a Dispatch,
@@ -200,6 +217,23 @@ impl Dispatch {
     pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<Whereabouts> {
         let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
         pairs.get(&partition).and_then(|owned| owned.table().whereabouts(id))
+    }
+
+    /// What holds up all messages of a partition that are due; `None` where nothing does, or this process does not own it.
+    pub fn hindrance(&self, partition: Partition) -> Option<Hindrance> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let (is_full, is_holding) = {
+            let table = pairs.get(&partition)?.table();
+            (table.is_full(), table.is_holding())
+        };
+        let now = self.store.clock().local().instant();
+        let unasked = now.since(Instant::START).saturating_sub(self.last_asked());
+        match self.waiting.load(Ordering::Relaxed) {
+            _ if is_full => Some(Hindrance::AtMaxInFlight),
+            0 if unasked >= BETWEEN_REQUESTS => Some(Hindrance::NoConsumer { unasked }),
+            0 => None,
+            _ => (is_holding && self.rate().is_some()).then_some(Hindrance::RateLimited),
+        }
     }
 
     /// Waits for deliveries: up to `max`, empty when `wait` is over or dispatch is closed.

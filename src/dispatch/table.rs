@@ -245,7 +245,7 @@ impl Table {
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.prefetched();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
-        if held > self.appetite / 2 || bytes == 0 || self.out.len() >= self.policy.in_flight {
+        if held > self.appetite / 2 || bytes == 0 || self.is_full() {
             return None;
         }
         let limit = ReserveLimit { messages: (self.appetite - held).min(CALL_IDS_MAX), bytes };
@@ -295,7 +295,7 @@ impl Table {
         let mut expired = 0;
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
-        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && self.out.len() < self.policy.in_flight {
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_full() {
             let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
                 let hungrier = (self.appetite * 2).max(max);
                 self.appetite = hungrier.min(PREFETCH_MESSAGES_MAX);

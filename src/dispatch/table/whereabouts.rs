@@ -23,6 +23,11 @@ pub enum Whereabouts {
 }
 
 impl Table {
+    /// Whether as many deliveries are out as may be.
+    pub fn is_full(&self) -> bool {
+        self.out.len() >= self.policy.in_flight
+    }
+
     /// Where a message is, if it is reserved by this epoch. Looks through all that is.
     pub fn whereabouts(&self, id: &MessageId) -> Option<Whereabouts> {
         if let Some(out) = self.out.values().find(|out| out.id == *id) {

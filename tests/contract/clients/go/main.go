@@ -33,8 +33,7 @@ func main() {
 	check("push", err, pushed.StatusCode(), 201, pushed.Body)
 
 	max := 1
-	var wait dwell.Duration
-	check("wait", wait.FromDuration0("5s"), 0, 0, nil)
+	wait := dwell.Duration("5s")
 	reserved, err := client.ReserveMessagesWithResponse(ctx, topic, "default", dwell.Reserve{Max: &max, Wait: &wait})
 	check("reserve", err, reserved.StatusCode(), 200, reserved.Body)
 	delivery := reserved.JSON200.Deliveries[0]
@@ -42,16 +41,17 @@ func main() {
 		check("reserve", fmt.Errorf("another message"), 200, 200, reserved.Body)
 	}
 
+	var receipt dwell.ReceiptOrObject
+	check("receipt", receipt.FromReceipt(delivery.Receipt), 0, 0, nil)
 	acked, err := client.AckMessagesWithResponse(ctx, topic, "default", nil,
-		dwell.Ack{Receipts: []dwell.Receipt{delivery.Receipt}})
+		dwell.Ack{Receipts: []dwell.ReceiptOrObject{receipt}})
 	check("ack", err, acked.StatusCode(), 200, acked.Body)
 	if acked.JSON200.Results[0].Status != "acked" {
 		check("ack", fmt.Errorf("not acked"), 200, 200, acked.Body)
 	}
 
 	id := "later"
-	var delay dwell.Duration
-	check("delay", delay.FromDuration0("1h"), 0, 0, nil)
+	delay := dwell.Duration("1h")
 	batch := dwell.Batch{Messages: []dwell.BatchMessage{{Id: &id, Payload: &id, Delay: &delay}}}
 	later, err := client.PushMessagesWithResponse(ctx, topic, nil, batch)
 	check("push a batch", err, later.StatusCode(), 201, later.Body)

@@ -27,7 +27,7 @@ assert [result.status for result in acked.results] == ["acked"], acked
 
 # A stream does not end by itself, so it is read line by line.
 push_message.sync_detailed(TOPIC, client=client, body=File(BytesIO(b"streamed")))
-with client.get_httpx_client().stream("GET", f"/v1/topics/{TOPIC}/groups/default/stream") as lines:
+with client.get_httpx_client().stream("POST", f"/v1/topics/{TOPIC}/groups/default/stream") as lines:
     assert lines.headers["content-type"] == "application/x-ndjson", lines.headers
     received = filter(None, lines.iter_lines())
     delivery = Delivery.from_dict(json.loads(next(received)))

@@ -9,8 +9,7 @@ client.setConfig({ baseUrl: process.env.CONTRACT_URL, auth: () => process.env.CO
 
 const pushed = await pushMessage({
   path: { topic },
-  query: { key: "customer-7" },
-  body: new Blob(["close order 4711"]),
+  body: { payload: "close order 4711", key: "customer-7" },
 });
 assert.equal(pushed.response?.status, 201, JSON.stringify(pushed.error));
 
@@ -21,7 +20,7 @@ assert.deepEqual([delivery?.id, delivery?.payload], [pushed.data?.id, "close ord
 const acked = await ackMessages({ path: { topic, group: "default" }, body: { receipts: [delivery!.receipt] } });
 assert.equal(acked.data?.results[0]?.status, "acked");
 
-const later = await pushMessage({ path: { topic }, query: { id: "later", delay: "1h" }, body: new Blob([""]) });
+const later = await pushMessage({ path: { topic }, body: { payload: "", id: "later", delay: "1h" } });
 assert.equal(later.response?.status, 201);
 const cancelled = await cancelMessage({ path: { topic, id: "later" } });
 assert.equal(cancelled.data?.status, "cancelled");
