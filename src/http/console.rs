@@ -5,7 +5,7 @@
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderName, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
 use super::App;
@@ -94,7 +94,12 @@ pub(crate) fn routes(console: Console) -> Router<App> {
     if console == Console::Off {
         return Router::new();
     }
-    Router::new().route("/ui", get(page)).route("/ui/", get(page)).route("/ui/{file}", get(file))
+    let to_console = || async { Redirect::temporary("/ui") };
+    Router::new()
+        .route("/", get(to_console))
+        .route("/ui", get(page))
+        .route("/ui/", get(page))
+        .route("/ui/{file}", get(file))
 }
 
 async fn page(State(app): State<App>) -> Response {

@@ -273,7 +273,11 @@ fn layered(router: Router<App>, app: App) -> Router {
 }
 
 async fn no_route(uri: Uri) -> Problem {
-    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}", uri.path()))
+    let hint = match uri.path() {
+        "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez",
+        _ => "",
+    };
+    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}{hint}", uri.path()))
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {

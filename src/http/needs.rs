@@ -91,7 +91,7 @@ impl Need {
         let reads = is_read(method);
         // The console's files say nothing of this broker. What it shows comes over the routes above.
         let place = route.unwrap_or(path);
-        if reads && (place == "/ui" || place.starts_with("/ui/")) {
+        if reads && (place == "/" || place == "/ui" || place.starts_with("/ui/")) {
             return Need::Open;
         }
         // Nothing is there, which is said to whoever has a token.
@@ -177,7 +177,8 @@ mod tests {
         assert_eq!(of("HEAD", "/v1/topics/{topic}/messages"), CONSUME);
         assert_eq!(of("POST", "/livez"), ADMIN);
         assert_eq!(of("GET", "/new"), ADMIN);
-        for (path, open) in [("/ui", true), ("/ui/", true), ("/ui/{*path}", true), ("/uix", false), ("/v1/ui/", false)]
+        for (path, open) in
+            [("/", true), ("/ui", true), ("/ui/", true), ("/ui/{*path}", true), ("/uix", false), ("/v1/ui/", false)]
         {
             assert_eq!(of("GET", path) == Need::Open, open, "{path}");
             assert_eq!(of("POST", path), ADMIN, "{path}");

@@ -52,6 +52,9 @@ async fn what_is_not_there_is_a_problem() -> Outcome {
     refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
     refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
     refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
+    refused("GET /healthz", &[], "", (404, "not-found", "readiness is at /readyz")).await?;
+    let (status, headers, _) = ask("GET /", &[], "").await?;
+    assert_eq!((status, headers[header::LOCATION].to_str()?), (307, "/ui"));
     let (_, headers, _) = ask("POST /v1/topics/orders/groups/g/dead-letters", &[], "").await?;
     assert_eq!(headers[header::ALLOW], "GET,HEAD");
     refused("GET /v1/topics", &[("host", "evil.example")], "", (400, "malformed", "`host`")).await?;

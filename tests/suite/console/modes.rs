@@ -50,7 +50,7 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
 #[tokio::test]
 async fn off_is_404_and_a_page_says_what_it_may_load() -> Result<()> {
     let console = Console::start_with(|options, _| options.console = http::Console::Off).await?;
-    for target in ["/ui", "/ui/", "/ui/main.js", "/ui/console.css"] {
+    for target in ["/", "/ui", "/ui/", "/ui/main.js", "/ui/console.css"] {
         let (status, body) = console.ask(&format!("GET {target}"), Value::Null).await?;
         assert_eq!((status, &body["type"]), (404, &json!("urn:dwell:error:not-found")), "{target}");
     }
