@@ -6,6 +6,7 @@ mod api;
 mod audit;
 mod bench;
 mod client;
+mod completions;
 mod config;
 mod confirm;
 mod consume;
@@ -39,7 +40,7 @@ mod window;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use address::ServerAddress;
 use client::Client;
@@ -88,6 +89,8 @@ enum Command {
     Config(config::ConfigCommandArgs),
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
 }
 
 /// Which broker a client speaks to.
@@ -155,13 +158,14 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
+        Command::Completions(args) => completions::print(&args, Cli::command()),
+        Command::Man(args) => completions::write_pages(&args, Cli::command()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -25,7 +25,8 @@ EXCLUSIVE = [
 ]  # fmt: skip
 ETAG = r'[*]|"[0-9]{1,15}[.][0-9]{1,9}"'
 TRACEPARENT, TRACESTATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
-# These use a topic that does not exist: a stream has no end, and the others would delete the topic that all use.
+# A stream has no end, so it uses a group that does not exist: a topic would be created. The others use a topic that does not
+# exist: they would delete the one that all use.
 ENDLESS, DELETING = "streamMessages", ("deleteTopic", "deleteGroup", "moveTopic")
 
 schemathesis.openapi.format("dwell-duration", st.sampled_from(SHORT))
@@ -103,13 +104,12 @@ def before_call(ctx, case, kwargs):
     operation = case.operation.definition.raw.get("operationId")
     if case.meta is None or not case.meta.generation.mode.is_positive:
         if operation == ENDLESS:
-            case.path_parameters["topic"] = "absent"
+            case.path_parameters.update(topic="orders", group="absent")
         return
     if "topic" in (case.path_parameters or {}):
-        absent = operation == ENDLESS or operation in DELETING
-        case.path_parameters["topic"] = "absent" if absent else "orders"
+        case.path_parameters["topic"] = "absent" if operation in DELETING else "orders"
         if "group" in case.path_parameters:
-            case.path_parameters["group"] = "default"
+            case.path_parameters["group"] = "absent" if operation == ENDLESS else "default"
     if "If-Match" in case.headers and not re.fullmatch(ETAG, case.headers["If-Match"]):
         case.headers["If-Match"] = "*"  # Some headers of the coverage phase are not of their pattern.
     if "id" in (case.query or {}):

@@ -93,13 +93,13 @@ async fn every_request_needs_what_the_page_says() -> Outcome {
 async fn what_is_nowhere_is_said_only_to_who_has_a_token() -> Outcome {
     let (dwell, _dir) = asking().await?;
     let producer = format!("Bearer {}", token("producer"));
-    for (line, known) in [("GET /v2/topics", 404), ("POST /", 404), ("GET /v1/topics/", 404)] {
+    for (line, known) in [("GET /v2/topics", 404), ("POST /nowhere", 404), ("GET /v1/topics/", 404)] {
         assert_eq!(status(&dwell, line, None).await?, 401, "{line}");
         assert_eq!(status(&dwell, line, Some(&producer)).await?, known, "{line}");
     }
     // The console is no part of the protocol; its files need no token, and nothing but its files.
     assert!(![401, 403].contains(&status(&dwell, "GET /ui/", None).await?));
-    for line in ["POST /ui/", "GET /uix", "GET /ui/../v1/topics", "GET //ui/", "GET /v1/topics?/ui/"] {
+    for line in ["POST /", "POST /ui/", "GET /uix", "GET /ui/../v1/topics", "GET //ui/", "GET /v1/topics?/ui/"] {
         assert_eq!(status(&dwell, line, None).await?, 401, "{line}");
     }
     Ok(())
