@@ -163,7 +163,10 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
 pub fn parse_millis(text: &str) -> Result<Duration, String> {
     let ms = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let wanted = "a whole number of milliseconds, as in 30000";
-    ms.map(Duration::from_millis).ok_or_else(|| format!("{} is not {wanted}", quoted(text)))
+    // What is more is no number that anybody means.
+    ms.filter(|ms| i64::try_from(*ms).is_ok())
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("{} is not {wanted}", quoted(text)))
 }
 
 /// The one duration that a request gives as text in the field `name` or as a number in the field `name`_ms.
@@ -295,7 +298,11 @@ impl de::Visitor<'_> for Millis {
     }
 
     fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Duration, E> {
-        Ok(Duration::from_millis(ms))
+        // What is more is no number of milliseconds that anybody means.
+        match i64::try_from(ms) {
+            Ok(_) => Ok(Duration::from_millis(ms)),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Unsigned(ms), &self)),
+        }
     }
 
     fn visit_i64<E: de::Error>(self, ms: i64) -> Result<Duration, E> {

@@ -82,8 +82,8 @@ fn number(least: f64, most: f64) -> ObjectBuilder {
     number.minimum(Some(least)).maximum(Some(most))
 }
 
-fn steps() -> ArrayBuilder {
-    let steps = ArrayBuilder::new().items(Ref::from_schema_name("Duration")).description(Some("1 to 32 delays."));
+fn steps(of: RefOr<Schema>) -> ArrayBuilder {
+    let steps = ArrayBuilder::new().items(of).description(Some("1 to 32 delays."));
     steps.min_items(Some(1)).max_items(Some(LADDER_STEPS_MAX))
 }
 
@@ -253,12 +253,12 @@ schemas! {
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .property("kind", words(["exponential"]))
         .property("initial", Ref::from_schema_name("Duration"))
+        .property("initial_ms", integer(0..=TIME_MAX).description(Some("In place of `initial`; so it is answered.")))
         .property("max", Ref::from_schema_name("Duration"))
+        .property("max_ms", integer(0..=TIME_MAX).description(Some("In place of `max`; so it is answered.")))
         .property("factor", number(1.0, 100.0).description(Some("By which each delay is longer than the one before.")))
         .property("jitter", number(0.0, 1.0).description(Some("Part of a delay that chance may take away.")))
         .required("kind")
-        .required("initial")
-        .required("max")
         .required("factor")
         .required("jitter")
         .examples([json!({"kind": "exponential", "initial": "1s", "max": "10m", "factor": 2.0, "jitter": 0.2})]);
@@ -266,9 +266,9 @@ schemas! {
     LadderBackoff = ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .property("kind", words(["ladder"]))
-        .property("steps", steps())
+        .property("steps", steps(Ref::from_schema_name("Duration").into()))
+        .property("steps_ms", steps(integer(0..=TIME_MAX).into()).description(Some("In place of `steps`; so it is answered.")))
         .required("kind")
-        .required("steps")
         .examples([json!({"kind": "ladder", "steps": ["10s", "1m", "10m"]})]);
     /// Delay after a failed attempt.
     Backoff = OneOfBuilder::new()

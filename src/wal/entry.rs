@@ -32,7 +32,7 @@ pub enum Cancelled {
     Removed,
     /// The same, but its record says that the store was sent it, or is of an earlier process, which may have sent it.
     RemovedSent,
-    /// A page handed it out and it is not trimmed: perhaps the store has it.
+    /// A page handed it out and it is not trimmed: perhaps the store has it. Nothing was removed, no later record of it either.
     Replaying,
     /// It is not there.
     Absent,

@@ -89,16 +89,18 @@ impl Log {
                 _ => {}
             }
         }
-        let mut outcome = if replaying.is_empty() { Cancelled::Absent } else { Cancelled::Replaying };
+        if !replaying.is_empty() {
+            // Whoever asks is told that nothing changed, so what waits behind the page stays, too.
+            return Ok(Step { outcome: Cancelled::Replaying, next: None });
+        }
+        let mut outcome = Cancelled::Absent;
         if let Some(first) = waiting.first() {
             let index = self.segments.iter().position(|segment| segment.end() > *first);
             let Some(index) = index else { return Err(Error::bug("a record of no segment")) };
             self.remove(index, &waiting)?;
             // What is cancelled stays so, whether this is written down or not.
             let _ = self.trim_gone();
-            if replaying.is_empty() {
-                outcome = if perhaps_sent { Cancelled::RemovedSent } else { Cancelled::Removed };
-            }
+            outcome = if perhaps_sent { Cancelled::RemovedSent } else { Cancelled::Removed };
         }
         Ok(Step { outcome, next: Some(from) })
     }

@@ -19,10 +19,12 @@ DURATIONS = {
 # Of those that exclude each other the first one stays.
 EXCLUSIVE = [
     ("delay", "due_at"), ("for", "until"), ("every", "cron", "time_zone"),
-    ("payload", "payload_base64", "payload_json"),
+    ("payload", "payload_base64", "payload_json"), ("payload_base64", "payload_json"),
+    ("initial", "initial_ms"), ("max", "max_ms"), ("steps", "steps_ms"),
     ("ids", "all", "dry_run", "reason", "older_than", "younger_than", "text", "limit", "rate"), ("delay", "bury"),
     ("all", "reason", "older_than", "younger_than", "text", "limit", "rate"),
 ]  # fmt: skip
+SELECTORS = ("ids", "all", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text")
 ETAG = r'[*]|"[0-9]{1,15}[.][0-9]{1,9}"'
 TRACEPARENT, TRACESTATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
 # A stream has no end, so it uses a group that does not exist: a topic would be created. The others use a topic that does not
@@ -76,8 +78,10 @@ def agree(fields, operation):
         fields.pop("from", None)
     if fields.get("action") in ("cancel", "park", "unpark"):
         fields.pop("by", None)
+        fields.pop("by_ms", None)
     elif "action" in fields:
         fields["by"] = "2h"
+        fields.pop("by_ms", None)
     if "due_at" in fields:
         fields["due_at"] = "2026-01-02T03:04:05Z"  # Not more than ten years ahead.
     if "from" in fields and "to" in fields:
@@ -88,6 +92,10 @@ def agree(fields, operation):
         agree(fields["backoff"], operation)
         if fields["backoff"]["kind"] == "ladder":
             fields["backoff"]["steps"] = SHORT
+            fields["backoff"].pop("steps_ms", None)
+        else:
+            fields["backoff"].setdefault("initial", SHORT[0])
+            fields["backoff"].setdefault("max", SHORT[0])
     for item in fields.get("messages") or fields.get("receipts") or []:
         if isinstance(item, dict):
             agree(item, operation)
@@ -105,6 +113,7 @@ def before_call(ctx, case, kwargs):
     if case.meta is None or not case.meta.generation.mode.is_positive:
         if operation == ENDLESS:
             case.path_parameters.update(topic="orders", group="absent")
+            (case.query or {}).pop("visibility_timeout_ms", None)
         return
     if "topic" in (case.path_parameters or {}):
         case.path_parameters["topic"] = "absent" if operation in DELETING else "orders"
@@ -125,8 +134,13 @@ def before_call(ctx, case, kwargs):
         case.query = {}  # An envelope says all of it.
         for name in [name for name in case.headers if name.lower() in ("dwell-raw", "idempotency-key")]:
             case.headers.pop(name)
-    if operation == "purgeDeadLetters" and isinstance(case.body, dict) and not case.body:
-        case.body["all"] = True
+    if operation == "purgeDeadLetters" and isinstance(case.body, dict):
+        if not case.body.get("all"):
+            case.body.pop("all", None)
+        if not any(case.body.get(name) for name in SELECTORS):
+            case.body["all"] = True
+    if operation == "extendMessages" and isinstance(case.body, dict):
+        case.body.setdefault("visibility_timeout", SHORT[0])
     if operation == "pushMessages" and isinstance(case.body, dict):
         for message in case.body.get("messages", [case.body]):
             complete(message)

@@ -38,6 +38,17 @@ async fn what_is_appended_is_read_in_order_and_survives_a_restart() -> Result<()
 }
 
 #[tokio::test]
+async fn cancel_of_a_message_that_is_replaying_removes_nothing() -> Result<()> {
+    let story = Story::new()?;
+    story.append(&["a", "b", "a"]).await?;
+    assert_eq!(ids_of(&story.wal.page(None, 1, usize::MAX).await?), ["a"]);
+    assert_eq!((story.cancel("a").await?, story.wal.depth().records), (Cancelled::Replaying, 3));
+    story.wal.take_back().await?;
+    assert_eq!((story.cancel("a").await?, story.wal.depth().records), (Cancelled::Removed, 1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_message_is_cancelled_unless_it_was_handed_out() -> Result<()> {
     let mut story = Story::new()?;
     story.append(&["a", "b", "c", "b"]).await?;

@@ -55,7 +55,9 @@ impl Model {
         let is_there = self.waiting.iter().any(|expected| expected.id == id);
         let is_replaying = self.waiting.iter().any(|expected| expected.id == id && is_handed(expected));
         let is_inherited = self.waiting.iter().any(|expected| expected.id == id && expected.inherited);
-        self.waiting.retain(|expected| expected.id != id || is_handed(expected));
+        if !is_replaying {
+            self.waiting.retain(|expected| expected.id != id);
+        }
         match (is_there, is_replaying) {
             (_, true) => Cancelled::Replaying,
             (true, false) if is_inherited => Cancelled::RemovedSent,
