@@ -60,10 +60,7 @@ impl Broker {
         let due_at = due.fix(self.store.clock().now())?;
         let reschedule = &Reschedule { id: id.clone(), due_at, expected };
         let reschedule = |descriptor: Arc<Descriptor>| async move {
-            let partition = match self.locate(&descriptor, id, key).await? {
-                Location::In(partition) => partition,
-                Location::Nowhere => descriptor.partition_of(id.as_str()),
-            };
+            let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
             match self.reschedule_at(&descriptor, partition, reschedule).await? {
                 Rescheduled::Expires => Err(Error::invalid("due_at", format!("message {id} expires before {due_at}"))),
                 rescheduled => Ok(RescheduleOutcome { partition, due_at, rescheduled }),

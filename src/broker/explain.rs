@@ -1,7 +1,7 @@
 //! Why a message is not delivered yet.
 
 use super::Broker;
-use super::locate::{Location, is_away};
+use super::locate::is_away;
 use crate::dispatch::{Hindrance, Whereabouts};
 use crate::error::Result;
 use crate::message::{GroupName, Key, MessageId, TopicName};
@@ -51,10 +51,7 @@ impl Broker {
     /// `NotFound` for a topic that does not exist, or a message that has another key; `Ambiguous`, `Full`.
     pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
         let descriptor = self.topics.look(topic).await?;
-        let partition = match self.locate(&descriptor, id, key).await? {
-            Location::In(partition) => partition,
-            Location::Nowhere => descriptor.partition_of(id.as_str()),
-        };
+        let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
         let read = self.reads.begin().await?;
         let buffered = !self.store.buffered(topic, id).await?.is_empty();
         let mut groups = Vec::with_capacity(descriptor.groups.len());

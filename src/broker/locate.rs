@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use crate::error::{Error, Kind, Result};
-use crate::message::{GroupName, Key, MessageId};
+use crate::message::{Key, MessageId};
 use crate::partition::Partition;
 use crate::store::Peeked;
 use crate::topic::Descriptor;
@@ -23,6 +23,16 @@ pub(super) enum Location {
     In(Partition),
     /// No partition has it, and nothing says in which it was.
     Nowhere,
+}
+
+impl Location {
+    /// The partition, or the one in which the message is if it has no key.
+    pub(super) fn or_home(self, descriptor: &Descriptor, id: &MessageId) -> Partition {
+        match self {
+            Location::In(partition) => partition,
+            Location::Nowhere => descriptor.partition_of(id.as_str()),
+        }
+    }
 }
 
 impl Broker {
@@ -42,7 +52,7 @@ impl Broker {
             None => descriptor.partitions().collect(),
         };
         let is_certain = partitions.len() == 1;
-        match self.find_message(descriptor, &descriptor.groups, &partitions, id).await {
+        match self.find_message(descriptor, &partitions, id).await {
             Ok(stored) => found.extend(stored.into_iter().map(|(at, peeked)| (at, peeked.message.envelope.key))),
             // The verb says what is wrong, or finds what it needs on the disk.
             Err(error) if is_away(&error) && (is_buffered || is_certain) => {}
@@ -67,18 +77,17 @@ impl Broker {
         Ok(Location::In(partition))
     }
 
-    /// Looks for a message in some partitions, each time in these groups until one has it.
-    pub(super) async fn find_message(
+    /// Looks for a message in some partitions, in each group after group until one has it.
+    async fn find_message(
         &self,
         descriptor: &Descriptor,
-        groups: &[GroupName],
         partitions: &[Partition],
         id: &MessageId,
     ) -> Result<Vec<(Partition, Peeked)>> {
         let mut found = Vec::new();
         for partitions in partitions.chunks(TOGETHER) {
             let looks = partitions.iter().map(|partition| async move {
-                for group in groups {
+                for group in &descriptor.groups {
                     if let Some(peeked) = self.store.peek(&descriptor.pair(*partition, group), id).await? {
                         return Ok(Some((*partition, peeked)));
                     }
