@@ -195,6 +195,9 @@ every_rule_is_needed! {
     a_settlement_during_a_restore_without_a_tombstone_breaks_p1: SettlementWhileRestoringLeavesTombstone,
         Bounds { losses: 1, kills: 1, ..PUSHED } => Breach::Returned(0);
 
+    a_repeated_cancel_that_relies_on_the_first_breaks_p1: RepeatedCancelGoesAbove,
+        Bounds { operations: 3, outages: 1, kinds: &[Push, Cancel], ..PUSHED } => Breach::Returned(0);
+
     // Calls. The order of a key was inverted after a lost reply, for the repeat stored a message that was settled.
     a_cancel_without_a_number_breaks_p2: CancelsAreNumbered,
         Bounds { late_copies: 1, kinds: &[Push, Cancel], ..QUIET } => Breach::Lost(0);
@@ -216,6 +219,8 @@ every_rule_is_needed! {
         Bounds { operations: 1, ..NETWORK } => Breach::Returned(0);
     a_page_that_is_appended_anew_while_unknown_breaks_p3: UnknownOutcomeHoldsPage,
         Bounds { operations: 1, ..NETWORK } => Breach::Returned(0);
+    a_refused_cancel_that_removes_a_push_breaks_p1: RefusedCancelRemovesNothing,
+        Bounds { operations: 3, outages: 2, lost_replies: 1, one_broker: true, kinds: &[Push, Cancel], ..QUIET } => Breach::Undone(0);
     a_replay_before_the_restore_breaks_p5: ReplayWaitsForRestore,
         Bounds { ids: 2, one_broker: true, losses: 1, outages: 1, deliveries: 0, ..QUIET } => Breach::Lost(0);
 

@@ -81,11 +81,31 @@ impl Act<'_> {
     /// Redis is not there: what can be promised goes to the WAL.
     fn buffer_first(&mut self, request: Request) -> Result<(), Breach> {
         self.world.ledger.check_order(request.stamp)?;
+        if request.kind == Kind::Cancel && self.is_on_its_way(request.id) {
+            self.refuse_cancel(request);
+            return Ok(());
+        }
         let was_removed = request.kind == Kind::Cancel && self.unbuffer(request.id);
         let is_promised = request.kind.is_push() || was_removed;
         self.buffer(request, None);
         self.answer(request.stamp, if is_promised { Answer::Accepted } else { Answer::Unknown });
         Ok(())
+    }
+
+    /// Whether Redis may have a push of this id that is in the WAL.
+    fn is_on_its_way(&self, id: usize) -> bool {
+        let broker = self.world.broker(self.name);
+        let mut pushes = broker.wal.iter().filter(|record| record.request.id == id && record.request.kind.is_push());
+        pushes.any(|record| record.number <= broker.sent)
+    }
+
+    fn refuse_cancel(&mut self, request: Request) {
+        if !self.rules.has(Rule::RefusedCancelRemovesNothing) {
+            let broker = self.world.broker_mut(self.name);
+            let sent = broker.sent;
+            broker.wal.retain(|record| record.request.id != request.id || record.number <= sent);
+        }
+        self.answer(request.stamp, Answer::Refused);
     }
 
     pub(super) fn answer(&mut self, stamp: Stamp, answer: Answer) {
@@ -187,7 +207,8 @@ impl Act<'_> {
                 }
             }
             Verdict::Cancelled => {
-                self.world.ledger.operation(stamp).version = version;
+                let before = self.world.ledger.acknowledged_before(stamp);
+                self.world.ledger.operation(stamp).version = version.max(before);
                 if self.rules.has(Rule::CancelsAreJournaled) {
                     self.keep(Answered::End { id, version });
                 }

@@ -116,6 +116,12 @@ impl Ledger {
         self.operations.iter().filter(move |operation| operation.id == id && is_promised(operation.answer))
     }
 
+    /// The highest acknowledged version of an id below that of a request: the request covers it, whatever Redis answered.
+    pub(super) fn acknowledged_before(&self, stamp: Stamp) -> Version {
+        let versions = self.acknowledged(self.operations[stamp.op].id).map(|done| done.version);
+        versions.filter(|&version| version < stamp.version).max().unwrap_or(0)
+    }
+
     /// Whether it may be there although a newer version of its id was settled: it was applied after that; or it is another
     /// push of the id, which nobody had yet, and whose producer was told that it would be delivered.
     fn may_follow_settlement(&self, id: usize, body: Body) -> bool {

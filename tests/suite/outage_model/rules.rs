@@ -27,6 +27,9 @@ pub(super) enum Rule {
     /// So does every settlement while a broker that is known has not restored.
     SettlementWhileRestoringLeavesTombstone,
 
+    /// A cancel that finds an earlier one leaves its own version: a push from between the two may be in a WAL.
+    RepeatedCancelGoesAbove,
+
     // Calls.
     /// A cancel is a numbered call as well.
     CancelsAreNumbered,
@@ -48,6 +51,8 @@ pub(super) enum Rule {
     AppliedNumberIsRemembered,
     /// A page whose outcome is unknown is offered again as it is.
     UnknownOutcomeHoldsPage,
+    /// A cancel that is refused, since a push of its id is on its way to Redis, removes nothing from the WAL.
+    RefusedCancelRemovesNothing,
     /// Nothing is replayed until the journal was offered.
     ReplayWaitsForRestore,
 

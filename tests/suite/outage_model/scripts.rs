@@ -123,9 +123,18 @@ impl Script<'_> {
                 self.ledger.operation(stamp).version = version;
                 (Verdict::Cancelled, version)
             }
-            None if self.redis.ended[id] >= stamp.version => (Verdict::Cancelled, self.redis.ended[id]),
+            None if self.redis.cancelled[id] => (Verdict::Cancelled, self.cancel_again(request, version)),
             None => (Verdict::Absent, 0),
         }
+    }
+
+    fn cancel_again(&mut self, request: Request, version: Version) -> Version {
+        if !self.rules.has(Rule::RepeatedCancelGoesAbove) {
+            return self.redis.ended[request.id];
+        }
+        self.leave_tombstone(request.id, version);
+        self.ledger.operation(request.stamp).version = version;
+        version
     }
 
     fn above(&self, version: Version, there: Version) -> Version {
@@ -133,6 +142,7 @@ impl Script<'_> {
     }
 
     fn leave_tombstone(&mut self, id: usize, version: Version) {
+        self.redis.cancelled[id] = true;
         if self.rules.has(Rule::CancelLeavesTombstone) {
             self.redis.ended[id] = self.redis.ended[id].max(version);
         }

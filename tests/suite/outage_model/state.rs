@@ -137,6 +137,8 @@ pub(super) struct Redis {
     pub(super) messages: [Option<Message>; IDS],
     /// Tombstones of cancels and of settlements.
     pub(super) ended: [Version; IDS],
+    /// Ids that were cancelled: cancelled again, they are answered the same.
+    pub(super) cancelled: [bool; IDS],
     /// Sorted by stream.
     pub(super) memory: Vec<Memory>,
     /// Brokers that keep a journal.
