@@ -183,7 +183,7 @@ impl Run {
         self.batches += 1;
         let (payload, hours) = (format!("p{}", self.batches), self.rng.u64(100..1_000));
         let message = json!({"messages": [{
-            "id": id, "payload": payload, "conflict": "replace", "delay": format!("{hours}h"),
+            "id": id, "key": key_of(id), "payload": payload, "conflict": "replace", "delay": format!("{hours}h"),
         }]});
         let answer = self.client(at)?.post("/v1/topics/orders/messages/batch", &message).await;
         self.count(answer.as_ref());
@@ -199,8 +199,15 @@ impl Run {
         Ok(())
     }
 
+    /// Names a message by its id and key, or by its id alone.
+    fn path_of(&mut self, id: &str) -> String {
+        let query = key_of(id).filter(|_| self.rng.bool()).map_or(String::new(), |key| format!("?key={key}"));
+        format!("/v1/topics/orders/messages/{id}{query}")
+    }
+
     async fn cancel(&mut self, id: &str, at: usize) -> Result<()> {
-        let answer = self.client(at)?.delete(&format!("/v1/topics/orders/messages/{id}")).await;
+        let path = self.path_of(id);
+        let answer = self.client(at)?.delete(&path).await;
         self.count(answer.as_ref());
         self.tell(id, at, format!("cancel: {answer:?}"));
         match answer {
@@ -215,7 +222,8 @@ impl Run {
     async fn reschedule(&mut self, id: &str, at: usize) -> Result<()> {
         let hours = self.rng.u64(100..1_000);
         let body = json!({"delay": format!("{hours}h")});
-        let answer = self.client(at)?.patch(&format!("/v1/topics/orders/messages/{id}"), &body).await;
+        let path = self.path_of(id);
+        let answer = self.client(at)?.patch(&path, &body).await;
         self.count(answer.as_ref());
         self.tell(id, at, format!("reschedule to {hours}: {answer:?}"));
         let identity = self.brokers[at].identity;
@@ -426,6 +434,12 @@ impl Run {
         let hours = due.since(dwell::clock::Clock::System.now()).as_secs().div_ceil(3_600);
         Ok(Some((body["payload"].as_str().unwrap_or_default().to_owned(), hours)))
     }
+}
+
+/// Every other id has a key, which decides its partition.
+fn key_of(id: &str) -> Option<String> {
+    let n: usize = id.strip_prefix('m')?.parse().ok()?;
+    (n % 2 == 1).then(|| format!("key-{n}"))
 }
 
 /// Whether an answer says that nothing was done.

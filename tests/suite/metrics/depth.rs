@@ -6,6 +6,7 @@ use dwell::broker::{Options, ReserveRequest};
 use dwell::dispatch::Decision;
 use dwell::error::Result;
 use dwell::message::{GroupName, NewMessage, TopicName};
+use dwell::metrics::TOPIC_LABELS_MAX;
 use dwell::topic::Settings;
 
 use super::page::Page;
@@ -73,6 +74,20 @@ async fn every_state_is_counted(world: World) -> Result<()> {
     Ok(())
 }
 
+/// As many topics as have labels, each with one message and an earlier name.
+async fn small_topics_do_not_hide_a_backlog(world: World) -> Result<()> {
+    let seen = Seen::on(world).await?;
+    for n in 0..TOPIC_LABELS_MAX {
+        seen.push(&format!("junk{n}"), &[0]).await?;
+    }
+    seen.push("orders", &[0, 0, 3_600]).await?;
+    let page = seen
+        .until("the backlog is shown", |page| messages(page, "orders", "default") == Some([1.0, 2.0, 0.0, 0.0]))
+        .await?;
+    assert_eq!(messages(&page, "other", "other"), Some([0.0, 1.0, 0.0, 0.0]));
+    Ok(())
+}
+
 async fn what_is_deleted_is_gone_from_the_next_census(world: World) -> Result<()> {
     let seen = Seen::on(world).await?;
     let audit = GroupName::new("audit")?;
@@ -132,6 +147,7 @@ async fn without_a_look_nothing_is_counted(world: World) -> Result<()> {
 
 stories!(
     every_state_is_counted,
+    small_topics_do_not_hide_a_backlog,
     what_is_deleted_is_gone_from_the_next_census,
     an_age_and_what_is_due_move_with_time,
     without_a_look_nothing_is_counted,
