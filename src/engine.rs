@@ -12,7 +12,7 @@ use crate::failover::Failover;
 pub use crate::failover::FailoverOptions;
 use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
-use crate::store::redis::Redis;
+use crate::store::redis::{Redis, location_of};
 // Which store it is, is decided here: so what measures one is found here as well.
 pub use crate::store::redis::{BareRedis, BareStyle, RedisOptions, RedisUsage};
 pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
@@ -34,6 +34,19 @@ pub enum StoreOptions {
         /// What keeps pushes while it is away.
         failover: FailoverOptions,
     },
+}
+
+impl StoreOptions {
+    /// Whether the store can be opened, as far as that can be said without a directory and a network.
+    ///
+    /// # Errors
+    /// `Invalid`, as [`Engine::start`] would say it.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            StoreOptions::Embedded { .. } => Ok(()),
+            StoreOptions::Redis { redis, .. } => location_of(redis).map(drop),
+        }
+    }
 }
 
 /// A running broker without a listener. Dropping it stops its loops at once; [`Engine::drain`] and [`Engine::close`] stop

@@ -82,6 +82,7 @@ impl Kind {
 pub struct Error {
     kind: Kind,
     detail: Cow<'static, str>,
+    is_refusal: bool,
 }
 
 impl Error {
@@ -95,7 +96,7 @@ impl Error {
             }
             detail = format!("{}{CUT}", &detail[..end]).into();
         }
-        Error { kind, detail }
+        Error { kind, detail, is_refusal: false }
     }
 
     /// [`Kind::Invalid`], naming the field or parameter that is wrong.
@@ -118,6 +119,11 @@ impl Error {
         Error::new(Kind::Unavailable, detail)
     }
 
+    /// [`Kind::Unavailable`]: the store answered, and it refuses how it is configured here. Waiting alone does not help.
+    pub fn refused(detail: impl Into<Cow<'static, str>>) -> Error {
+        Error { is_refusal: true, ..Error::unavailable(detail) }
+    }
+
     /// [`Kind::OutcomeUnknown`].
     pub fn outcome_unknown(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::OutcomeUnknown, detail)
@@ -136,6 +142,17 @@ impl Error {
     /// What kind of failure it is.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether the store answered, and refuses how it is configured here: see [`Error::refused`].
+    pub fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// The same error with more said about it.
+    pub fn within(self, context: impl fmt::Display) -> Error {
+        let detail = format!("{context}: {}", self.detail);
+        Error { is_refusal: self.is_refusal, ..Error::new(self.kind, detail) }
     }
 
     /// The sentence for people.

@@ -77,6 +77,19 @@ impl ServerOptions {
             clock,
         }
     }
+
+    /// Refuses what a start would refuse, without a listener, a directory or a network.
+    ///
+    /// # Errors
+    /// `Invalid`, with the option that is wrong.
+    pub fn check(&self) -> Result<()> {
+        self.store.check()?;
+        self.tls.clone().map(|files| Tls::new(files, self.clock.clone())).transpose()?;
+        Credentials::open(self.peers.clone(), self.broker.advertise.as_ref())?;
+        self.spans.clone().map(|spans| Tracer::exporting(spans, self.clock.clone())).transpose()?;
+        let mut webhooks = self.webhooks.iter().filter(|webhook| webhook.enabled);
+        webhooks.try_for_each(|webhook| webhook.check(self.clock.clone()))
+    }
 }
 
 /// A running broker process. Dropping it stops everything at once; [`Server::stop`] stops it in order.
@@ -97,6 +110,7 @@ impl Server {
     /// # Errors
     /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
     pub async fn start(options: ServerOptions) -> Result<Server> {
+        options.check()?;
         // Binding first: an address in use must not cost a take-over of the store.
         let access = Access::new(options.tokens, options.clock.clone());
         access.look();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
-use super::output;
+use super::{output, serve};
 use crate::config::{Config, ConfigErrors, Flag, Sources, show};
 
 const EXAMPLES: &str = "\
@@ -85,7 +85,7 @@ impl From<ConfigErrors> for Failure {
 pub(super) fn run(args: &ConfigCommandArgs) -> Result<(), Failure> {
     match &args.command {
         ConfigCommand::Check(args) => {
-            Config::load(&args.sources())?;
+            serve::options(&Config::load(&args.sources())?, false)?.check()?;
             output::line("the configuration is correct")
         }
         ConfigCommand::Show(args) => output::line(show(&args.sources())?.trim_end()),

@@ -1,5 +1,7 @@
 //! `dwell serve`: runs a broker until it is told to stop.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -45,6 +47,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
+    claim_directory(&data_dir(&config)?)?;
     options.connections.max = connections_max();
     let server = tokio::select! {
         server = Server::start(options) => server?,
@@ -77,9 +80,13 @@ fn connections_max() -> usize {
     connections
 }
 
-fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
-    let dir = config.data_dir.as_ref().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))?;
-    claim_directory(dir)?;
+fn data_dir(config: &Config) -> Result<PathBuf, Failure> {
+    config.data_dir.clone().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))
+}
+
+/// What a configuration makes a server of.
+pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
+    let dir = data_dir(config)?;
     let store = match config.redis.options() {
         None => StoreOptions::Embedded { dir: dir.join("store") },
         Some(redis) => StoreOptions::Redis {
@@ -88,6 +95,7 @@ fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
                 limit_bytes: config.wal_limit_bytes,
                 journal_window: config.journal_window(),
                 adopt,
+                start_without: config.redis.start_without,
                 silence: config.broker_options().lease_ttl,
                 ..FailoverOptions::new(dir)
             },

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 48] = [
+pub const KEYS: [&str; 49] = [
     "listen",
     "console",
     "socket_mode",
@@ -19,6 +19,7 @@ pub const KEYS: [&str; 48] = [
     "redis.prefix",
     "redis.timeout",
     "redis.allow_eviction",
+    "redis.start_without",
     "wal.limit_bytes",
     "journal.window",
     "lease.ttl",

@@ -31,6 +31,9 @@ pub struct RedisConfig {
     pub timeout: Duration,
     /// Whether to run on a Redis that may evict keys, which loses messages.
     pub allow_eviction: bool,
+    /// Whether to start for the first time although Redis refuses how it is configured here, and to buffer until it does
+    /// not.
+    pub start_without: bool,
 }
 
 /// A file that the configuration names, with what it held. That is not shown.
@@ -101,7 +104,18 @@ impl Reader<'_> {
         let password_file = held("redis.password_file");
         let (ca_file, cert_file, key_file) = (held("redis.ca_file"), held("redis.cert_file"), held("redis.key_file"));
         let allow_eviction = self.switch("redis.allow_eviction", false);
-        let config = RedisConfig { url, password_file, ca_file, cert_file, key_file, prefix, timeout, allow_eviction };
+        let start_without = self.switch("redis.start_without", false);
+        let config = RedisConfig {
+            url,
+            password_file,
+            ca_file,
+            cert_file,
+            key_file,
+            prefix,
+            timeout,
+            allow_eviction,
+            start_without,
+        };
         self.agree(&config);
         config
     }

@@ -91,6 +91,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "redis.prefix" => quoted(&config.redis.prefix),
         "redis.timeout" => span(config.redis.timeout),
         "redis.allow_eviction" => config.redis.allow_eviction.to_string(),
+        "redis.start_without" => config.redis.start_without.to_string(),
         "lease.ttl" => span(config.lease_ttl),
         "group.advertise" => quoted(&config.advertise.as_ref()?.to_string()),
         "group.token_file" => quoted(&config.peers.token.as_ref()?.display().to_string()),

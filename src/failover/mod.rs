@@ -48,6 +48,9 @@ pub struct FailoverOptions {
     pub journal_window: Option<Duration>,
     /// Whether to take over what was buffered for another store.
     pub adopt: bool,
+    /// Whether to start for the first time although the store refuses how it is configured here, and to buffer until it
+    /// does not.
+    pub start_without: bool,
     /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
     pub silence: Duration,
 }
@@ -60,6 +63,7 @@ impl FailoverOptions {
             limit_bytes: LIMIT_BYTES,
             journal_window: None,
             adopt: false,
+            start_without: false,
             silence: Duration::from_secs(10),
         }
     }
@@ -140,7 +144,9 @@ impl<S: LogTarget> Failover<S> {
     /// push waits for the store as long as `timeout`, which the store shall keep as well.
     ///
     /// # Errors
-    /// `Conflict` when another process has the directory, or when what is buffered belongs to another store.
+    /// `Conflict` when another process has the directory, or when what is buffered belongs to another store. The store's
+    /// own when it refuses how it is configured here and was never reached with this directory, unless
+    /// [`FailoverOptions::start_without`].
     pub async fn open(
         store: S,
         options: FailoverOptions,
@@ -192,10 +198,20 @@ impl<S: LogTarget> Failover<S> {
         failover.assume_clock().await;
         failover.heard_before().await;
         match failover.identify().await {
+            Err(error) if error.is_refusal() && failover.is_first_start() => {
+                let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
+                return Err(Error::refused(format!("{}; {remedy}", error.detail())));
+            }
             Err(error) if is_outage(&error) => failover.breaker.open(&error),
             identified => identified?,
         }
         Ok(failover)
+    }
+
+    /// Whether a mistake in the configuration can be told at once: nothing waits to be replayed, and the store was never
+    /// reached with this directory.
+    fn is_first_start(&self) -> bool {
+        !self.options.start_without && self.wal.store_identity().is_none() && self.wal.depth().records == 0
     }
 
     /// Asks the store whether it is the one that the WAL belongs to.

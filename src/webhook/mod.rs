@@ -16,6 +16,9 @@ use std::time::Duration;
 pub use subscription::Subscription;
 pub use target::{ACCEPTED as TARGET_ACCEPTED, Target};
 
+use self::post::Poster;
+use crate::clock::Clock;
+use crate::error::Result;
 use crate::message::{GroupName, TopicName};
 use crate::secret::Secret;
 
@@ -39,4 +42,11 @@ pub struct Webhook {
     pub ca_file: Option<PathBuf>,
     /// Whether it is started.
     pub enabled: bool,
+}
+
+impl Webhook {
+    /// Refuses what a start would refuse, without a network.
+    pub(crate) fn check(&self, clock: Clock) -> Result<()> {
+        Poster::new(self.clone(), clock).map(drop)
+    }
 }

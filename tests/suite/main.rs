@@ -2,6 +2,7 @@
 
 mod support;
 
+mod config_check;
 mod conformance;
 mod embedded;
 mod embedded_loss;

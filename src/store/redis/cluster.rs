@@ -127,12 +127,13 @@ impl Cluster {
         (reached > 0).then(|| format!("{reached} node(s): {}", said.join(" · ")))
     }
 
-    /// Connects before the first call does. # Errors: `Invalid` when a node was reached that must not be used.
-    pub(super) async fn try_now(&self) -> Result<()> {
-        if let Err(error) = self.look(Clock::System.instant()).await {
-            tracing::warn!(%error, "Redis cannot be used yet");
-        }
-        join_all(self.nodes().iter().map(|node| node.try_now())).await.into_iter().collect()
+    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` when a node was reached that
+    /// must not be used.
+    pub(super) async fn try_now(&self) -> Result<Option<Error>> {
+        let looked = self.look(Clock::System.instant()).await.err();
+        let tried: Vec<_> =
+            join_all(self.nodes().iter().map(|node| node.try_now())).await.into_iter().collect::<Result<_>>()?;
+        Ok(looked.or(tried.into_iter().flatten().next()))
     }
 
     /// A connection for the announcements of a node.

@@ -87,12 +87,12 @@ impl Connection {
         self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connects before the first call does. # Errors: `Invalid` for a Redis that was reached and must not be used.
-    pub(super) async fn try_now(&self) -> Result<()> {
-        let Err(error) = self.connect().await else { return Ok(()) };
+    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` for a Redis that was reached
+    /// and must not be used.
+    pub(super) async fn try_now(&self) -> Result<Option<Error>> {
+        let Err(error) = self.connect().await else { return Ok(None) };
         self.info().map_or(Ok(()), |info| info.check(self.terms.allow_eviction))?;
-        tracing::warn!(%error, "Redis cannot be used yet");
-        Ok(())
+        Ok(Some(error))
     }
 
     /// A connection for announcements, apart from that for calls.

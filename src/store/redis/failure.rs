@@ -48,11 +48,32 @@ pub(super) fn of_call(error: &RedisError) -> Error {
         "WRONGTYPE" => Error::corrupt(format!("Redis: {said}; another program uses dwell's keys")),
         "ERR" if is_forbidden_midway(&said) => Error::unavailable(format!("Redis: NOPERM {said}: {NOPERM_REMEDY}")),
         "ERR" if said.contains("user_script") || said.contains("script:") => Error::corrupt(format!("Redis: {said}")),
-        _ => Error::unavailable(match remedy(&said) {
-            Some(remedy) => format!("Redis: {said}: {remedy}"),
-            None => format!("Redis: {said}"),
-        }),
+        _ => {
+            let said_with_remedy = remedy(&said).map_or(said.clone(), |remedy| format!("{said}: {remedy}"));
+            if refuses(code, &said) {
+                refused(&said_with_remedy)
+            } else {
+                Error::unavailable(format!("Redis: {said_with_remedy}"))
+            }
+        }
     }
+}
+
+/// What an answer means that no waiting changes.
+pub(super) fn refused(said: &str) -> Error {
+    Error::refused(format!("Redis refuses: {said}"))
+}
+
+/// Whether it is the configuration that Redis does not accept, and not the state it is in.
+fn refuses(code: &str, said: &str) -> bool {
+    const CODES: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
+    const SENTENCES: [&str; 4] = [
+        "cluster support disabled",
+        "unknown command",
+        "AUTH <password> called without any password",
+        "invalid password",
+    ];
+    CODES.contains(&code) || SENTENCES.iter().any(|sentence| said.contains(sentence))
 }
 
 /// What a connection that was not made means: the call was not sent.
@@ -80,7 +101,9 @@ pub(super) fn of_greeting(error: &RedisError) -> Error {
 /// What a new connection means whose history cannot be looked at. It is no answer to a call, and must not be taken for a
 /// redirection of one.
 pub(super) fn of_looking(error: &RedisError) -> Error {
-    Error::unavailable(format!("the connection is of no use: {}", of_call(error).detail()))
+    let error = of_call(error);
+    let detail = format!("the connection is of no use: {}", error.detail());
+    if error.is_refusal() { Error::refused(detail) } else { Error::unavailable(detail) }
 }
 
 /// What a connection means on which nobody answers, before any call was sent.

@@ -67,8 +67,8 @@ fn permitted(answer: Value) -> Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    let detail = format!("Redis: NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
-    Err(Error::unavailable(detail))
+    let said = format!("NOPERM the user may not call {}: {}", refused.join(", "), failure::NOPERM_REMEDY);
+    Err(failure::refused(&said))
 }
 
 /// Whether a version has what dwell needs. Valkey says here with which Redis it is compatible.

@@ -56,8 +56,6 @@ use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
 use self::owner::RedisOwner;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
 pub use self::place::location_of;
 use self::reply::{Reply, maybe_text, text};
 use self::scripts::{Call, SCRIPTS};
@@ -91,6 +89,8 @@ struct Shared {
     clock: StoreClock,
     wakes: Wakes,
     losses: Losses,
+    /// Why the first connection was refused, if it was.
+    refusal: Option<Error>,
 }
 
 impl Redis {
@@ -104,8 +104,12 @@ impl Redis {
         metrics.store.expect(SCRIPTS.verbs());
         let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
         let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
-        way.try_now().await?;
-        let shared = Shared { connection: way, keys, clock: StoreClock::new(clock), wakes: Wakes::default(), losses };
+        let failure = way.try_now().await?;
+        if let Some(error) = &failure {
+            tracing::warn!(%error, "Redis cannot be used yet");
+        }
+        let (clock, refusal) = (StoreClock::new(clock), failure.filter(Error::is_refusal));
+        let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, refusal };
         if shared.connection.durability().is_some() {
             // It was there a moment ago; if it is not now, the first answer says what time it is.
             let _ = shared.observe_time().await;
@@ -163,7 +167,10 @@ impl Shared {
 impl Store for Redis {
     fn describe(&self) -> Description {
         let connection = &self.shared.connection;
-        let durability = connection.durability().unwrap_or_else(|| "not reachable yet".to_owned());
+        let refusal = &self.shared.refusal;
+        let unknown =
+            || refusal.as_ref().map_or_else(|| "not reachable yet".to_owned(), |error| error.detail().to_owned());
+        let durability = connection.durability().unwrap_or_else(unknown);
         Description { kind: "redis", location: connection.location(), durability }
     }
 

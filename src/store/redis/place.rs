@@ -88,8 +88,10 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// For fuzz/ alone: where a URL leads, as people are told. Connects nowhere.
-#[cfg(feature = "fuzzing")]
+/// Where a URL leads, as people are told. Connects nowhere.
+///
+/// # Errors
+/// `Invalid` for a wrong URL, which is not quoted, and for certificates that cannot be read.
 pub fn location_of(options: &RedisOptions) -> Result<String> {
     match Parts::of(options.url.expose())? {
         Some(parts) if parts.is_cluster => {

@@ -88,7 +88,7 @@ impl Sentinels {
         let mut places: Vec<_> = votes.into_iter().collect();
         places.sort_by(|(_, some), (_, others)| others.cmp(some));
         match (places.is_empty(), failure) {
-            (true, Some(error)) => Err(Error::unavailable(format!("no sentinel answers: {}", error.detail()))),
+            (true, Some(error)) => Err(error.within("no sentinel answers")),
             _ => Ok(places.into_iter().map(|((host, port), _)| self.primary.at(&host, port)).collect()),
         }
     }
@@ -102,7 +102,7 @@ impl Sentinels {
             let sent = connection.send_packed_commands(&questions, 0, 2).await;
             let mut answers = sent.map_err(|error| failure::of_connecting(&error))?.into_iter();
             let place = match answers.next().unwrap_or(Value::Nil) {
-                Value::Nil => return Err(Error::unavailable(format!("it knows no primary named {}", self.name))),
+                Value::Nil => return Err(failure::refused(&format!("SENTINEL knows no primary named {}", self.name))),
                 Value::ServerError(error) => return Err(failure::of_connecting(&error.into())),
                 answer => {
                     let mut answer = Reply::of(answer)?;

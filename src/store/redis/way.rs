@@ -15,7 +15,7 @@ use super::keys::Keys;
 use super::place::{Parts, Place};
 use super::scripts::{Call, Script};
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The place of everything, where there is one Redis.
 const EVERYWHERE: &str = "the primary";
@@ -52,8 +52,9 @@ impl Way {
         }
     }
 
-    /// Connects before the first call does. # Errors: `Invalid` for a Redis that was reached and must not be used.
-    pub(super) async fn try_now(&self) -> Result<()> {
+    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` for a Redis that was reached
+    /// and must not be used.
+    pub(super) async fn try_now(&self) -> Result<Option<Error>> {
         match self {
             Way::One(connection) => connection.try_now().await,
             Way::Cluster(cluster) => cluster.try_now().await,

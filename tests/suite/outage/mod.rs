@@ -6,6 +6,7 @@ mod beside;
 mod census;
 mod clock;
 mod control;
+mod first_start;
 mod identity;
 mod journal;
 mod nodes;
