@@ -15,9 +15,9 @@ pub(super) use self::looking::StoreOf;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
-    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
-    Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
+    BulkChange, BulkChanged, BulkCount, CronJob, CronPage, DeadFilter, DeadPage, Declaration, Deliveries, Delivery,
+    Extension, Findings, Forecast, Group, Groups, MoveTo, Moved, Nack, Nacks, NewCronJob, NewGroup, PauseOf,
+    PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::credentials::Credentials;
@@ -228,15 +228,15 @@ impl Client {
     }
 
     /// How many messages of a group wait in a window.
-    pub(super) async fn count_window(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
+    pub(super) async fn count_bulk(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
         let query = [("from", from.to_string()), ("to", to.to_string())];
-        let request = self.request(Method::GET, &group.path("window")).query(&query);
-        self.call::<WindowCount>(request).await.map(|(_, count)| count.waiting)
+        let request = self.request(Method::GET, &group.path("bulk")).query(&query);
+        self.call::<BulkCount>(request).await.map(|(_, count)| count.waiting)
     }
 
     /// Changes the messages of a window, for a few seconds.
-    pub(super) async fn change_window(&self, group: &GroupOf, change: &WindowChange<'_>) -> CallResult<WindowChanged> {
-        self.call(self.request(Method::POST, &group.path("window")).json(change)).await.map(|(_, changed)| changed)
+    pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange<'_>) -> CallResult<BulkChanged> {
+        self.call(self.request(Method::POST, &group.path("bulk")).json(change)).await.map(|(_, changed)| changed)
     }
 
     /// Moves what a topic holds into another one, for a few seconds.
@@ -244,43 +244,43 @@ impl Client {
         self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
     }
 
-    /// Makes a schedule, or changes one; answers whether it was made.
-    pub(super) async fn put_schedule(
+    /// Creates or updates a cron job, and says whether it was created.
+    pub(super) async fn create_cron_job(
         &self,
         topic: &TopicName,
         name: &ScheduleName,
-        schedule: &NewSchedule<'_>,
-    ) -> CallResult<(bool, Schedule)> {
-        let request = self.request(Method::PUT, &format!("/{topic}/schedules/{name}")).json(schedule);
-        self.call(request).await.map(|(status, schedule)| (status == StatusCode::CREATED, schedule))
+        cron: &NewCronJob<'_>,
+    ) -> CallResult<(bool, CronJob)> {
+        let request = self.request(Method::PUT, &format!("/{topic}/cron/{name}")).json(cron);
+        self.call(request).await.map(|(status, cron)| (status == StatusCode::CREATED, cron))
     }
 
-    /// A page of the schedules of a topic.
-    pub(super) async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<SchedulePage> {
+    /// A page of the cron jobs of a topic.
+    pub(super) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
         let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
-        self.call(self.request(Method::GET, &format!("/{topic}/schedules")).query(&query)).await.map(|(_, page)| page)
+        self.call(self.request(Method::GET, &format!("/{topic}/cron")).query(&query)).await.map(|(_, page)| page)
     }
 
-    /// Pauses or resumes a schedule.
-    pub(super) async fn pause_schedule(
+    /// Pauses or resumes a cron job.
+    pub(super) async fn pause_cron_job(
         &self,
         topic: &TopicName,
         name: &ScheduleName,
         verb: &str,
-    ) -> CallResult<Schedule> {
-        let request = self.request(Method::POST, &format!("/{topic}/schedules/{name}/{verb}"));
-        self.call(request).await.map(|(_, schedule)| schedule)
+    ) -> CallResult<CronJob> {
+        let request = self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"));
+        self.call(request).await.map(|(_, cron)| cron)
     }
 
-    /// Removes a schedule.
-    pub(super) async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
-        self.send(self.request(Method::DELETE, &format!("/{topic}/schedules/{name}"))).await.map(drop)
+    /// Deletes a cron job.
+    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, &format!("/{topic}/cron/{name}"))).await.map(drop)
     }
 
-    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
-    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+    /// Verifies a part of what the store holds of a group, and repairs it if asked.
+    pub(super) async fn verify(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
         let method = if repair { Method::POST } else { Method::GET };
-        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        let request = self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]));
         self.call(request).await.map(|(_, findings)| findings)
     }
 

@@ -1,4 +1,4 @@
-//! `dwell group`: makes, lists, shows, deletes, pauses and resumes groups.
+//! `dwell group`: creates, updates, gets, lists, deletes, pauses and resumes groups.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ Examples:
   dwell group create orders audit --copy-of default    and a copy of what is there for the group default
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group list orders
-  dwell group show orders audit
+  dwell group get orders audit
   dwell group pause orders audit --for 10m
   dwell group resume orders audit
   dwell group delete orders audit";
 
-/// Make, list, show, delete, pause and resume groups
+/// Create, update, get, list, delete, pause and resume groups
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct GroupArgs {
@@ -45,7 +45,7 @@ enum GroupCommand {
         topic: TopicName,
     },
     /// Print the state and the counts of a group
-    Show {
+    Get {
         #[command(flatten)]
         of: PlaceArgs,
         /// Print JSON
@@ -126,7 +126,7 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
                 client.groups(topic).await?.iter().map(|group| vec![group.group.clone(), state(group)]).collect();
             output::line(output::columns(&rows, &[]))
         }
-        GroupCommand::Show { of, json } => {
+        GroupCommand::Get { of, json } => {
             let group = client.group(&of.of()).await?;
             if *json { output::json(&group) } else { output::line(described(&group)) }
         }

@@ -1,4 +1,4 @@
-//! `dwell topic`: makes, lists, shows, moves and deletes topics.
+//! `dwell topic`: creates, updates, gets, lists, moves and deletes topics.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ Examples:
   dwell topic create ledger --ordering key             the messages of a key one after the other
   dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
   dwell topic list
-  dwell topic show orders
+  dwell topic get orders
   dwell topic move orders orders-2 --partitions 32
   dwell topic delete orders";
 
-/// Make, list, show, move and delete topics
+/// Create, update, get, list, move and delete topics
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TopicArgs {
@@ -46,7 +46,7 @@ enum TopicCommand {
     /// Print the names of all topics
     List,
     /// Print settings and counts of a topic
-    Show {
+    Get {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
@@ -134,8 +134,8 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
         }
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
-        TopicCommand::Show { topic, json: true } => output::json(&client.topic(topic).await?),
-        TopicCommand::Show { topic, json: false } => {
+        TopicCommand::Get { topic, json: true } => output::json(&client.topic(topic).await?),
+        TopicCommand::Get { topic, json: false } => {
             let described_topic = client.topic(topic).await?;
             output::line(described(&described_topic, &client.groups(topic).await?))
         }

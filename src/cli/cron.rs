@@ -1,11 +1,11 @@
-//! `dwell schedule`: makes, lists, pauses and removes recurring messages.
+//! `dwell cron`: creates, updates, gets, lists, pauses, resumes and deletes cron jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::api::{NewSchedule, Schedule};
+use super::api::{CronJob, NewCronJob};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::limits::ATTEMPTS_MAX;
@@ -14,31 +14,30 @@ use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell schedule put orders nightly --cron '0 3 * * *' --time-zone Europe/Berlin 'close the books'
-  dwell schedule put orders pulse --every 15m --missed skip 'look for unpaid orders'
-  dwell schedule list orders
-  dwell schedule pause orders nightly
-  dwell schedule resume orders nightly
-  dwell schedule remove orders nightly
+  dwell cron create orders nightly --cron '0 3 * * *' --time-zone Europe/Berlin 'close the books'
+  dwell cron create orders pulse --every 15m --missed skip 'look for unpaid orders'
+  dwell cron list orders
+  dwell cron pause orders nightly
+  dwell cron resume orders nightly
+  dwell cron delete orders nightly
 
-Putting a schedule that is there changes it, or does nothing when it is the same. What a schedule pushed while it was
-paused is nothing, and is not made up for.";
+A cron job that exists is updated. A paused one pushes nothing, and what it would have pushed is not made up for.";
 
-/// Make, list, pause and remove recurring messages
+/// Create, update, get, list, pause, resume and delete cron jobs
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ScheduleArgs {
+pub(super) struct CronArgs {
     #[command(subcommand)]
-    command: ScheduleCommand,
+    command: CronCommand,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum ScheduleCommand {
-    /// Make a schedule, or change one
-    Put(Box<PutArgs>),
-    /// Print the schedules of a topic
+enum CronCommand {
+    /// Create a cron job, or update it
+    Create(Box<CreateArgs>),
+    /// Print the cron jobs of a topic
     List {
         /// The topic
         #[arg(value_parser = parse::topic)]
@@ -47,12 +46,12 @@ enum ScheduleCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Push nothing until it is resumed
+    /// Pause a cron job: nothing is pushed until it is resumed
     Pause(OneArgs),
-    /// Go on, without what has occurred meanwhile
+    /// Resume a cron job, without what has occurred meanwhile
     Resume(OneArgs),
-    /// Remove a schedule; what it has pushed stays
-    Remove(OneArgs),
+    /// Delete a cron job; what it has pushed stays
+    Delete(OneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,13 +59,13 @@ struct OneArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
-    /// The schedule
-    #[arg(value_parser = parse::schedule)]
-    schedule: ScheduleName,
+    /// The name of the cron job
+    #[arg(value_parser = parse::cron_name)]
+    name: ScheduleName,
 }
 
 #[derive(Debug, Args)]
-struct PutArgs {
+struct CreateArgs {
     #[command(flatten)]
     one: OneArgs,
     /// The payload
@@ -100,9 +99,9 @@ struct PutArgs {
     meta: Vec<(String, String)>,
 }
 
-impl PutArgs {
-    fn body(&self) -> NewSchedule<'_> {
-        NewSchedule {
+impl CreateArgs {
+    fn body(&self) -> NewCronJob<'_> {
+        NewCronJob {
             cron: self.cron.as_deref(),
             time_zone: self.time_zone.as_deref(),
             every: self.every,
@@ -117,22 +116,22 @@ impl PutArgs {
     }
 }
 
-pub(super) async fn run(args: &ScheduleArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
-        ScheduleCommand::Put(args) => {
-            let (made, schedule) = client.put_schedule(&args.one.topic, &args.one.schedule, &args.body()).await?;
-            let what = if made { "made" } else { "was there" };
-            output::line(format_args!("{} {what}; {}", schedule.name, next(&schedule)))
+        CronCommand::Create(args) => {
+            let (created, cron) = client.create_cron_job(&args.one.topic, &args.one.name, &args.body()).await?;
+            let what = if created { "created" } else { "updated" };
+            output::line(format_args!("{} {what}; {}", cron.name, next(&cron)))
         }
-        ScheduleCommand::List { topic, json } => {
+        CronCommand::List { topic, json } => {
             let (mut cursor, mut rows) = (None, Vec::new());
             loop {
-                let page = client.schedules(topic, cursor.as_deref()).await?;
+                let page = client.cron_jobs(topic, cursor.as_deref()).await?;
                 if *json {
-                    page.schedules.iter().try_for_each(output::json)?;
+                    page.cron_jobs.iter().try_for_each(output::json)?;
                 } else {
-                    rows.extend(page.schedules.iter().map(row));
+                    rows.extend(page.cron_jobs.iter().map(row));
                 }
                 cursor = page.next_cursor;
                 if cursor.is_none() {
@@ -141,31 +140,31 @@ pub(super) async fn run(args: &ScheduleArgs) -> Result<(), Failure> {
             }
             if rows.is_empty() { Ok(()) } else { output::line(output::columns(&rows, &[])) }
         }
-        ScheduleCommand::Pause(one) => {
-            let schedule = client.pause_schedule(&one.topic, &one.schedule, "pause").await?;
-            output::line(format_args!("{} {}", schedule.name, next(&schedule)))
+        CronCommand::Pause(one) => {
+            let cron = client.pause_cron_job(&one.topic, &one.name, "pause").await?;
+            output::line(format_args!("{} {}", cron.name, next(&cron)))
         }
-        ScheduleCommand::Resume(one) => {
-            let schedule = client.pause_schedule(&one.topic, &one.schedule, "resume").await?;
-            output::line(format_args!("{} {}", schedule.name, next(&schedule)))
+        CronCommand::Resume(one) => {
+            let cron = client.pause_cron_job(&one.topic, &one.name, "resume").await?;
+            output::line(format_args!("{} {}", cron.name, next(&cron)))
         }
-        ScheduleCommand::Remove(one) => {
-            client.remove_schedule(&one.topic, &one.schedule).await?;
-            output::line(format_args!("{} removed", one.schedule))
+        CronCommand::Delete(one) => {
+            client.delete_cron_job(&one.topic, &one.name).await?;
+            output::line(format_args!("{} deleted", one.name))
         }
     }
 }
 
-fn next(schedule: &Schedule) -> String {
-    schedule.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
+fn next(cron: &CronJob) -> String {
+    cron.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
 }
 
-fn row(schedule: &Schedule) -> Vec<String> {
-    let when = match (&schedule.cron, schedule.every_ms) {
-        (Some(cron), _) => format!("{cron} {}", schedule.time_zone.as_deref().unwrap_or_default()),
+fn row(cron: &CronJob) -> Vec<String> {
+    let when = match (&cron.cron, cron.every_ms) {
+        (Some(cron), _) => format!("{cron} {}", cron.time_zone.as_deref().unwrap_or_default()),
         (None, every) => format!("every {}", every.map_or(String::new(), show_span)),
     };
-    vec![schedule.name.clone(), when, next(schedule), schedule.payload.shown()]
+    vec![cron.name.clone(), when, next(cron), cron.payload.shown()]
 }
 
 #[cfg(test)]
@@ -173,13 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_a_table() -> serde_json::Result<()> {
-        let schedules: Vec<Schedule> = serde_json::from_str(
+    fn cron_jobs_are_a_table() -> serde_json::Result<()> {
+        let all: Vec<CronJob> = serde_json::from_str(
             r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
                  "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
                 {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
         )?;
-        let rows: Vec<_> = schedules.iter().map(row).collect();
+        let rows: Vec<_> = all.iter().map(row).collect();
         let expected = "\
 nightly  0 3 * * * UTC  next at 1970-01-01T00:00:00.000Z  close·books
 pulse    every 15m      paused                            (2 bytes)";
