@@ -1,6 +1,7 @@
 //! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
 //! that is safe.
 
+mod cron;
 mod looking;
 
 use std::time::Duration;
@@ -15,9 +16,9 @@ pub(super) use self::looking::StoreOf;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, CronJob, CronPage, DeadFilter, DeadPage, Declaration, Deliveries, Delivery,
-    Extension, Findings, Forecast, Group, Groups, MoveTo, Moved, Nack, Nacks, NewCronJob, NewGroup, PauseOf,
-    PushResults, Pushed, Receipts, Reserve, Swept, Topic, Topics, Verdict, Verdicts, Which,
+    BulkChange, BulkChanged, BulkCount, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings,
+    Forecast, Group, Groups, MoveTo, Moved, Nack, Nacks, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve,
+    Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::credentials::Credentials;
@@ -26,7 +27,7 @@ use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 use crate::time::{Timestamp, show_span};
 
 /// How long an answer may take beyond what the request itself waits for.
@@ -242,39 +243,6 @@ impl Client {
     /// Moves what a topic holds into another one, for a few seconds.
     pub(super) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
         self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
-    }
-
-    /// Creates or updates a cron job, and says whether it was created.
-    pub(super) async fn create_cron_job(
-        &self,
-        topic: &TopicName,
-        name: &ScheduleName,
-        cron: &NewCronJob<'_>,
-    ) -> CallResult<(bool, CronJob)> {
-        let request = self.request(Method::PUT, &format!("/{topic}/cron/{name}")).json(cron);
-        self.call(request).await.map(|(status, cron)| (status == StatusCode::CREATED, cron))
-    }
-
-    /// A page of the cron jobs of a topic.
-    pub(super) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
-        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
-        self.call(self.request(Method::GET, &format!("/{topic}/cron")).query(&query)).await.map(|(_, page)| page)
-    }
-
-    /// Pauses or resumes a cron job.
-    pub(super) async fn pause_cron_job(
-        &self,
-        topic: &TopicName,
-        name: &ScheduleName,
-        verb: &str,
-    ) -> CallResult<CronJob> {
-        let request = self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"));
-        self.call(request).await.map(|(_, cron)| cron)
-    }
-
-    /// Deletes a cron job.
-    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
-        self.send(self.request(Method::DELETE, &format!("/{topic}/cron/{name}"))).await.map(drop)
     }
 
     /// Verifies a part of what the store holds of a group, and repairs it if asked.

@@ -1,5 +1,7 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
+mod update;
+
 use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -178,7 +180,7 @@ async fn cron_jobs_are_created_listed_paused_and_deleted() -> Result<()> {
     let shell = Shell::start().await?;
     let create = ["cron", "create", "orders", "pulse", "--every", "1s", "beat", "--meta", "a=b"];
     assert!(shell.dwell(&create)?.out.starts_with("pulse created; next at 20"));
-    assert!(shell.dwell(&create)?.out.starts_with("pulse updated; next at 20"));
+    assert!(shell.dwell(&create)?.out.starts_with("pulse replaced; next at 20"));
     let consumed = shell.dwell(&["consume", "orders", "--count", "2"])?;
     assert_eq!(consumed.code, Some(0), "{consumed:?}");
     assert_eq!(shell.dwell(&["cron", "pause", "orders", "pulse"])?.out, "pulse paused\n");
@@ -330,8 +332,8 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "first", "--id", "a"])?;
     let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
-    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit made; active\n");
-    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit was there; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit created; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit existed; active\n");
     assert_eq!(said(&["group", "pause", "orders", "audit"])?, "audit is paused\n");
     assert!(said(&["group", "pause", "orders", "audit", "--for", "1h"])?.starts_with("audit is paused until 2"));
     assert!(said(&["group", "list", "orders"])?.starts_with("default  active\naudit    paused until 2"));
@@ -340,7 +342,7 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
     let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
-    assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
+    assert_eq!(limited, "audit existed; active, at most 10 a second, at most 100 in flight\n");
     assert_eq!(said(&["group", "delete", "orders", "audit", "--yes"])?, "audit deleted, with 0 messages\n");
     let gone = shell.dwell(&["group", "get", "orders", "audit"])?;
     assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");

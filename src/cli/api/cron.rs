@@ -9,7 +9,7 @@ use super::Payload;
 use crate::time::{Timestamp, millis, span};
 
 /// A cron job to be created.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(in crate::cli) struct NewCronJob<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) cron: Option<&'a str>,
@@ -29,7 +29,8 @@ pub(in crate::cli) struct NewCronJob<'a> {
     pub(in crate::cli) content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(in crate::cli) meta: BTreeMap<String, String>,
-    pub(in crate::cli) payload: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) payload: Option<&'a str>,
 }
 
 /// A page of cron jobs.
