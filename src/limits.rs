@@ -214,25 +214,25 @@ pub const HISTORY_REASON_BYTES_MAX: usize = 200;
 /// Bytes of a text that dead messages are looked through for.
 pub const DEAD_TEXT_BYTES_MAX: usize = 256;
 
-/// Bytes of the payload of a schedule: all schedules of a partition are read in one call.
+/// Bytes of the payload of a cron job: all cron jobs of a partition are read in one call.
 pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a cron expression, and of the name of a time zone.
 pub const SCHEDULE_CRON_BYTES_MAX: usize = 256;
 
-/// Shortest span from one occurrence of a schedule to the next.
+/// Shortest span from one occurrence of a cron job to the next.
 pub const SCHEDULE_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// Longest span from one occurrence of a schedule to the next.
+/// Longest span from one occurrence of a cron job to the next.
 pub const SCHEDULE_EVERY_MAX: Duration = DELAY_MAX;
 
-/// Missed occurrences of a schedule that are made up for, the newest.
+/// Missed occurrences of a cron job that are made up for, the newest.
 pub const SCHEDULE_FIRES_MAX: usize = 100;
 
-/// Schedules in one partition of a topic.
+/// Cron jobs in one partition of a topic.
 pub const SCHEDULES_MAX: usize = 100;
 
-/// Partitions of all topics that have schedules.
+/// Partitions of all topics that have cron jobs.
 pub const SCHEDULE_PLACES_MAX: usize = 10_000;
 /// Findings after which an audit answers; it goes on when it is asked again.
 pub const AUDIT_FINDINGS_MAX: usize = 1_000;

@@ -79,8 +79,8 @@ text_type! {
 }
 
 text_type! {
-    /// The name of a schedule: 1 to 100 of `A-Z a-z 0-9 . _ -`.
-    ScheduleName, "schedule", check_name
+    /// The name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    ScheduleName, "cron job", check_name
 }
 
 text_type! {
@@ -109,7 +109,7 @@ impl MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
     }
 
-    /// Whether it has the form of the id of an occurrence of a schedule, `<schedule>@<time>`: only the schedule pushes those.
+    /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
     pub fn is_occurrence(&self) -> bool {
         let of_schedule = |(name, at): (&str, &str)| {
             check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
@@ -309,7 +309,7 @@ impl NewMessage {
         }
         if let Some(id) = self.id.as_ref().filter(|id| id.is_occurrence()) {
             let why =
-                format!("{:?} is for an occurrence of a schedule, <schedule>@<time>: choose another form", id.as_str());
+                format!("{:?} is for an occurrence of a cron job, <name>@<time>: choose another form", id.as_str());
             return Err(Error::invalid("id", why));
         }
         if let Some(attempts) = self.max_attempts

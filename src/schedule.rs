@@ -89,7 +89,7 @@ impl Schedule {
         if self.payload.len() > SCHEDULE_PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
             let detail =
-                format!("`payload`: {size} bytes, that of a schedule has at most {SCHEDULE_PAYLOAD_BYTES_MAX}");
+                format!("`payload`: {size} bytes, that of a cron job has at most {SCHEDULE_PAYLOAD_BYTES_MAX}");
             return Err(Error::new(Kind::TooLarge, detail));
         }
         self.timing.check(now)?;

@@ -23,10 +23,10 @@ const REQUESTS: [(u8, &str, &str); 17] = [
     (b'n', "POST", "/v1/topics/absent/groups/default/nack"),
     (b'p', "POST", "/v1/topics/absent/groups/default/pause"),
     (b'r', "POST", "/v1/topics/absent/groups/default/reserve"),
-    (b's', "PUT", "/v1/topics/absent/schedules/nightly"),
+    (b's', "PUT", "/v1/topics/absent/cron/nightly"),
     (b't', "PUT", "/v1/topics/orders"),
     (b'u', "PUT", "/v1/topics/orders/groups/default"),
-    (b'w', "POST", "/v1/topics/absent/groups/default/window"),
+    (b'w', "POST", "/v1/topics/absent/groups/default/bulk"),
     (b'x', "POST", "/v1/topics/absent/groups/default/dead-letters/purge"),
 ];
 

@@ -86,7 +86,7 @@ impl Broker {
         }
         let waiting: Vec<Value> = (10..20).map(|n| message(n, "3000d")).collect();
         say("POST", "/messages/batch", json!({"messages": waiting}));
-        say("PUT", "/schedules/nightly", json!({"cron": "0 3 1 1 *", "payload": "close the year"}));
+        say("PUT", "/cron/nightly", json!({"cron": "0 3 1 1 *", "payload": "close the year"}));
     }
 
     fn answer(&self, request: Request<Body>) -> Answer {

@@ -29,9 +29,9 @@ fn page(list: u8, cursor: &str) -> Option<Answer> {
         b'i' => ("GET", "/v1/topics/orders/messages?limit=2&state=in_flight".to_owned(), None),
         b'm' => ("GET", "/v1/topics/orders/messages?limit=2&state=dead".to_owned(), None),
         b'd' => ("GET", format!("{group}/dead-letters?limit=2"), None),
-        b'a' => ("GET", format!("{group}/audit?"), None),
-        b's' => ("GET", "/v1/topics/orders/schedules?".to_owned(), None),
-        b'c' => ("POST", format!("{group}/window"), Some(window)),
+        b'a' => ("GET", format!("{group}/verify?"), None),
+        b's' => ("GET", "/v1/topics/orders/cron?".to_owned(), None),
+        b'c' => ("POST", format!("{group}/bulk"), Some(window)),
         b'r' => ("POST", format!("{group}/dead-letters/redrive"), Some(redrive)),
         _ => return None,
     };

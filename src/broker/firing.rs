@@ -90,7 +90,7 @@ impl Schedules {
             self.look_at = match self.read().await {
                 Ok(()) => now.plus(LOOK_AGAIN),
                 Err(error) => {
-                    tracing::debug!(%error, "schedules not read");
+                    tracing::debug!(%error, "cron jobs not read");
                     now.plus(PAUSE)
                 }
             };
@@ -150,13 +150,13 @@ async fn fire(broker: &Broker, known: &Known) -> Outcome {
         Ok(outcome) => outcome,
         Err(error) if error.kind() == Kind::NotFound => Outcome::Changed,
         Err(error) => {
-            let (topic, schedule) = (&known.topic, &known.record.schedule.name);
+            let (topic, name) = (&known.topic, &known.record.schedule.name);
             match error.kind() {
                 // The store says so itself.
                 Kind::Unavailable | Kind::OutcomeUnknown | Kind::Stale => {
-                    tracing::debug!(%topic, %schedule, %error, "schedule not fired: tried again");
+                    tracing::debug!(%topic, cron = %name, %error, "cron job not fired: tried again");
                 }
-                _ => tracing::warn!(%topic, %schedule, %error, "schedule not fired: tried again"),
+                _ => tracing::warn!(%topic, cron = %name, %error, "cron job not fired: tried again"),
             }
             if error.kind() == Kind::Stale {
                 broker.topics.forget(topic);
@@ -188,8 +188,8 @@ async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
             let duplicates = firing.messages.len().saturating_sub(new);
             if duplicates > 0 {
                 metrics.occurrence_duplicate.inc_by(duplicates as u64);
-                let schedule = &record.schedule.name;
-                tracing::warn!(%topic, %schedule, messages = duplicates, "occurrences not pushed: their ids were there");
+                let name = &record.schedule.name;
+                tracing::warn!(%topic, cron = %name, messages = duplicates, "occurrences not pushed: their ids were there");
             }
             Ok(Outcome::Done(fires.done))
         }

@@ -74,7 +74,7 @@ impl Broker {
         let partition = descriptor.partition_of(name.as_str());
         match self.store.remove_schedule(topic, partition, name).await? {
             true => {
-                tracing::info!(%topic, schedule = %name, "schedule removed");
+                tracing::info!(%topic, cron = %name, "cron job deleted");
                 Ok(())
             }
             false => Err(missing(topic, name)),
@@ -144,20 +144,20 @@ impl Broker {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(Kind::Conflict, format!("schedule {name} is being changed by others; try again")))
+        Err(Error::new(Kind::Conflict, format!("cron job {name} is being changed by others; try again")))
     }
 }
 
 fn tell(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
-    let schedule = &after.name;
+    let name = &after.name;
     match before.map(|before| before.paused) {
-        None => tracing::info!(%topic, %schedule, "schedule made"),
-        Some(false) if after.paused => tracing::info!(%topic, %schedule, "schedule paused"),
-        Some(true) if !after.paused => tracing::info!(%topic, %schedule, "schedule resumed"),
-        Some(_) => tracing::info!(%topic, %schedule, "schedule changed"),
+        None => tracing::info!(%topic, cron = %name, "cron job created"),
+        Some(false) if after.paused => tracing::info!(%topic, cron = %name, "cron job paused"),
+        Some(true) if !after.paused => tracing::info!(%topic, cron = %name, "cron job resumed"),
+        Some(_) => tracing::info!(%topic, cron = %name, "cron job changed"),
     }
 }
 
 fn missing(topic: &TopicName, name: &ScheduleName) -> Error {
-    Error::not_found(format!("topic {topic} has no schedule {name}"))
+    Error::not_found(format!("topic {topic} has no cron job {name}"))
 }

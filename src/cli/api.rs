@@ -3,7 +3,7 @@
 
 mod dead;
 mod many;
-mod schedules;
+mod cron;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::cron::{CronJob, CronPage, NewCronJob};
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
-pub(super) use self::many::{Forecast, MoveTo, Moved, WindowChange, WindowChanged, WindowCount};
-pub(super) use self::schedules::{NewSchedule, Schedule, SchedulePage};
+pub(super) use self::many::{BulkChange, BulkChanged, BulkCount, Forecast, MoveTo, Moved};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, millis, span};
 use crate::topic::{Expiry, Ordering, Settings};

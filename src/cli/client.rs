@@ -1,6 +1,7 @@
 //! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
 //! that is safe.
 
+mod cron;
 mod looking;
 
 use std::time::Duration;
@@ -15,9 +16,9 @@ pub(super) use self::looking::StoreOf;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings, Forecast, Group, Groups, MoveTo,
-    Moved, Nack, Nacks, NewGroup, NewSchedule, PauseOf, PushResults, Pushed, Receipts, Reserve, Schedule, SchedulePage,
-    Swept, Topic, Topics, Verdict, Verdicts, Which, WindowChange, WindowChanged, WindowCount,
+    BulkChange, BulkChanged, BulkCount, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings,
+    Forecast, Group, Groups, MoveTo, Moved, Nack, Nacks, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve,
+    Swept, Topic, Topics, Verdict, Verdicts, Which,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::credentials::Credentials;
@@ -26,7 +27,7 @@ use super::problem::CallError;
 use crate::clock::Clock;
 use crate::error::innermost_cause;
 use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
 use crate::time::{Timestamp, show_span};
 
 /// How long an answer may take beyond what the request itself waits for.
@@ -228,15 +229,15 @@ impl Client {
     }
 
     /// How many messages of a group wait in a window.
-    pub(super) async fn count_window(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
+    pub(super) async fn count_bulk(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
         let query = [("from", from.to_string()), ("to", to.to_string())];
-        let request = self.request(Method::GET, &group.path("window")).query(&query);
-        self.call::<WindowCount>(request).await.map(|(_, count)| count.waiting)
+        let request = self.request(Method::GET, &group.path("bulk")).query(&query);
+        self.call::<BulkCount>(request).await.map(|(_, count)| count.waiting)
     }
 
     /// Changes the messages of a window, for a few seconds.
-    pub(super) async fn change_window(&self, group: &GroupOf, change: &WindowChange<'_>) -> CallResult<WindowChanged> {
-        self.call(self.request(Method::POST, &group.path("window")).json(change)).await.map(|(_, changed)| changed)
+    pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange<'_>) -> CallResult<BulkChanged> {
+        self.call(self.request(Method::POST, &group.path("bulk")).json(change)).await.map(|(_, changed)| changed)
     }
 
     /// Moves what a topic holds into another one, for a few seconds.
@@ -244,43 +245,10 @@ impl Client {
         self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
     }
 
-    /// Makes a schedule, or changes one; answers whether it was made.
-    pub(super) async fn put_schedule(
-        &self,
-        topic: &TopicName,
-        name: &ScheduleName,
-        schedule: &NewSchedule<'_>,
-    ) -> CallResult<(bool, Schedule)> {
-        let request = self.request(Method::PUT, &format!("/{topic}/schedules/{name}")).json(schedule);
-        self.call(request).await.map(|(status, schedule)| (status == StatusCode::CREATED, schedule))
-    }
-
-    /// A page of the schedules of a topic.
-    pub(super) async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<SchedulePage> {
-        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
-        self.call(self.request(Method::GET, &format!("/{topic}/schedules")).query(&query)).await.map(|(_, page)| page)
-    }
-
-    /// Pauses or resumes a schedule.
-    pub(super) async fn pause_schedule(
-        &self,
-        topic: &TopicName,
-        name: &ScheduleName,
-        verb: &str,
-    ) -> CallResult<Schedule> {
-        let request = self.request(Method::POST, &format!("/{topic}/schedules/{name}/{verb}"));
-        self.call(request).await.map(|(_, schedule)| schedule)
-    }
-
-    /// Removes a schedule.
-    pub(super) async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
-        self.send(self.request(Method::DELETE, &format!("/{topic}/schedules/{name}"))).await.map(drop)
-    }
-
-    /// Looks for a moment whether the keys of a group agree, and mends them if asked.
-    pub(super) async fn audit(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
+    /// Verifies a part of what the store holds of a group, and repairs it if asked.
+    pub(super) async fn verify(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
         let method = if repair { Method::POST } else { Method::GET };
-        let request = self.request(method, &group.path("audit")).query(&cursor.map(|cursor| [("cursor", cursor)]));
+        let request = self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]));
         self.call(request).await.map(|(_, findings)| findings)
     }
 

@@ -1,4 +1,4 @@
-//! `dwell group`: makes, lists, shows, deletes, pauses and resumes groups.
+//! `dwell group`: creates, updates, gets, lists, deletes, pauses and resumes groups.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ Examples:
   dwell group create orders audit                      gets every message that is pushed from now on
   dwell group create orders audit --copy-of default    and a copy of what is there for the group default
   dwell group create orders audit --rate 10 --max-in-flight 100
+  dwell group update orders audit --rate 20
   dwell group list orders
-  dwell group show orders audit
+  dwell group get orders audit
   dwell group pause orders audit --for 10m
   dwell group resume orders audit
   dwell group delete orders audit";
 
-/// Make, list, show, delete, pause and resume groups
+/// Create, update, get, list, delete, pause and resume groups
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct GroupArgs {
@@ -36,8 +37,10 @@ pub(super) struct GroupArgs {
 
 #[derive(Debug, Subcommand)]
 enum GroupCommand {
-    /// Make a group, which gets every message of the topic, or change the limits of one
+    /// Create a group, which gets every message of the topic, or change the limits of one
     Create(CreateArgs),
+    /// Change the limits of a group that exists
+    Update(UpdateArgs),
     /// Print the groups of a topic and their states
     List {
         /// The topic
@@ -45,7 +48,7 @@ enum GroupCommand {
         topic: TopicName,
     },
     /// Print the state and the counts of a group
-    Show {
+    Get {
         #[command(flatten)]
         of: PlaceArgs,
         /// Print JSON
@@ -88,12 +91,33 @@ struct CreateArgs {
     /// Begin with a copy of what this group has scheduled, ready or in flight
     #[arg(long, value_name = "GROUP", value_parser = parse::group)]
     copy_of: Option<GroupName>,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Debug, Args)]
+struct UpdateArgs {
+    #[command(flatten)]
+    of: PlaceArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Debug, Args)]
+struct LimitArgs {
     /// Messages a second, at most, by all brokers together; 0 is without a limit
     #[arg(long, value_name = "N", value_parser = parse::rate)]
     rate: Option<f64>,
     /// Deliveries in flight, at most, in all partitions together; 0 is without a limit
     #[arg(long, value_name = "N")]
     max_in_flight: Option<u32>,
+}
+
+impl LimitArgs {
+    fn of(&self, copy_of: Option<&GroupName>) -> NewGroup {
+        let copy_of = copy_of.map(GroupName::to_string);
+        NewGroup { copy_of, rate: self.rate, max_in_flight: self.max_in_flight }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -112,21 +136,22 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         GroupCommand::Create(args) => {
-            let new = NewGroup {
-                copy_of: args.copy_of.as_ref().map(GroupName::to_string),
-                rate: args.rate,
-                max_in_flight: args.max_in_flight,
-            };
+            let new = args.limits.of(args.copy_of.as_ref());
             let (created, group) = client.make_group(&args.of.of(), &new).await?;
-            let what = if created { "made" } else { "was there" };
+            let what = if created { "created" } else { "existed" };
             output::line(format_args!("{} {what}; {}", group.group, state(&group)))
+        }
+        GroupCommand::Update(args) => {
+            client.group(&args.of.of()).await?;
+            let (_, group) = client.make_group(&args.of.of(), &args.limits.of(None)).await?;
+            output::line(format_args!("{} updated; {}", group.group, state(&group)))
         }
         GroupCommand::List { topic } => {
             let rows: Vec<_> =
                 client.groups(topic).await?.iter().map(|group| vec![group.group.clone(), state(group)]).collect();
             output::line(output::columns(&rows, &[]))
         }
-        GroupCommand::Show { of, json } => {
+        GroupCommand::Get { of, json } => {
             let group = client.group(&of.of()).await?;
             if *json { output::json(&group) } else { output::line(described(&group)) }
         }

@@ -3,7 +3,7 @@
 
 mod address;
 mod api;
-mod audit;
+mod verify;
 mod bench;
 mod client;
 mod completions;
@@ -28,14 +28,14 @@ mod parse;
 mod percentiles;
 mod problem;
 mod push;
-mod schedule;
+mod cron;
 mod scratch;
 mod serve;
 mod signals;
 mod supervisor;
 mod top;
 mod topic;
-mod window;
+mod bulk;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,14 +75,14 @@ enum Command {
     Consume(consume::ConsumeArgs),
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
-    Schedule(schedule::ScheduleArgs),
+    Cron(cron::CronArgs),
     Message(message::MessageArgs),
     #[command(visible_alias = "dlq")]
     DeadLetters(dead::DeadArgs),
     Explain(explain::ExplainArgs),
     Forecast(forecast::ForecastArgs),
-    Window(window::WindowArgs),
-    Audit(audit::AuditArgs),
+    Bulk(bulk::BulkArgs),
+    Verify(verify::VerifyArgs),
     Top(top::TopArgs),
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
@@ -145,13 +145,13 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Consume(args) => consume::run(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
-        Command::Schedule(args) => schedule::run(&args).await,
+        Command::Cron(args) => cron::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::DeadLetters(args) => dead::run(&args).await,
         Command::Explain(args) => explain::run(&args).await,
         Command::Forecast(args) => forecast::run(&args).await,
-        Command::Window(args) => window::run(&args).await,
-        Command::Audit(args) => audit::run(&args).await,
+        Command::Bulk(args) => bulk::run(&args).await,
+        Command::Verify(args) => verify::run(&args).await,
         Command::Top(args) => top::run(&args).await,
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,

@@ -22,7 +22,7 @@ pub(super) fn group(text: &str) -> Result<GroupName, String> {
     detail(GroupName::new(text))
 }
 
-pub(super) fn schedule(text: &str) -> Result<ScheduleName, String> {
+pub(super) fn cron_name(text: &str) -> Result<ScheduleName, String> {
     detail(ScheduleName::new(text))
 }
 

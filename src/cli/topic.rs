@@ -1,4 +1,4 @@
-//! `dwell topic`: makes, lists, shows, moves and deletes topics.
+//! `dwell topic`: creates, updates, gets, lists, moves and deletes topics.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ const EXAMPLES: &str = "\
 Examples:
   dwell topic create orders --partitions 16 --max-attempts 5 --backoff 1s,10s,1m
   dwell topic create ledger --ordering key             the messages of a key one after the other
-  dwell topic create orders --visibility-timeout 2m    change one setting of a topic that exists
+  dwell topic update orders --visibility-timeout 2m    everything else stays as it is
   dwell topic list
-  dwell topic show orders
+  dwell topic get orders
   dwell topic move orders orders-2 --partitions 32
   dwell topic delete orders";
 
-/// Make, list, show, move and delete topics
+/// Create, update, get, list, move and delete topics
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TopicArgs {
@@ -41,12 +41,14 @@ pub(super) struct TopicArgs {
 
 #[derive(Debug, Subcommand)]
 enum TopicCommand {
-    /// Make a topic, or change the settings that are named
+    /// Create a topic, or change the settings that are named
     Create(CreateArgs),
+    /// Change the settings that are named of a topic that exists
+    Update(CreateArgs),
     /// Print the names of all topics
     List,
     /// Print settings and counts of a topic
-    Show {
+    Get {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
@@ -113,29 +115,39 @@ struct CreateArgs {
     dead_max_count: Option<u64>,
 }
 
+impl CreateArgs {
+    fn declaration(&self) -> Declaration {
+        Declaration {
+            partitions: self.partitions,
+            visibility_timeout: self.visibility_timeout,
+            max_attempts: self.max_attempts,
+            backoff: self.backoff.clone(),
+            dedup_window: self.dedup_window,
+            ordering: self.ordering,
+            ttl: self.ttl,
+            on_expiry: self.on_expiry,
+            dead_max_age: self.dead_max_age,
+            dead_max_count: self.dead_max_count,
+        }
+    }
+}
+
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         TopicCommand::Create(args) => {
-            let declaration = Declaration {
-                partitions: args.partitions,
-                visibility_timeout: args.visibility_timeout,
-                max_attempts: args.max_attempts,
-                backoff: args.backoff.clone(),
-                dedup_window: args.dedup_window,
-                ordering: args.ordering,
-                ttl: args.ttl,
-                on_expiry: args.on_expiry,
-                dead_max_age: args.dead_max_age,
-                dead_max_count: args.dead_max_count,
-            };
-            let (created, topic) = client.declare(&args.topic, &declaration).await?;
-            let what = if created { "made" } else { "was there; its settings are now as follows" };
+            let (created, topic) = client.declare(&args.topic, &args.declaration()).await?;
+            let what = if created { "created" } else { "existed; its settings are now as follows" };
             output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
         }
+        TopicCommand::Update(args) => {
+            client.topic(&args.topic).await?;
+            let (_, topic) = client.declare(&args.topic, &args.declaration()).await?;
+            output::line(format_args!("{} updated\n{}", topic.topic, settings(&topic)))
+        }
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
-        TopicCommand::Show { topic, json: true } => output::json(&client.topic(topic).await?),
-        TopicCommand::Show { topic, json: false } => {
+        TopicCommand::Get { topic, json: true } => output::json(&client.topic(topic).await?),
+        TopicCommand::Get { topic, json: false } => {
             let described_topic = client.topic(topic).await?;
             output::line(described(&described_topic, &client.groups(topic).await?))
         }

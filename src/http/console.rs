@@ -85,7 +85,7 @@ pub const FILES: [(&str, &str); 24] = files![
     "message.js",
     "push.js",
     "dead.js",
-    "schedules.js",
+    "cron.js",
     "main.js",
 ];
 

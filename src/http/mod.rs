@@ -4,7 +4,7 @@
 
 mod access;
 mod answer_budget;
-mod audit;
+mod verify;
 mod batch;
 mod body;
 mod body_budget;
@@ -36,7 +36,7 @@ mod problem_sets;
 mod push;
 mod schema;
 mod reply;
-mod schedules;
+mod cron;
 mod series;
 mod shape;
 mod socket;
@@ -50,7 +50,7 @@ mod tls;
 mod topics;
 mod trail;
 mod watched;
-mod window;
+mod bulk;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -218,16 +218,16 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(moving::move_topic))
         .routes(routes!(forecast::forecast))
         .routes(routes!(explain::explain))
-        .routes(routes!(window::count, window::change))
-        .routes(routes!(audit::audit, audit::repair))
+        .routes(routes!(bulk::count, bulk::change))
+        .routes(routes!(verify::verify, verify::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))
         .routes(routes!(groups::pause))
         .routes(routes!(groups::resume))
-        .routes(routes!(schedules::list))
-        .routes(routes!(schedules::put, schedules::show, schedules::remove))
-        .routes(routes!(schedules::pause))
-        .routes(routes!(schedules::resume))
+        .routes(routes!(cron::list))
+        .routes(routes!(cron::put, cron::show, cron::remove))
+        .routes(routes!(cron::pause))
+        .routes(routes!(cron::resume))
         .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
         .routes(routes!(look::look, control::cancel, control::reschedule))

@@ -1,6 +1,6 @@
 //! What each request needs: the one place that says it. A request that is not here needs `admin`.
 //!
-//! What shows payloads needs a scope, for what shows names and numbers any token will do: a list, dead letters and schedules need
+//! What shows payloads needs a scope, for what shows names and numbers any token will do: a list, dead letters and cron jobs need
 //! `consume`. A message can also be looked at with `produce`: who knows its id may cancel it.
 
 use axum::http::Method;
@@ -55,16 +55,16 @@ pub(crate) const NEEDS: [(&str, &str, Need); 44] = [
     ("POST", group!("/pause"), ADMIN),
     ("POST", group!("/resume"), ADMIN),
     ("GET", group!("/forecast"), Need::Token),
-    ("GET", group!("/window"), Need::Token),
-    ("POST", group!("/window"), ADMIN),
-    ("GET", group!("/audit"), ADMIN),
-    ("POST", group!("/audit"), ADMIN),
-    ("GET", topic!("/schedules"), CONSUME),
-    ("GET", topic!("/schedules/{schedule}"), CONSUME),
-    ("PUT", topic!("/schedules/{schedule}"), ADMIN),
-    ("DELETE", topic!("/schedules/{schedule}"), ADMIN),
-    ("POST", topic!("/schedules/{schedule}/pause"), ADMIN),
-    ("POST", topic!("/schedules/{schedule}/resume"), ADMIN),
+    ("GET", group!("/bulk"), Need::Token),
+    ("POST", group!("/bulk"), ADMIN),
+    ("GET", group!("/verify"), ADMIN),
+    ("POST", group!("/verify"), ADMIN),
+    ("GET", topic!("/cron"), CONSUME),
+    ("GET", topic!("/cron/{name}"), CONSUME),
+    ("PUT", topic!("/cron/{name}"), ADMIN),
+    ("DELETE", topic!("/cron/{name}"), ADMIN),
+    ("POST", topic!("/cron/{name}/pause"), ADMIN),
+    ("POST", topic!("/cron/{name}/resume"), ADMIN),
     ("POST", topic!("/messages"), PRODUCE),
     ("POST", topic!("/messages/batch"), PRODUCE),
     ("GET", topic!("/messages"), CONSUME),

@@ -143,14 +143,14 @@ pub(crate) struct GroupPath(
     pub(crate) GroupName,
 );
 
-/// `{topic}` and `{schedule}`.
+/// `{topic}` and `{name}`.
 #[derive(IntoParams)]
-#[into_params(names("topic", "schedule"), parameter_in = Path)]
-pub(crate) struct SchedulePath(
+#[into_params(names("topic", "name"), parameter_in = Path)]
+pub(crate) struct CronPath(
     /// Name of the topic.
     #[param(value_type = schema::TopicName)]
     pub(crate) TopicName,
-    /// Name of the cron schedule.
+    /// Name of the cron job.
     #[param(value_type = schema::CronName)]
     pub(crate) ScheduleName,
 );
@@ -185,12 +185,12 @@ impl<S: Send + Sync> FromRequestParts<S> for GroupPath {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for SchedulePath {
+impl<S: Send + Sync> FromRequestParts<S> for CronPath {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<SchedulePath, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<CronPath, Problem> {
         let path = read_path(parts, state).await?;
-        Ok(SchedulePath(TopicName::new(segment(&path, "topic")?)?, ScheduleName::new(segment(&path, "schedule")?)?))
+        Ok(CronPath(TopicName::new(segment(&path, "topic")?)?, ScheduleName::new(segment(&path, "name")?)?))
     }
 }
 

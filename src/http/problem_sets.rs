@@ -63,7 +63,7 @@ const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read: broken JSON, bad UTF-8 or bad percent-encoding."),
     (StatusCode::UNAUTHORIZED, "The broker has tokens configured, and the request has none that it knows."),
     (StatusCode::FORBIDDEN, "The token lacks the required scope, or the request comes from another site."),
-    (StatusCode::NOT_FOUND, "No such topic, group, message or schedule."),
+    (StatusCode::NOT_FOUND, "No such topic, group, message or cron job."),
     (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time."),
     (StatusCode::CONFLICT, "The request contradicts what exists, or the topic changed meanwhile."),
     (StatusCode::PRECONDITION_FAILED, "The message does not have the `etag` of `If-Match`."),

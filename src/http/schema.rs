@@ -109,7 +109,7 @@ schemas! {
     TopicName = text(NAME, 1..=NAME_BYTES_MAX).examples(["orders"]);
     /// Name of a group: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
     GroupName = text(NAME, 1..=NAME_BYTES_MAX).examples(["default"]);
-    /// Name of a cron schedule: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
+    /// Name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
     CronName = text(NAME, 1..=NAME_BYTES_MAX).examples(["nightly"]);
     /// Message id: 1 to 128 visible ASCII characters without spaces, neither `.` nor `..`.
     MessageId = text(ID, 1..=ID_BYTES_MAX).examples(["order-4711"]);

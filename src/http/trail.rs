@@ -30,7 +30,7 @@ pub(crate) struct Line {
 struct Subject {
     topic: Option<TopicName>,
     group: Option<GroupName>,
-    schedule: Option<ScheduleName>,
+    cron: Option<ScheduleName>,
     id: Option<MessageId>,
 }
 
@@ -58,16 +58,16 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let Subject { topic, group, schedule, id } = &self.subject;
+        let Subject { topic, group, cron, id } = &self.subject;
         let (topic, group) = (topic.as_ref().map(TopicName::as_str), group.as_ref().map(GroupName::as_str));
-        let (schedule, id) = (schedule.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
+        let (cron, id) = (cron.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
         let (actor, method, route) = (&*self.actor.name, self.method.as_str(), &*self.route);
         match self.status {
             Some(status) => tracing::info!(
-                target: "dwell::audit", actor, method, route, topic, group, schedule, id, status, "done"
+                target: "dwell::audit", actor, method, route, topic, group, cron, id, status, "done"
             ),
             None => tracing::info!(
-                target: "dwell::audit", actor, method, route, topic, group, schedule, id,
+                target: "dwell::audit", actor, method, route, topic, group, cron, id,
                 "the client left before it was answered; perhaps done"
             ),
         }
@@ -80,7 +80,7 @@ impl Subject {
         Subject {
             topic: value("topic").and_then(|text| TopicName::new(text).ok()),
             group: value("group").and_then(|text| GroupName::new(text).ok()),
-            schedule: value("schedule").and_then(|text| ScheduleName::new(text).ok()),
+            cron: value("name").and_then(|text| ScheduleName::new(text).ok()),
             id: value("id").and_then(|text| MessageId::new(text).ok()),
         }
     }

@@ -40,9 +40,9 @@ impl TopicFamilies {
                  `duplicate`, `replaced`, `debounced`, `failed` (answered 5xx)",
             )?,
             occurrences: make.counters(
-                "dwell_schedule_occurrences_total",
+                "dwell_cron_occurrences_total",
                 &["topic", "outcome"],
-                "occurrences of schedules: `fired` by this broker, `duplicate` of a message with the same id and not \
+                "occurrences of cron jobs: `fired` by this broker, `duplicate` of a message with the same id and not \
                  pushed, or `missed` and passed over (of more than 100 at a time not all are counted)",
             )?,
         })

@@ -61,12 +61,12 @@ impl Schedule {
             meta: self.meta.clone(),
             payload_base64: STANDARD.encode(&self.payload),
         };
-        serde_json::to_string(&stored).map_err(|error| Error::bug(format!("a schedule did not encode: {error}")))
+        serde_json::to_string(&stored).map_err(|error| Error::bug(format!("a cron job did not encode: {error}")))
     }
 
     /// The schedule of its JSON. # Errors: [`crate::error::Kind::Corrupt`].
     pub fn from_json(json: &str) -> Result<Schedule> {
-        let corrupt = |why: String| Error::corrupt(format!("a schedule is unreadable ({why})"));
+        let corrupt = |why: String| Error::corrupt(format!("a cron job is unreadable ({why})"));
         let stored: Stored = serde_json::from_str(json).map_err(|error| corrupt(error.to_string()))?;
         let timing = match (stored.cron, stored.every_ms) {
             (Some(cron), None) => {

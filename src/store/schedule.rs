@@ -24,7 +24,7 @@ impl ScheduleRecord {
 
     /// The record of its text. # Errors: [`crate::error::Kind::Corrupt`].
     pub fn from_text(text: &str) -> Result<ScheduleRecord> {
-        let corrupt = || Error::corrupt("a schedule is not what dwell wrote");
+        let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
         let mut parts = text.splitn(3, ' ');
         let (Some(revision), Some(last), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(corrupt());

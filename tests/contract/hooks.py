@@ -125,7 +125,7 @@ def before_call(ctx, case, kwargs):
         case.headers.pop("Idempotency-Key", None)  # The same as `id`.
     if operation == "rescheduleMessage" and isinstance(case.body, dict) and "due_at" not in case.body:
         case.body.setdefault("delay", SHORT[0])
-    if operation == "createOrUpdateCron" and isinstance(case.body, dict):
+    if operation == "createOrUpdateCronJob" and isinstance(case.body, dict):
         complete(case.body)
         if "cron" not in case.body:
             case.body.setdefault("every", SHORT[0])

@@ -1,5 +1,7 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
+mod update;
+
 use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -169,27 +171,27 @@ async fn a_command_that_fails_nacks_with_its_stderr_and_the_dead_can_be_redriven
     let said = shell.dwell(&working)?;
     assert!(said.err.ends_with("1 delivered, 1 acked, 0 nacked\n"), "{said:?}");
     assert_eq!(shell.dwell(&["topic", "delete", "orders", "--yes"])?.out, "orders deleted, with 0 messages\n");
-    assert_eq!(shell.dwell(&["topic", "show", "orders"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["topic", "get", "orders"])?.code, Some(1));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_schedule_is_made_listed_paused_and_removed() -> Result<()> {
+async fn cron_jobs_are_created_listed_paused_and_deleted() -> Result<()> {
     let shell = Shell::start().await?;
-    let put = ["schedule", "put", "orders", "pulse", "--every", "1s", "beat", "--meta", "a=b"];
-    assert!(shell.dwell(&put)?.out.starts_with("pulse made; next at 20"));
-    assert!(shell.dwell(&put)?.out.starts_with("pulse was there; next at 20"));
+    let create = ["cron", "create", "orders", "pulse", "--every", "1s", "beat", "--meta", "a=b"];
+    assert!(shell.dwell(&create)?.out.starts_with("pulse created; next at 20"));
+    assert!(shell.dwell(&create)?.out.starts_with("pulse replaced; next at 20"));
     let consumed = shell.dwell(&["consume", "orders", "--count", "2"])?;
     assert_eq!(consumed.code, Some(0), "{consumed:?}");
-    assert_eq!(shell.dwell(&["schedule", "pause", "orders", "pulse"])?.out, "pulse paused\n");
-    let listed = shell.dwell(&["schedule", "list", "orders"])?.out;
+    assert_eq!(shell.dwell(&["cron", "pause", "orders", "pulse"])?.out, "pulse paused\n");
+    let listed = shell.dwell(&["cron", "list", "orders"])?.out;
     assert_eq!(listed, "pulse  every 1s  paused  beat\n");
-    assert!(shell.dwell(&["schedule", "resume", "orders", "pulse"])?.out.starts_with("pulse next at 20"));
-    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.out, "pulse removed\n");
-    assert_eq!(shell.dwell(&["schedule", "remove", "orders", "pulse"])?.code, Some(1));
-    let wrong = ["schedule", "put", "orders", "x", "--cron", "0 25 * * *", "beat"];
+    assert!(shell.dwell(&["cron", "resume", "orders", "pulse"])?.out.starts_with("pulse next at 20"));
+    assert_eq!(shell.dwell(&["cron", "delete", "orders", "pulse"])?.out, "pulse deleted\n");
+    assert_eq!(shell.dwell(&["cron", "delete", "orders", "pulse"])?.code, Some(1));
+    let wrong = ["cron", "create", "orders", "x", "--cron", "0 25 * * *", "beat"];
     assert_eq!(shell.dwell(&wrong)?.code, Some(1));
-    assert_eq!(shell.dwell(&["schedule", "put", "orders", "x", "beat"])?.code, Some(64));
+    assert_eq!(shell.dwell(&["cron", "create", "orders", "x", "beat"])?.code, Some(64));
     Ok(())
 }
 
@@ -203,7 +205,7 @@ async fn a_topic_is_moved_into_one_with_more_partitions() -> Result<()> {
     assert!(refused.err.contains("dwell topic move orders NEW --partitions 32"), "{refused:?}");
     let moved = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "32"])?;
     assert_eq!(moved.out, "3 moved, 0 dead ones, 0 of them duplicates; orders is empty\n", "{moved:?}");
-    assert!(shell.dwell(&["topic", "show", "orders-2"])?.out.contains("partitions          32"));
+    assert!(shell.dwell(&["topic", "get", "orders-2"])?.out.contains("partitions          32"));
     let other = shell.dwell(&["topic", "move", "orders", "orders-2", "--partitions", "16"])?;
     assert!(other.code == Some(1) && other.err.contains("32 partitions, not 16"), "{other:?}");
     assert_eq!(shell.dwell(&["topic", "move", "orders", "orders"])?.code, Some(1));
@@ -243,14 +245,14 @@ async fn completions_and_man_pages_cover_every_subcommand() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_audit_says_that_all_is_sound() -> Result<()> {
+async fn verify_says_that_all_is_consistent() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "close", "--delay", "1h"])?;
-    for args in [&["audit", "orders"][..], &["audit", "orders", "--repair"]] {
+    for args in [&["verify", "orders"][..], &["verify", "orders", "--repair"]] {
         let said = shell.dwell(args)?;
-        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all sound\n"));
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "default: 2 entries, all consistent\n"));
     }
-    assert_eq!(shell.dwell(&["audit", "nothing"])?.code, Some(1));
+    assert_eq!(shell.dwell(&["verify", "nothing"])?.code, Some(1));
     Ok(())
 }
 
@@ -299,7 +301,7 @@ async fn a_window_is_counted_postponed_and_cancelled() -> Result<()> {
     };
     let (from, to) = (at(1_800), at(6_600));
     let window = |verb: &str, more: &[&str]| {
-        shell.dwell(&[&["window", verb, "orders", "--from", from.as_str(), "--to", to.as_str()], more].concat())
+        shell.dwell(&[&["bulk", verb, "orders", "--from", from.as_str(), "--to", to.as_str()], more].concat())
     };
     assert_eq!(window("count", &[])?.out, "2 waiting\n");
     let short = window("postpone", &["--by", "1h"])?;
@@ -330,19 +332,19 @@ async fn a_group_is_made_paused_resumed_and_deleted() -> Result<()> {
     let shell = Shell::start().await?;
     shell.dwell(&["push", "orders", "first", "--id", "a"])?;
     let said = |args: &[&str]| shell.dwell(args).map(|said| said.out);
-    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit made; active\n");
-    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit was there; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit", "--copy-of", "default"])?, "audit created; active\n");
+    assert_eq!(said(&["group", "create", "orders", "audit"])?, "audit existed; active\n");
     assert_eq!(said(&["group", "pause", "orders", "audit"])?, "audit is paused\n");
     assert!(said(&["group", "pause", "orders", "audit", "--for", "1h"])?.starts_with("audit is paused until 2"));
     assert!(said(&["group", "list", "orders"])?.starts_with("default  active\naudit    paused until 2"));
     assert_eq!(said(&["group", "resume", "orders", "audit"])?, "audit is active\n");
-    assert!(said(&["group", "show", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
+    assert!(said(&["group", "get", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
     let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");
     let limited = said(&["group", "create", "orders", "audit", "--rate", "10", "--max-in-flight", "100"])?;
-    assert_eq!(limited, "audit was there; active, at most 10 a second, at most 100 in flight\n");
+    assert_eq!(limited, "audit existed; active, at most 10 a second, at most 100 in flight\n");
     assert_eq!(said(&["group", "delete", "orders", "audit", "--yes"])?, "audit deleted, with 0 messages\n");
-    let gone = shell.dwell(&["group", "show", "orders", "audit"])?;
+    let gone = shell.dwell(&["group", "get", "orders", "audit"])?;
     assert!(gone.code == Some(1) && gone.err.contains("no group audit"), "{gone:?}");
     Ok(())
 }
@@ -371,7 +373,7 @@ async fn a_stream_is_printed_and_acked_until_it_is_told_to_stop() -> Result<()> 
     shell.dwell(&["push", "orders", "second", "--id", "b"])?;
     assert!(line()?.ends_with(": second"));
     eventually("both are acked", async || {
-        let described = shell.dwell(&["topic", "show", "orders", "--json"])?.out;
+        let described = shell.dwell(&["topic", "get", "orders", "--json"])?.out;
         let topic: serde_json::Value = serde_json::from_str(&described).unwrap_or_default();
         Ok((topic["totals"][0]["in_flight"] == 0).then_some(()))
     })
@@ -559,14 +561,14 @@ async fn deleting_asks_and_needs_yes_without_a_terminal() -> Result<()> {
     }
     shell.dwell(&["group", "create", "orders", "audit", "--copy-of", "default"])?;
     shell.dwell(&["consume", "orders", "--count", "2", "--exec", "exit 1"])?;
-    let window = ["window", "cancel", "orders", "--from", "2001-01-01T00:00:00Z", "--to", "2101-01-01T00:00:00Z"];
+    let window = ["bulk", "cancel", "orders", "--from", "2001-01-01T00:00:00Z", "--to", "2101-01-01T00:00:00Z"];
     let cases: [(&[&str], &str, &str); 4] = [
         (
             &["dead-letters", "purge", "orders", "--all"],
             "Delete all 2 dead letters of group default of orders?",
             "2 purged\n",
         ),
-        (&window, "Cancel 0 messages of orders that wait in the window?", "0 cancelled\n"),
+        (&window, "Cancel 0 messages of orders that are due between these times?", "0 cancelled\n"),
         (&["group", "delete", "orders", "audit"], "with 2 messages?", "audit deleted, with 2 messages\n"),
         (
             &["topic", "delete", "orders"],

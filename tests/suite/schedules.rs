@@ -74,7 +74,7 @@ async fn an_occurrence_comes_once_from_many_brokers(world: World) -> Result<()> 
     assert!(seen.values().all(|times| *times == 1), "{seen:?}");
     let fired = |broker: &Running| -> Result<u64> {
         let text = broker.broker.metrics().text()?;
-        let line = "dwell_schedule_occurrences_total{outcome=\"fired\",topic=\"orders\"} ";
+        let line = "dwell_cron_occurrences_total{outcome=\"fired\",topic=\"orders\"} ";
         let count = text.lines().find_map(|said| said.strip_prefix(line)?.parse().ok());
         Ok(count.unwrap_or(0))
     };
@@ -135,7 +135,7 @@ async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> 
     world
         .until("it is counted", async || {
             let text = running.broker.metrics().text()?;
-            let line = "dwell_schedule_occurrences_total{outcome=\"duplicate\",topic=\"orders\"} 1";
+            let line = "dwell_cron_occurrences_total{outcome=\"duplicate\",topic=\"orders\"} 1";
             Ok(text.lines().any(|said| said == line))
         })
         .await?;

@@ -152,10 +152,10 @@ fn waiting() -> Vec<Panel> {
         )
         .query(rate("bound", "dwell_dead_dropped_total", Of::Group), "{{bound}}"),
         Panel::lines(
-            "Schedules",
-            "Occurrences of schedules: pushed by a broker, or passed over.",
+            "Cron jobs",
+            "Occurrences of cron jobs: pushed by a broker, or passed over.",
             Unit::MessagesPerSecond,
         )
-        .query(rate("outcome", "dwell_schedule_occurrences_total", Of::Topic), "{{outcome}}"),
+        .query(rate("outcome", "dwell_cron_occurrences_total", Of::Topic), "{{outcome}}"),
     ]
 }

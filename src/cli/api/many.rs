@@ -25,7 +25,7 @@ pub(in crate::cli) struct Due {
 
 /// A change of the messages of a window.
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct WindowChange<'a> {
+pub(in crate::cli) struct BulkChange<'a> {
     pub(in crate::cli) from: Timestamp,
     pub(in crate::cli) to: Timestamp,
     pub(in crate::cli) action: &'a str,
@@ -37,7 +37,7 @@ pub(in crate::cli) struct WindowChange<'a> {
 
 /// How far such a change came.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct WindowChanged {
+pub(in crate::cli) struct BulkChanged {
     pub(in crate::cli) changed: u64,
     pub(in crate::cli) passed_over: u64,
     #[serde(default)]
@@ -46,7 +46,7 @@ pub(in crate::cli) struct WindowChanged {
 
 /// How many messages wait in a window.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct WindowCount {
+pub(in crate::cli) struct BulkCount {
     pub(in crate::cli) waiting: u64,
 }
 

@@ -26,7 +26,7 @@ import { MAY_CHANGE, go, to } from "./place.js";
  */
 
 /** @type {[string, string[]][]} */
-const TABS = [["Summary", []], ["Messages", ["messages"]], ["Push", ["push"]], ["Dead letters", ["dead"]], ["Schedules", ["schedules"]]];
+const TABS = [["Summary", []], ["Messages", ["messages"]], ["Push", ["push"]], ["Dead letters", ["dead"]], ["Cron jobs", ["cron"]]];
 
 /**
  * The parts of a topic as links.

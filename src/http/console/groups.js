@@ -131,6 +131,6 @@ export function partitionTable(description, group) {
   }));
   return [
     table(`Partitions of ${group}`, heads.map((head, at) => ({ head, number: at > 0 && at < 7 })), rows, { hidden: true }),
-    shell(command("topic show", [description.topic])),
+    shell(command("topic get", [description.topic])),
   ];
 }

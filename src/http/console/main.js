@@ -14,7 +14,7 @@ import { button, chip, empty, link } from "./parts.js";
 import { MAY_CHANGE, placeOf, to } from "./place.js";
 import { push } from "./push.js";
 import { Refresh } from "./refresh.js";
-import { schedules } from "./schedules.js";
+import { cron } from "./cron.js";
 import { topic } from "./topic.js";
 
 /** @param {string} id */
@@ -40,7 +40,7 @@ function shown(place, page) {
     if (kind === "messages") return id === undefined ? messages(name, place, page) : message(name, id, place, page);
     if (kind === "push" && MAY_CHANGE && id === undefined) return push(name, place, page);
     if (kind === "dead" && id === undefined) return dead(name, place, page);
-    if (kind === "schedules" && id === undefined) return schedules(name, place, page);
+    if (kind === "cron" && id === undefined) return cron(name, place, page);
   }
   page.body.append(empty("There is no such page.", link(to([]), "To the overview")));
   return { title: "Not found", plain: "Not found", crumbs: [["Topics", to([])]] };

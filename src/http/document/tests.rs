@@ -233,7 +233,7 @@ async fn requests_made_of_the_examples_are_understood() -> Outcome {
             path = path.replace(&format!("{{{}}}", parameter["name"].as_str().unwrap_or_default()), value);
         }
         // A window has two ends.
-        if request.starts_with("GET") && path.ends_with("/window") {
+        if request.starts_with("GET") && path.ends_with("/bulk") {
             path.push_str("?from=2026-01-02T03:04:05Z&to=2026-01-02T04:04:05Z");
         }
         let contents = operation["requestBody"]["content"].as_object().into_iter().flatten();

@@ -72,7 +72,7 @@ impl Inner {
             return Ok(false);
         }
         if there.is_none() && hash.values().count() >= SCHEDULES_MAX {
-            let detail = format!("there are {SCHEDULES_MAX} schedules in this partition, which is the limit");
+            let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
             return Err(Error::new(Kind::Full, detail));
         }
         let before = there.map_or(Timestamp::ZERO, |there| there.last);
@@ -159,6 +159,6 @@ fn written(record: &ScheduleRecord) -> Result<Parts> {
 }
 
 fn read(value: &[u8]) -> Result<ScheduleRecord> {
-    let text = std::str::from_utf8(value).map_err(|_| Error::corrupt("a schedule is no text"))?;
+    let text = std::str::from_utf8(value).map_err(|_| Error::corrupt("a cron job is no text"))?;
     ScheduleRecord::from_text(text)
 }

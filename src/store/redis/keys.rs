@@ -45,7 +45,7 @@ impl Keys {
 
     /// Set: `<topic>:<partition>`, where there are schedules. Channel: one of them changed.
     pub(super) fn schedules(&self) -> String {
-        format!("{}:schedules", self.prefix)
+        format!("{}:cron", self.prefix)
     }
 
     /// The keys of a group that its members share.

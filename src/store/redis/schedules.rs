@@ -23,7 +23,7 @@ impl Shared {
         let mut places = Vec::with_capacity(names.left());
         while names.left() > 0 {
             let name = names.text()?;
-            let corrupt = || Error::corrupt(format!("the list of schedules has an entry {name:?}"));
+            let corrupt = || Error::corrupt(format!("the list of cron jobs has an entry {name:?}"));
             let (topic, partition) = name.rsplit_once(':').ok_or_else(corrupt)?;
             places.push((TopicName::new(topic)?, Partition(partition.parse().map_err(|_| corrupt())?)));
         }
@@ -54,7 +54,7 @@ impl Shared {
         let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= SCHEDULE_PLACES_MAX))
         {
-            let detail = format!("schedules are in {SCHEDULE_PLACES_MAX} partitions, which is the limit");
+            let detail = format!("cron jobs are in {SCHEDULE_PLACES_MAX} partitions, which is the limit");
             return Err(Error::new(Kind::Full, detail));
         }
         // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
@@ -76,7 +76,7 @@ impl Shared {
             }
             "CHANGED" => Ok(false),
             "FULL" => {
-                let detail = format!("there are {SCHEDULES_MAX} schedules in this partition, which is the limit");
+                let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
                 Err(Error::new(Kind::Full, detail))
             }
             _ => Err(changed(&descriptor.topic)),
@@ -131,7 +131,7 @@ impl Shared {
     async fn announce_schedules(&self) -> Result<()> {
         let told = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
         if let Err(error) = told {
-            tracing::debug!(%error, "a changed schedule was not announced");
+            tracing::debug!(%error, "a changed cron job was not announced");
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ fn served() -> Vec<String> {
 
 /// A request of the protocol about what is not there.
 fn absent(request: &str) -> String {
-    let names = [("{topic}", "absent"), ("{group}", "absent"), ("{id}", "absent"), ("{schedule}", "absent")];
+    let names = [("{topic}", "absent"), ("{group}", "absent"), ("{id}", "absent"), ("{name}", "absent")];
     names.iter().fold(request.to_owned(), |line, (name, value)| line.replace(name, value))
 }
 

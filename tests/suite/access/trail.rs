@@ -106,7 +106,7 @@ async fn what_needs_admin_and_what_is_cancelled_by_hand_leaves_a_line_and_no_tok
         for (name, value) in expected.as_object().ok_or("no fields")? {
             assert_eq!(&line[name], value, "{name} of {line}");
         }
-        for name in ["topic", "group", "id", "schedule"] {
+        for name in ["topic", "group", "id", "cron"] {
             assert_eq!(line.get(name), expected.get(name), "{name} of {line}");
         }
     }

@@ -14,7 +14,7 @@ const PLACES: [(&str, &str); 9] = [
     ("#/topics/orders/messages/a?key=customer-7", "Last error"),
     ("#/topics/orders/push", "Content type"),
     ("#/topics/orders/dead", "buried"),
-    ("#/topics/orders/schedules", "nightly"),
+    ("#/topics/orders/cron", "nightly"),
     ("#/nowhere", "There is no such page."),
 ];
 
@@ -25,7 +25,7 @@ async fn loaded() -> Result<Console> {
     console.push("orders", vec![json!({"payload": "x", "id": "b", "delay": "1h"})]).await?;
     console.tell("PUT /v1/topics/orders/groups/audit", json!({"rate": 5})).await?;
     console.tell("POST /v1/topics/orders/groups/audit/pause", json!({"for": "1h"})).await?;
-    console.tell("PUT /v1/topics/orders/schedules/nightly", json!({"cron": "0 3 * * *", "payload": "x"})).await?;
+    console.tell("PUT /v1/topics/orders/cron/nightly", json!({"cron": "0 3 * * *", "payload": "x"})).await?;
     Ok(console)
 }
 

@@ -16,7 +16,7 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
     let browser = &console.browser;
     console.bury("orders", vec![json!({"payload": "x", "id": "a"})], "no").await?;
     console.push("orders", vec![json!({"payload": "x", "id": "b", "delay": "1h"})]).await?;
-    console.tell("PUT /v1/topics/orders/schedules/nightly", json!({"cron": "0 3 * * *", "payload": "x"})).await?;
+    console.tell("PUT /v1/topics/orders/cron/nightly", json!({"cron": "0 3 * * *", "payload": "x"})).await?;
     let places = [
         ("", "orders"),
         ("#/topics/orders", "become due in this time"),
@@ -24,7 +24,7 @@ async fn read_only_offers_nothing_that_changes_anything() -> Result<()> {
         ("#/topics/orders/messages/b", "due at"),
         ("#/topics/orders/dead", "buried"),
         ("#/topics/orders/messages/a", "died"),
-        ("#/topics/orders/schedules", "nightly"),
+        ("#/topics/orders/cron", "nightly"),
     ];
     let harmless = ["Read again", "Stop refreshing", "Filter", "Show", "Look at it", "Copy"];
     for (place, there) in places {

@@ -137,16 +137,16 @@ async fn lists_have_pages_and_filters_and_can_be_linked_to() -> Result<()> {
     browser.reads("No message is like this.").await?;
 
     console
-        .tell("PUT /v1/topics/orders/schedules/nightly", json!({"cron": "0 3 * * *", "payload": "close the books"}))
+        .tell("PUT /v1/topics/orders/cron/nightly", json!({"cron": "0 3 * * *", "payload": "close the books"}))
         .await?;
-    console.open("#/topics/orders/schedules").await?;
+    console.open("#/topics/orders/cron").await?;
     browser.click("Pause nightly…").await?;
     browser.click("Pause").await?;
     browser.reads("nightly is paused").await?;
-    let schedule = "GET /v1/topics/orders/schedules/nightly";
+    let schedule = "GET /v1/topics/orders/cron/nightly";
     assert_eq!(console.tell(schedule, Value::Null).await?["paused"], true);
     browser.click("Resume nightly…").await?;
-    in_a_shell(&browser.line("dwell schedule resume").await?).await?;
+    in_a_shell(&browser.line("dwell cron resume").await?).await?;
     assert_eq!(console.tell(schedule, Value::Null).await?["paused"], false);
     console.end().await
 }

@@ -251,7 +251,7 @@ async fn a_unix_socket_serves_the_same() -> Outcome {
 #[tokio::test]
 async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
     let dwell = Served::start().await?;
-    let path = "/v1/topics/orders/schedules/nightly";
+    let path = "/v1/topics/orders/cron/nightly";
     let put = async |body: Value| dwell.send(dwell.request(&format!("PUT {path}"))?.json(&body)).await;
     let nightly = json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"});
     let made = put(nightly.clone()).await?;
@@ -260,7 +260,7 @@ async fn a_schedule_is_declared_looked_at_and_removed() -> Outcome {
     assert_eq!((made.status, &made.body), (201, &expected));
     assert_eq!(put(nightly).await?.status, 200);
     assert_eq!(dwell.ask(&format!("GET {path}")).await?.body, expected);
-    assert_eq!(dwell.ask("GET /v1/topics/orders/schedules").await?.body, json!({"schedules": [expected]}));
+    assert_eq!(dwell.ask("GET /v1/topics/orders/cron").await?.body, json!({"cron_jobs": [expected]}));
     let paused = dwell.ask(&format!("POST {path}/pause")).await?.body;
     assert_eq!((&paused["paused"], paused.get("next_at")), (&json!(true), None));
     assert_eq!(dwell.ask(&format!("POST {path}/resume")).await?.body, expected);

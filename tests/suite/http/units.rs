@@ -30,12 +30,12 @@ const DURATIONS: [(&str, &str, &str); 17] = [
     ("POST /v1/topics/orders/groups/default/dead-letters/redrive", "older_than", ""),
     ("POST /v1/topics/orders/groups/default/dead-letters/redrive", "younger_than", ""),
     (
-        "POST /v1/topics/orders/groups/default/window",
+        "POST /v1/topics/orders/groups/default/bulk",
         "by",
         r#""from": "2026-01-02T00:00:00Z", "to": "2026-01-02T01:00:00Z", "action": "postpone""#,
     ),
-    ("PUT /v1/topics/orders/schedules/nightly", "every", r#""payload": "x""#),
-    ("PUT /v1/topics/orders/schedules/nightly", "ttl", r#""payload": "x", "every": "1h""#),
+    ("PUT /v1/topics/orders/cron/nightly", "every", r#""payload": "x""#),
+    ("PUT /v1/topics/orders/cron/nightly", "ttl", r#""payload": "x", "every": "1h""#),
     ("POST /v1/topics/orders/groups/default/nack", "delay", "[item]"),
     ("POST /v1/topics/orders/messages/batch", "ttl", "[item]"),
 ];
@@ -156,7 +156,7 @@ async fn durations_in_answers_are_numbers_with_the_unit_in_the_name() -> Outcome
     let forecast = dwell.ask("GET /v1/topics/orders/groups/default/forecast?step=1h").await?.body;
     assert_eq!(forecast["step_ms"], 3_600_000, "{forecast}");
     let schedule = json!({"every": "15m", "ttl_ms": 60000, "payload": "x"});
-    let made = dwell.tell("PUT /v1/topics/orders/schedules/often", schedule).await?;
+    let made = dwell.tell("PUT /v1/topics/orders/cron/often", schedule).await?;
     assert_eq!((&made["every_ms"], &made["ttl_ms"]), (&json!(900_000), &json!(60_000)), "{made}");
     Ok(())
 }

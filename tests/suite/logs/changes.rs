@@ -45,11 +45,11 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
         ("POST /v1/topics/orders/groups/audit/pause", ""),
         ("POST /v1/topics/orders/groups/audit/resume", ""),
         ("DELETE /v1/topics/orders/groups/audit", ""),
-        ("PUT /v1/topics/orders/schedules/nightly", r#"{"every": "1h", "payload": "x"}"#),
-        ("PUT /v1/topics/orders/schedules/nightly", r#"{"every": "2h", "payload": "x"}"#),
-        ("POST /v1/topics/orders/schedules/nightly/pause", ""),
-        ("POST /v1/topics/orders/schedules/nightly/resume", ""),
-        ("DELETE /v1/topics/orders/schedules/nightly", ""),
+        ("PUT /v1/topics/orders/cron/nightly", r#"{"every": "1h", "payload": "x"}"#),
+        ("PUT /v1/topics/orders/cron/nightly", r#"{"every": "2h", "payload": "x"}"#),
+        ("POST /v1/topics/orders/cron/nightly/pause", ""),
+        ("POST /v1/topics/orders/cron/nightly/resume", ""),
+        ("DELETE /v1/topics/orders/cron/nightly", ""),
     ] {
         sidecar.tell(line, body).await?;
     }
@@ -97,11 +97,11 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
         "group paused",
         "group resumed",
         "group deleted",
-        "schedule made",
-        "schedule changed",
-        "schedule paused",
-        "schedule resumed",
-        "schedule removed",
+        "cron job created",
+        "cron job changed",
+        "cron job paused",
+        "cron job resumed",
+        "cron job deleted",
         "group joined",
         "the store is away: pushes are buffered on disk",
         "replay begun",
@@ -114,7 +114,7 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     ] {
         assert!(rest.any(|message| message == expected), "{expected} is not where it belongs: {all:#?}");
     }
-    let once = ["topic made", "topic changed", "group paused", "schedule changed", "replay done", "group joined"];
+    let once = ["topic made", "topic changed", "group paused", "cron job changed", "replay done", "group joined"];
     for expected in once {
         assert_eq!(all.iter().filter(|line| message(line) == expected).count(), 1, "{expected}: {all:#?}");
     }

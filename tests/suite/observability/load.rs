@@ -25,7 +25,7 @@ impl Load<'_> {
         self.one.tell("PUT /v1/topics/orders", &orders).await?;
         self.one.tell("PUT /v1/topics/mail", &json!({"partitions": 2})).await?;
         let every_second = json!({"every": "1s", "payload": "look"});
-        self.one.tell("PUT /v1/topics/orders/schedules/look", &every_second).await?;
+        self.one.tell("PUT /v1/topics/orders/cron/look", &every_second).await?;
         // What is due only later is in the forecast.
         let later = ["30s", "5m", "30m", "12h"].map(|delay| json!({"payload": "later", "delay": delay}));
         self.one.tell("POST /v1/topics/orders/messages/batch", &json!({"messages": later})).await.map(drop)

@@ -10,9 +10,18 @@ const BANNED: [&str; 18] = [
     "shards", "sharded", "tube", "tubes", "worker", "workers", "pop",
 ];
 
-/// Names of the standard library, of other crates and of Linux, and what other products call their parts.
-const ALLOWED: [&str; 6] =
-    ["std::task::", "tokio::task::", "tokio_util::task::", "/proc/{pid}/task", "pop_front", "pop_back"];
+/// Names of the standard library, of other crates and of Linux; and cron jobs, which everybody calls so.
+const ALLOWED: [&str; 9] = [
+    "std::task::",
+    "tokio::task::",
+    "tokio_util::task::",
+    "/proc/{pid}/task",
+    "pop_front",
+    "pop_back",
+    "cron jobs",
+    "cron job",
+    "(#cron-jobs)",
+];
 
 /// The chapters about other products.
 const OF_OTHERS: [&str; 2] = ["## If you know another one", "## Against others"];

@@ -21,7 +21,7 @@ pub(super) fn keys(keys: &KeysCheckup) -> Finding {
         return Finding::warn("keys", found, "try again when Redis is less busy, or raise `redis.timeout`");
     }
     let found = format!("{} of {topics} topics looked at, all keys as they should be", keys.looked_at);
-    Finding::ok("keys", format!("{found}; `dwell audit TOPIC` reads all of one"))
+    Finding::ok("keys", format!("{found}; `dwell verify TOPIC` reads all of one"))
 }
 
 pub(super) fn members(keys: &KeysCheckup) -> Finding {

@@ -20,7 +20,7 @@ pub(super) fn eviction(facts: &NodeFacts, terms: &Terms) -> Finding {
         ("noeviction", 0) => Finding::ok("eviction", "noeviction: a full Redis refuses, and deletes nothing"),
         ("noeviction", _) => {
             let found = format!("noeviction now, but {evicted} keys were evicted since Redis started");
-            Finding::warn("eviction", found, "`dwell audit TOPIC` says whether messages were among them")
+            Finding::warn("eviction", found, "`dwell verify TOPIC` says whether messages were among them")
         }
         _ => {
             let found = format!("{policy}: a full Redis deletes messages without an error");

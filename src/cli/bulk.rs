@@ -1,10 +1,10 @@
-//! `dwell window`: counts, cancels, postpones, advances and parks all messages that are due in a window.
+//! `dwell bulk`: counts, cancels, postpones, advances and parks all messages that are due between two times.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::api::WindowChange;
+use super::api::BulkChange;
 use super::client::GroupOf;
 use super::confirm::YesArgs;
 use super::failure::Failure;
@@ -14,27 +14,27 @@ use crate::time::{Timestamp, parse_span, parse_timestamp};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell window count orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
-  dwell window postpone orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 2h
-  dwell window advance orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 1d
-  dwell window cancel orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
-  dwell window park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
-  dwell window unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell bulk count orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell bulk postpone orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 2h
+  dwell bulk advance orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 1d
+  dwell bulk cancel orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell bulk park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
+  dwell bulk unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
 
 Count first: that is what the others change. Ended and begun again, they go on; nothing is changed twice.";
 
-/// Count or change all messages that are due in a window
+/// Count or change all messages that are due between two times
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct WindowArgs {
+pub(super) struct BulkArgs {
     #[command(subcommand)]
-    command: WindowCommand,
+    command: BulkCommand,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum WindowCommand {
+enum BulkCommand {
     /// Count the messages that wait
     Count(WhichArgs),
     /// Cancel them
@@ -50,7 +50,7 @@ enum WindowCommand {
     Advance(ByArgs),
     /// Make them due five years later
     Park(WhichArgs),
-    /// Bring back what was parked out of the window
+    /// Bring back the messages that were parked and would be due between these times
     Unpark(WhichArgs),
 }
 
@@ -62,10 +62,10 @@ struct WhichArgs {
     /// The group whose due times count
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// Where the window begins
+    /// The earliest due time
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     from: Timestamp,
-    /// Where it ends; what is due then is not in it
+    /// The end: only messages that are due before it
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     to: Timestamp,
 }
@@ -74,35 +74,35 @@ struct WhichArgs {
 struct ByArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// By how much: at least the length of the window
+    /// By how much: at least the time from --from to --to
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     by: Duration,
 }
 
-pub(super) async fn run(args: &WindowArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let (which, action, by, done) = match &args.command {
-        WindowCommand::Count(which) => {
-            let count = client.count_window(&which.of(), which.from, which.to).await?;
+        BulkCommand::Count(which) => {
+            let count = client.count_bulk(&which.of(), which.from, which.to).await?;
             return output::line(format_args!("{count} waiting"));
         }
-        WindowCommand::Cancel { which, yes } => {
+        BulkCommand::Cancel { which, yes } => {
             if !yes.is_given() {
-                let count = client.count_window(&which.of(), which.from, which.to).await?;
+                let count = client.count_bulk(&which.of(), which.from, which.to).await?;
                 let count = output::messages(count);
-                yes.ask(format_args!("Cancel {count} of {} that wait in the window?", which.topic))?;
+                yes.ask(format_args!("Cancel {count} of {} that are due between these times?", which.topic))?;
             }
             (which, "cancel", None, "cancelled")
         }
-        WindowCommand::Postpone(ByArgs { which, by }) => (which, "postpone", Some(*by), "postponed"),
-        WindowCommand::Advance(ByArgs { which, by }) => (which, "advance", Some(*by), "advanced"),
-        WindowCommand::Park(which) => (which, "park", None, "parked"),
-        WindowCommand::Unpark(which) => (which, "unpark", None, "brought back"),
+        BulkCommand::Postpone(ByArgs { which, by }) => (which, "postpone", Some(*by), "postponed"),
+        BulkCommand::Advance(ByArgs { which, by }) => (which, "advance", Some(*by), "advanced"),
+        BulkCommand::Park(which) => (which, "park", None, "parked"),
+        BulkCommand::Unpark(which) => (which, "unpark", None, "brought back"),
     };
     let (mut changed, mut passed_over, mut cursor) = (0, 0, None);
     loop {
-        let request = WindowChange { from: which.from, to: which.to, action, by, cursor };
-        let answer = client.change_window(&which.of(), &request).await?;
+        let request = BulkChange { from: which.from, to: which.to, action, by, cursor };
+        let answer = client.change_bulk(&which.of(), &request).await?;
         (changed, passed_over) = (changed + answer.changed, passed_over + answer.passed_over);
         let others = if passed_over == 0 { String::new() } else { format!(", {passed_over} left alone") };
         cursor = answer.next_cursor;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::Payload;
 use crate::time::{Timestamp, millis, span};
 
-/// A schedule to be made.
-#[derive(Debug, Serialize)]
-pub(in crate::cli) struct NewSchedule<'a> {
+/// A cron job to be created.
+#[derive(Debug, Default, Serialize)]
+pub(in crate::cli) struct NewCronJob<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) cron: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,20 +29,21 @@ pub(in crate::cli) struct NewSchedule<'a> {
     pub(in crate::cli) content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(in crate::cli) meta: BTreeMap<String, String>,
-    pub(in crate::cli) payload: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) payload: Option<&'a str>,
 }
 
-/// A page of schedules.
+/// A page of cron jobs.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct SchedulePage {
-    pub(in crate::cli) schedules: Vec<Schedule>,
+pub(in crate::cli) struct CronPage {
+    pub(in crate::cli) cron_jobs: Vec<CronJob>,
     #[serde(default)]
     pub(in crate::cli) next_cursor: Option<String>,
 }
 
 /// A recurring message.
 #[derive(Debug, Clone, Deserialize, Serialize)]
-pub(in crate::cli) struct Schedule {
+pub(in crate::cli) struct CronJob {
     pub(in crate::cli) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) cron: Option<String>,

@@ -1,4 +1,4 @@
-//! `dwell audit`: whether the keys of a topic agree with each other.
+//! `dwell verify`: verifies that what the store holds of a topic is consistent.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ const SHOWN: usize = 20;
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell audit orders
-  dwell audit orders --repair
+  dwell verify orders
+  dwell verify orders --repair
 
 Exit code: 0 when nothing was found, or all of it was repaired; 1 otherwise.";
 
-/// Look whether ids and bodies of a topic agree in the store, and repair what does not
+/// Verify that ids and bodies of a topic agree in the store, and repair what does not
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct AuditArgs {
+pub(super) struct VerifyArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
-    /// Mend what is found: schedule bodies that are in no place, drop ids without body
+    /// Repair what is found: schedule bodies that have no id, drop ids that have no body
     #[arg(long)]
     repair: bool,
     /// Print JSON
@@ -37,7 +37,7 @@ pub(super) struct AuditArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn run(args: &AuditArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     let mut by_group = BTreeMap::new();
     for group in client.topic(&args.topic).await?.groups {
@@ -45,7 +45,7 @@ pub(super) async fn run(args: &AuditArgs) -> Result<(), Failure> {
         let of = GroupOf { topic: args.topic.clone(), group };
         let (mut all, mut cursor) = (Findings::default(), None);
         loop {
-            let page = client.audit(&of, cursor.as_deref(), args.repair).await?;
+            let page = client.verify(&of, cursor.as_deref(), args.repair).await?;
             all.seen += page.seen;
             all.findings.extend(page.findings);
             cursor = page.next_cursor;
@@ -64,7 +64,7 @@ pub(super) async fn run(args: &AuditArgs) -> Result<(), Failure> {
     }
     match found > 0 && !args.repair {
         true => {
-            Err(Failure::new(format!("{found} entries disagree; `dwell audit {} --repair` mends them", args.topic)))
+            Err(Failure::new(format!("{found} entries disagree; `dwell verify {} --repair` repairs them", args.topic)))
         }
         false => Ok(()),
     }
@@ -76,7 +76,7 @@ fn shown(by_group: &BTreeMap<String, Findings>, repaired: bool) -> String {
     for (group, all) in by_group {
         let seen = output::thousands(all.seen);
         lines.push(match all.findings.len() {
-            0 => format!("{group}: {seen} entries, all sound"),
+            0 => format!("{group}: {seen} entries, all consistent"),
             found if repaired => format!("{group}: {seen} entries, {found} repaired"),
             found => format!("{group}: {seen} entries, {found} disagree"),
         });

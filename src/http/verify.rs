@@ -17,18 +17,18 @@ use crate::partition::Partition;
 /// Where to go on.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct AuditParams {
+pub(crate) struct VerifyParams {
     /// The `next_cursor` of the answer before.
     #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
-impl<S: Sync> FromRequestParts<S> for AuditParams {
+impl<S: Sync> FromRequestParts<S> for VerifyParams {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AuditParams, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<VerifyParams, Problem> {
         let params = Params::read(parts.uri.query(), &["cursor"])?;
-        Ok(AuditParams { cursor: params.get("cursor").map(str::to_owned) })
+        Ok(VerifyParams { cursor: params.get("cursor").map(str::to_owned) })
     }
 }
 
@@ -79,15 +79,15 @@ impl From<Audit> for Findings {
 ///
 /// A request works for half a second and changes nothing; `next_cursor` is where the next one continues.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/audit", operation_id = "verifyGroup",
+    get, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "verifyGroup",
     tag = "groups",
-    params(GroupPath, AuditParams),
+    params(GroupPath, VerifyParams),
     responses((status = 200, description = "What was found", body = Findings), Problem, TopicProblem)
 )]
-pub(crate) async fn audit(
+pub(crate) async fn verify(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
-    params: AuditParams,
+    params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
     let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await?;
     Ok(Reply(audit.into()))
@@ -97,15 +97,15 @@ pub(crate) async fn audit(
 ///
 /// As the request that only verifies, but each page is repaired in one step beside live traffic.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/audit", operation_id = "repairGroup",
+    post, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "repairGroup",
     tag = "groups",
-    params(GroupPath, AuditParams),
+    params(GroupPath, VerifyParams),
     responses((status = 200, description = "What was found and repaired", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn repair(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
-    params: AuditParams,
+    params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
     let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await?;
     Ok(Reply(audit.into()))

@@ -21,7 +21,7 @@ use crate::time::{Timestamp, millis, one_span, span};
 /// Which window.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WindowParams {
+pub(crate) struct BulkParams {
     /// Where it begins.
     #[param(value_type = schema::Time)]
     from: Timestamp,
@@ -30,13 +30,13 @@ pub(crate) struct WindowParams {
     to: Timestamp,
 }
 
-impl<S: Sync> FromRequestParts<S> for WindowParams {
+impl<S: Sync> FromRequestParts<S> for BulkParams {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<WindowParams, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<BulkParams, Problem> {
         let params = Params::read(parts.uri.query(), &["from", "to"])?;
         let time = |name| params.time(name)?.ok_or_else(|| Problem::invalid(name, "is missing"));
-        Ok(WindowParams { from: time("from")?, to: time("to")? })
+        Ok(BulkParams { from: time("from")?, to: time("to")? })
     }
 }
 
@@ -46,7 +46,7 @@ impl<S: Sync> FromRequestParts<S> for WindowParams {
 #[schema(examples(json!(
     {"from": "2026-01-02T03:00:00Z", "to": "2026-01-02T04:00:00Z", "action": "postpone", "by": "2h"}
 )))]
-pub(crate) struct WindowChange {
+pub(crate) struct BulkChange {
     /// Where it begins.
     #[schema(value_type = schema::Time)]
     from: Timestamp,
@@ -70,7 +70,7 @@ pub(crate) struct WindowChange {
     cursor: Option<String>,
 }
 
-impl WindowChange {
+impl BulkChange {
     fn deed(&self) -> Result<WindowDeed, Problem> {
         match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
             ("cancel", None) => Ok(WindowDeed::Cancel),
@@ -93,7 +93,7 @@ impl WindowChange {
 /// How many messages wait in a window.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"waiting": 1200})))]
-pub(crate) struct WindowCount {
+pub(crate) struct BulkCount {
     /// Messages that are scheduled or ready.
     waiting: u64,
 }
@@ -101,7 +101,7 @@ pub(crate) struct WindowCount {
 /// How far a change came.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"changed": 1200, "passed_over": 2})))]
-pub(crate) struct WindowChanged {
+pub(crate) struct BulkChanged {
     /// Messages that were changed.
     changed: u64,
     /// Left alone: a consumer has them by now, or they expire before the new due time.
@@ -116,36 +116,36 @@ pub(crate) struct WindowChanged {
 ///
 /// These are the messages that the bulk operation on the same window changes.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/groups/{group}/window", operation_id = "countMessagesByDueTime",
+    get, path = "/v1/topics/{topic}/groups/{group}/bulk", operation_id = "countMessagesByDueTime",
     tag = "producing",
-    params(GroupPath, WindowParams),
-    responses((status = 200, description = "How many", body = WindowCount), Problem, TopicProblem)
+    params(GroupPath, BulkParams),
+    responses((status = 200, description = "How many", body = BulkCount), Problem, TopicProblem)
 )]
 pub(crate) async fn count(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
-    params: WindowParams,
-) -> Result<Reply<WindowCount>, Problem> {
+    params: BulkParams,
+) -> Result<Reply<BulkCount>, Problem> {
     let window = Window { from: params.from, to: params.to };
-    Ok(Reply(WindowCount { waiting: app.broker.count_window(&topic, &group, window).await? }))
+    Ok(Reply(BulkCount { waiting: app.broker.count_window(&topic, &group, window).await? }))
 }
 
 /// Cancel, postpone, advance or park the messages that are due in a window.
 ///
 /// A request works for 5 s; while it answers with a `next_cursor`, repeat it with that as `cursor`.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/groups/{group}/window", operation_id = "changeMessagesByDueTime",
-    tag = "producing", request_body = WindowChange,
+    post, path = "/v1/topics/{topic}/groups/{group}/bulk", operation_id = "changeMessagesByDueTime",
+    tag = "producing", request_body = BulkChange,
     params(GroupPath),
-    responses((status = 200, description = "How many", body = WindowChanged), Problem, TopicProblem, BodyProblem)
+    responses((status = 200, description = "How many", body = BulkChanged), Problem, TopicProblem, BodyProblem)
 )]
 pub(crate) async fn change(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    Json(change): Json<WindowChange>,
-) -> Result<Reply<WindowChanged>, Problem> {
+    Json(change): Json<BulkChange>,
+) -> Result<Reply<BulkChanged>, Problem> {
     let window = Window { from: change.from, to: change.to };
     let done = app.broker.change_window(&topic, &group, window, change.deed()?, change.cursor.as_deref()).await?;
-    Ok(Reply(WindowChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
+    Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
 }

@@ -1,4 +1,4 @@
-//! Schedules: declare, look, list, pause, resume, remove.
+//! Cron jobs: create, get, list, pause, resume, delete.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::params::{NoParams, Params, SchedulePath, TopicPath};
+use super::params::{CronPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
@@ -33,7 +33,7 @@ const TIME_ZONE: &str = "UTC";
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "payload": "close the books"})))]
-pub(crate) struct NewSchedule {
+pub(crate) struct NewCronJob {
     /// A cron expression: minute, hour, day of month, month, day of week. Either this or `every`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::CronExpression>)]
@@ -91,7 +91,7 @@ pub(crate) struct NewSchedule {
     meta: Option<Meta>,
 }
 
-impl NewSchedule {
+impl NewCronJob {
     fn named(self, name: ScheduleName) -> Result<Schedule, Problem> {
         let timing = match (self.cron, one_span("every", self.every, self.every_ms)?) {
             (Some(cron), None) if self.from.is_none() => {
@@ -131,7 +131,7 @@ impl NewSchedule {
     {"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false,
     "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}
 )))]
-pub(crate) struct ScheduleShown {
+pub(crate) struct CronJob {
     /// Its name, which is the key of its messages.
     name: String,
     /// Cron expression; absent with `every`.
@@ -182,8 +182,8 @@ pub(crate) struct ScheduleShown {
     payload_base64: Option<String>,
 }
 
-impl From<ScheduleRecord> for ScheduleShown {
-    fn from(record: ScheduleRecord) -> ScheduleShown {
+impl From<ScheduleRecord> for CronJob {
+    fn from(record: ScheduleRecord) -> CronJob {
         let next_at = record.schedule.next(record.last);
         let schedule = record.schedule;
         let (cron, every) = match schedule.timing {
@@ -195,7 +195,7 @@ impl From<ScheduleRecord> for ScheduleShown {
             Ok(text) => (Some(text), None),
             Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
         };
-        ScheduleShown {
+        CronJob {
             name: schedule.name.into(),
             cron,
             time_zone,
@@ -214,16 +214,16 @@ impl From<ScheduleRecord> for ScheduleShown {
     }
 }
 
-/// A page of schedules.
+/// A page of cron jobs.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(
-    {"schedules": [{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
+    {"cron_jobs": [{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last",
     "paused": false, "next_at": "2026-01-03T02:00:00.000Z", "meta": {}, "payload": "close the books"}]}
 )))]
-pub(crate) struct SchedulesShown {
+pub(crate) struct CronJobs {
     /// Partition by partition, sorted by name.
-    schedules: Vec<ScheduleShown>,
+    cron_jobs: Vec<CronJob>,
     /// Where the next page begins; absent at the end.
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
@@ -232,130 +232,130 @@ pub(crate) struct SchedulesShown {
 /// Which page.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ScheduleParams {
+pub(crate) struct CronParams {
     /// The `next_cursor` of the page before.
     #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
 }
 
-impl<S: Sync> FromRequestParts<S> for ScheduleParams {
+impl<S: Sync> FromRequestParts<S> for CronParams {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ScheduleParams, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<CronParams, Problem> {
         let params = Params::read(parts.uri.query(), &["cursor"])?;
-        Ok(ScheduleParams { cursor: params.get("cursor").map(str::to_owned) })
+        Ok(CronParams { cursor: params.get("cursor").map(str::to_owned) })
     }
 }
 
-/// List the cron schedules of a topic.
+/// List the cron jobs of a topic.
 ///
 /// Partition by partition; follow `next_cursor` to the end.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/schedules", operation_id = "listCron",
+    get, path = "/v1/topics/{topic}/cron", operation_id = "listCronJobs",
     tag = "cron",
-    params(TopicPath, ScheduleParams),
-    responses((status = 200, description = "A page", body = SchedulesShown), Problem, TopicProblem)
+    params(TopicPath, CronParams),
+    responses((status = 200, description = "A page", body = CronJobs), Problem, TopicProblem)
 )]
 pub(crate) async fn list(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
-    params: ScheduleParams,
+    params: CronParams,
 ) -> Result<Response, Problem> {
     let mut held = app.answers.admit(json_list::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
     let page = app.broker.schedules(&topic, params.cursor.as_deref()).await?;
     held.resize(json_list::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
-    Ok(json_list::answer("schedules", page.schedules.into_iter().map(ScheduleShown::from), page.next, held))
+    Ok(json_list::answer("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
 
-/// Create a cron schedule, or change it.
+/// Create a cron job, or change it.
 ///
 /// Repeating the request changes nothing, so every producer may do so at its start.
 #[utoipa::path(
-    put, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "createOrUpdateCron",
-    tag = "cron", request_body = NewSchedule,
-    params(SchedulePath),
+    put, path = "/v1/topics/{topic}/cron/{name}", operation_id = "createOrUpdateCronJob",
+    tag = "cron", request_body = NewCronJob,
+    params(CronPath),
     responses(
-        (status = 201, description = "The schedule was made", body = ScheduleShown),
-        (status = 200, description = "The schedule was there", body = ScheduleShown),
+        (status = 201, description = "The cron job was created", body = CronJob),
+        (status = 200, description = "The cron job existed", body = CronJob),
         Problem, TopicProblem, BodyProblem,
     )
 )]
 pub(crate) async fn put(
     State(app): State<App>,
-    SchedulePath(topic, name): SchedulePath,
+    CronPath(topic, name): CronPath,
     _: NoParams,
-    Json(new): Json<NewSchedule>,
-) -> Result<(StatusCode, Reply<ScheduleShown>), Problem> {
+    Json(new): Json<NewCronJob>,
+) -> Result<(StatusCode, Reply<CronJob>), Problem> {
     let (made, record) = app.broker.put_schedule(&topic, new.named(name)?).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Reply(ScheduleShown::from(record))))
+    Ok((status, Reply(CronJob::from(record))))
 }
 
-/// Get a cron schedule.
+/// Get a cron job.
 ///
 /// With the time of its next occurrence.
 #[utoipa::path(
-    get, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "getCron",
+    get, path = "/v1/topics/{topic}/cron/{name}", operation_id = "getCronJob",
     tag = "cron",
-    params(SchedulePath),
-    responses((status = 200, description = "The schedule", body = ScheduleShown), Problem, TopicProblem)
+    params(CronPath),
+    responses((status = 200, description = "The cron job", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn show(
     State(app): State<App>,
-    SchedulePath(topic, name): SchedulePath,
+    CronPath(topic, name): CronPath,
     _: NoParams,
-) -> Result<Reply<ScheduleShown>, Problem> {
-    Ok(Reply(ScheduleShown::from(app.broker.schedule(&topic, &name).await?)))
+) -> Result<Reply<CronJob>, Problem> {
+    Ok(Reply(CronJob::from(app.broker.schedule(&topic, &name).await?)))
 }
 
-/// Delete a cron schedule.
+/// Delete a cron job.
 ///
 /// Messages that it has pushed stay.
 #[utoipa::path(
-    delete, path = "/v1/topics/{topic}/schedules/{schedule}", operation_id = "deleteCron",
+    delete, path = "/v1/topics/{topic}/cron/{name}", operation_id = "deleteCronJob",
     tag = "cron",
-    params(SchedulePath),
-    responses((status = 204, description = "The schedule is gone"), Problem, TopicProblem)
+    params(CronPath),
+    responses((status = 204, description = "The cron job is deleted"), Problem, TopicProblem)
 )]
 pub(crate) async fn remove(
     State(app): State<App>,
-    SchedulePath(topic, name): SchedulePath,
+    CronPath(topic, name): CronPath,
     _: NoParams,
 ) -> Result<StatusCode, Problem> {
     app.broker.remove_schedule(&topic, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pause a cron schedule.
+/// Pause a cron job.
 ///
 /// Nothing is pushed until it is resumed.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/schedules/{schedule}/pause", operation_id = "pauseCron",
+    post, path = "/v1/topics/{topic}/cron/{name}/pause", operation_id = "pauseCronJob",
     tag = "cron",
-    params(SchedulePath),
-    responses((status = 200, description = "It is paused", body = ScheduleShown), Problem, TopicProblem)
+    params(CronPath),
+    responses((status = 200, description = "It is paused", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn pause(
     State(app): State<App>,
-    SchedulePath(topic, name): SchedulePath,
+    CronPath(topic, name): CronPath,
     _: NoParams,
-) -> Result<Reply<ScheduleShown>, Problem> {
-    Ok(Reply(ScheduleShown::from(app.broker.pause_schedule(&topic, &name, true).await?)))
+) -> Result<Reply<CronJob>, Problem> {
+    Ok(Reply(CronJob::from(app.broker.pause_schedule(&topic, &name, true).await?)))
 }
 
-/// Resume a cron schedule.
+/// Resume a cron job.
 ///
 /// It continues with the next occurrence; those that were missed are not pushed.
 #[utoipa::path(
-    post, path = "/v1/topics/{topic}/schedules/{schedule}/resume", operation_id = "resumeCron",
+    post, path = "/v1/topics/{topic}/cron/{name}/resume", operation_id = "resumeCronJob",
     tag = "cron",
-    params(SchedulePath),
-    responses((status = 200, description = "It goes on", body = ScheduleShown), Problem, TopicProblem)
+    params(CronPath),
+    responses((status = 200, description = "It goes on", body = CronJob), Problem, TopicProblem)
 )]
 pub(crate) async fn resume(
     State(app): State<App>,
-    SchedulePath(topic, name): SchedulePath,
+    CronPath(topic, name): CronPath,
     _: NoParams,
-) -> Result<Reply<ScheduleShown>, Problem> {
-    Ok(Reply(ScheduleShown::from(app.broker.pause_schedule(&topic, &name, false).await?)))
+) -> Result<Reply<CronJob>, Problem> {
+    Ok(Reply(CronJob::from(app.broker.pause_schedule(&topic, &name, false).await?)))
 }

@@ -1,0 +1,332 @@
+//! `dwell cron`: creates, updates, gets, lists, pauses, resumes and deletes cron jobs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::Value;
+
+use super::api::{CronJob, NewCronJob};
+use super::client::Client;
+use super::failure::Failure;
+use super::{ServerArgs, output, parse};
+use crate::limits::ATTEMPTS_MAX;
+use crate::message::{ScheduleName, TopicName};
+use crate::schedule::Timing;
+use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
+
+/// Occurrences that `get` prints.
+const NEXT_TIMES: usize = 5;
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell cron create orders nightly --cron '0 3 * * *' --time-zone Europe/Berlin 'close the books'
+  dwell cron create orders pulse --every 15m --missed skip 'look for unpaid orders'
+  dwell cron get orders nightly                        with the next times
+  dwell cron update orders nightly --cron '0 4 * * *'  everything else stays as it is
+  dwell cron list orders
+  dwell cron pause orders nightly
+  dwell cron resume orders nightly
+  dwell cron delete orders nightly
+
+Creating a cron job that exists replaces it. What a paused one would have pushed is not made up for.";
+
+/// Create, update, get, list, pause, resume and delete cron jobs
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CronArgs {
+    #[command(subcommand)]
+    command: CronCommand,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum CronCommand {
+    /// Create a cron job, or replace it
+    Create(Box<CreateArgs>),
+    /// Change what is named of a cron job that exists
+    Update(Box<UpdateArgs>),
+    /// Print a cron job and the next times at which it pushes its message
+    Get {
+        #[command(flatten)]
+        one: OneArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the cron jobs of a topic
+    List {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Pause a cron job: nothing is pushed until it is resumed
+    Pause(OneArgs),
+    /// Resume a cron job, without what has occurred meanwhile
+    Resume(OneArgs),
+    /// Delete a cron job; what it has pushed stays
+    Delete(OneArgs),
+}
+
+#[derive(Debug, Args)]
+struct OneArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The name of the cron job
+    #[arg(value_parser = parse::cron_name)]
+    name: ScheduleName,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("timing").args(["cron", "every"]).required(true)))]
+struct CreateArgs {
+    #[command(flatten)]
+    one: OneArgs,
+    /// The payload
+    payload: String,
+    #[command(flatten)]
+    definition: DefinitionArgs,
+}
+
+#[derive(Debug, Args)]
+struct UpdateArgs {
+    #[command(flatten)]
+    one: OneArgs,
+    /// The payload
+    payload: Option<String>,
+    #[command(flatten)]
+    definition: DefinitionArgs,
+}
+
+#[derive(Debug, Args)]
+struct DefinitionArgs {
+    /// A cron expression: minute, hour, day of month, month, day of week
+    #[arg(long, conflicts_with_all = ["every", "from"])]
+    cron: Option<String>,
+    /// Time zone of the cron expression, such as Europe/Berlin; by default UTC
+    #[arg(long, value_name = "NAME", requires = "cron")]
+    time_zone: Option<String>,
+    /// Time from one occurrence to the next
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    every: Option<Duration>,
+    /// Occurrences are whole multiples of --every after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    from: Option<Timestamp>,
+    /// What is done about missed occurrences: skip, last or all
+    #[arg(long, value_parser = ["skip", "last", "all"])]
+    missed: Option<String>,
+    /// How long after its occurrence a message is still worth delivering
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    ttl: Option<Duration>,
+    /// Attempts before a message is dead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    max_attempts: Option<u32>,
+    /// Media type of the payload
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// A name and value that travel with it; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
+    meta: Vec<(String, String)>,
+}
+
+impl DefinitionArgs {
+    fn body<'a>(&'a self, payload: Option<&'a str>) -> NewCronJob<'a> {
+        NewCronJob {
+            cron: self.cron.as_deref(),
+            time_zone: self.time_zone.as_deref(),
+            every: self.every,
+            from: self.from,
+            missed: self.missed.as_deref(),
+            ttl: self.ttl,
+            max_attempts: self.max_attempts,
+            content_type: self.content_type.as_deref(),
+            meta: self.meta.iter().cloned().collect::<BTreeMap<_, _>>(),
+            payload,
+        }
+    }
+}
+
+pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
+    let client = args.server.client()?;
+    match &args.command {
+        CronCommand::Create(args) => {
+            let CreateArgs { one, payload, definition } = &**args;
+            let body = definition.body(Some(payload));
+            let (created, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
+            let what = if created { "created" } else { "replaced" };
+            output::line(format_args!("{} {what}; {}", cron.name, next(&cron)))
+        }
+        CronCommand::Update(args) => {
+            let UpdateArgs { one, payload, definition } = &**args;
+            let before = client.cron_job(&one.topic, &one.name).await?;
+            let body = changed(before, &definition.body(payload.as_deref()))?;
+            let (_, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
+            output::line(format_args!("{} updated; {}", cron.name, next(&cron)))
+        }
+        CronCommand::Get { one, json } => {
+            let cron = client.cron_job(&one.topic, &one.name).await?;
+            if *json { output::json(&cron) } else { output::line(described(&read(cron)?)) }
+        }
+        CronCommand::List { topic, json } => list(&client, topic, *json).await,
+        CronCommand::Pause(one) => {
+            let cron = client.pause_cron_job(&one.topic, &one.name, "pause").await?;
+            output::line(format_args!("{} {}", cron.name, next(&cron)))
+        }
+        CronCommand::Resume(one) => {
+            let cron = client.pause_cron_job(&one.topic, &one.name, "resume").await?;
+            output::line(format_args!("{} {}", cron.name, next(&cron)))
+        }
+        CronCommand::Delete(one) => {
+            client.delete_cron_job(&one.topic, &one.name).await?;
+            output::line(format_args!("{} deleted", one.name))
+        }
+    }
+}
+
+async fn list(client: &Client, topic: &TopicName, json: bool) -> Result<(), Failure> {
+    let (mut cursor, mut rows) = (None, Vec::new());
+    loop {
+        let page = client.cron_jobs(topic, cursor.as_deref()).await?;
+        if json {
+            page.cron_jobs.iter().try_for_each(output::json)?;
+        } else {
+            rows.extend(page.cron_jobs.iter().map(row));
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if rows.is_empty() { Ok(()) } else { output::line(output::columns(&rows, &[])) }
+}
+
+/// The definition with the changes; what a change replaces under another name goes with it.
+fn changed(before: Value, changes: &NewCronJob<'_>) -> Result<Value, Failure> {
+    const REPLACED: [(&str, &[&str]); 4] = [
+        ("cron", &["every_ms", "from"]),
+        ("every", &["every_ms", "cron", "time_zone"]),
+        ("ttl", &["ttl_ms"]),
+        ("payload", &["payload_base64"]),
+    ];
+    let garbled = || Failure::new("the broker's answer is not a cron job");
+    let Value::Object(mut fields) = before else { return Err(garbled()) };
+    let Ok(Value::Object(changes)) = serde_json::to_value(changes) else { return Err(garbled()) };
+    for answered in ["name", "paused", "next_at"] {
+        fields.remove(answered);
+    }
+    for (_, replaced) in REPLACED.iter().filter(|(name, _)| changes.contains_key(*name)) {
+        fields.retain(|name, _| !replaced.contains(&name.as_str()));
+    }
+    fields.extend(changes);
+    Ok(Value::Object(fields))
+}
+
+fn read(cron: Value) -> Result<CronJob, Failure> {
+    serde_json::from_value(cron)
+        .map_err(|error| Failure::new(format!("the broker's answer is not a cron job: {error}")))
+}
+
+fn next(cron: &CronJob) -> String {
+    cron.next_at.map_or("paused".to_owned(), |at| format!("next at {at}"))
+}
+
+/// When it occurs: `0 3 * * * UTC`, `every 15m`.
+fn occurs(cron: &CronJob) -> String {
+    match timing(cron) {
+        Timing::Cron { cron, time_zone } => format!("{cron} {time_zone}"),
+        Timing::Every { every, .. } => format!("every {}", show_span(every)),
+    }
+}
+
+fn timing(cron: &CronJob) -> Timing {
+    match &cron.cron {
+        Some(expression) => {
+            let time_zone = cron.time_zone.clone().unwrap_or_default();
+            Timing::Cron { cron: expression.clone(), time_zone }
+        }
+        None => Timing::Every { every: cron.every_ms.unwrap_or_default(), from: cron.from.unwrap_or_default() },
+    }
+}
+
+fn row(cron: &CronJob) -> Vec<String> {
+    vec![cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()]
+}
+
+/// What it is, and the next times.
+fn described(cron: &CronJob) -> String {
+    let timing = timing(cron);
+    let times = std::iter::successors(cron.next_at, |at| timing.next(*at)).take(NEXT_TIMES);
+    let mut rows = vec![
+        ("  occurs", occurs(cron)),
+        ("  state", if cron.paused { "paused".to_owned() } else { "active".to_owned() }),
+        ("  missed", cron.missed.clone()),
+        ("  payload", cron.payload.shown()),
+    ];
+    rows.extend(times.enumerate().map(|(n, at)| (if n == 0 { "  next" } else { "" }, at.to_string())));
+    let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    format!("{}\n{}", cron.name, output::columns(&rows, &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cron_jobs_are_a_table() -> serde_json::Result<()> {
+        let all: Vec<CronJob> = serde_json::from_str(
+            r#"[{"name": "nightly", "cron": "0 3 * * *", "time_zone": "UTC", "missed": "last", "paused": false,
+                 "next_at": "1970-01-01T00:00:00Z", "meta": {}, "payload": "close\nbooks"},
+                {"name": "pulse", "every_ms": 900000, "from": "1970-01-01T00:00:00Z", "missed": "skip", "paused": true, "payload_base64": "/wA="}]"#,
+        )?;
+        let rows: Vec<_> = all.iter().map(row).collect();
+        let expected = "\
+nightly  0 3 * * * UTC  next at 1970-01-01T00:00:00.000Z  close·books
+pulse    every 15m      paused                            (2 bytes)";
+        assert_eq!(output::columns(&rows, &[]), expected);
+        Ok(())
+    }
+
+    fn nightly() -> serde_json::Result<Value> {
+        serde_json::from_str(
+            r#"{"name": "nightly", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "paused": false,
+                "next_at": "2026-03-28T02:00:00Z", "ttl_ms": 1000, "meta": {}, "payload_base64": "/wA="}"#,
+        )
+    }
+
+    #[test]
+    fn a_described_cron_job_has_its_next_times() -> Result<(), Failure> {
+        let cron = read(nightly().unwrap_or_default())?;
+        let expected = "\
+nightly
+  occurs   0 3 * * * Europe/Berlin
+  state    active
+  missed   last
+  payload  (2 bytes)
+  next     2026-03-28T02:00:00.000Z
+           2026-03-29T01:00:00.000Z
+           2026-03-30T01:00:00.000Z
+           2026-03-31T01:00:00.000Z
+           2026-04-01T01:00:00.000Z";
+        assert_eq!(described(&cron), expected);
+        assert!(!described(&CronJob { paused: true, next_at: None, ..cron }).contains("next"));
+        Ok(())
+    }
+
+    #[test]
+    fn an_update_keeps_what_it_does_not_name() -> Result<(), Failure> {
+        let before = nightly().unwrap_or_default();
+        let changes = NewCronJob { every: Some(Duration::from_secs(60)), payload: Some("x"), ..NewCronJob::default() };
+        let expected = serde_json::json!({"every": "1m", "missed": "last", "ttl_ms": 1000, "meta": {}, "payload": "x"});
+        assert_eq!(changed(before.clone(), &changes)?, expected);
+        let changes = NewCronJob { ttl: Some(Duration::from_secs(2)), ..NewCronJob::default() };
+        let expected = serde_json::json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "ttl": "2s",
+            "meta": {}, "payload_base64": "/wA="});
+        assert_eq!(changed(before, &changes)?, expected);
+        Ok(())
+    }
+}
