@@ -109,6 +109,22 @@ impl MessageId {
         MessageId(ulid::Ulid::new().to_string().into())
     }
 
+    /// The id under which a message is stored whose own id another message of its partition has.
+    ///
+    /// ```
+    /// use dwell::message::MessageId;
+    ///
+    /// let id = MessageId::new("reminder")?;
+    /// assert_eq!(id.beside(1_764_000_000_000_000).as_str(), "reminder~1764000000000000");
+    /// # Ok::<(), dwell::error::Error>(())
+    /// ```
+    pub fn beside(&self, number: u64) -> MessageId {
+        let suffix = format!("~{number}");
+        // Ids are ASCII.
+        let kept = &self.0[..self.0.len().min(ID_BYTES_MAX - suffix.len())];
+        MessageId(format!("{kept}{suffix}").into())
+    }
+
     /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
     pub fn is_occurrence(&self) -> bool {
         let of_schedule = |(name, at): (&str, &str)| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::Broker;
+use super::duplicates::other_key;
 use super::locate::Location;
 use super::push::PushOutcome;
 use crate::error::{Error, Kind, Result};
@@ -139,6 +140,7 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
         Put::Dead => {
             refused(format!("message {id} is dead, and stays as it is; redrive or purge it, or take another id"))
         }
+        Put::OtherKey => Err(other_key(id)),
         Put::Expires => {
             refused(format!("message {id} expires before the new due time, and stays as it is; replace it"))
         }

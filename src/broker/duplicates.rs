@@ -2,7 +2,7 @@
 
 use super::push::PushOutcome;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Due, GroupName, Message};
+use crate::message::{Due, GroupName, Message, MessageId};
 use crate::partition::Partition;
 use crate::store::{Pushed, Store};
 use crate::time::Timestamp;
@@ -75,15 +75,18 @@ impl There {
     /// `Conflict`: what is there has another key, so it is another message.
     pub(super) fn outcome(self, due: Option<Timestamp>, outcome: PushOutcome) -> Result<PushOutcome> {
         if !self.is_same_key {
-            let id = &outcome.id;
-            let why = format!(
-                "message {id} is there with another key, in the same partition; nothing changed: choose another id"
-            );
-            return Err(Error::new(Kind::Conflict, why));
+            return Err(other_key(&outcome.id));
         }
         let differs = !self.is_same_payload || due.is_some_and(|due| due != self.due_at);
         Ok(PushOutcome { due_at: self.due_at, differs, ..outcome })
     }
+}
+
+/// What a push is told whose id another message of its partition has.
+pub(super) fn other_key(id: &MessageId) -> Error {
+    let why =
+        format!("message {id} is there with another key, in the same partition; nothing changed: choose another id");
+    Error::new(Kind::Conflict, why)
 }
 
 /// The time at which a push wants its message, if it gives one.

@@ -47,6 +47,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     umask(Mode::RWXG | Mode::RWXO);
     let mut signals = Signals::listen()?;
     let mut options = options(&config, args.adopt)?;
+    options.check()?;
     claim_directory(&data_dir(&config)?)?;
     options.connections.max = connections_max();
     let server = tokio::select! {

@@ -142,7 +142,11 @@ impl<S: LogTarget> Failover<S> {
             Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
                 self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
             }
-            Put::Pushed(Pushed::Journaled | Pushed::Buffered) | Put::InFlight | Put::Dead | Put::Expires => Ok(None),
+            Put::Pushed(Pushed::Journaled | Pushed::Buffered)
+            | Put::InFlight
+            | Put::Dead
+            | Put::OtherKey
+            | Put::Expires => Ok(None),
         }
     }
 

@@ -42,6 +42,16 @@ pub(super) struct Offered {
 /// The name of a log, and how many losses the store was suspected of when the log was found to be next.
 type Log<'a> = (&'a str, u64);
 
+/// How many records of a call were taken.
+#[derive(Debug)]
+enum Taken {
+    All,
+    /// Those before the one with this number, whose message a consumer has.
+    UpToInFlight(u64),
+    /// Those before the one with this number, whose id another message has.
+    UpToOtherKey(u64),
+}
+
 /// What the store answered of a record.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -147,11 +157,17 @@ impl<S: LogTarget> Failover<S> {
         while !left.is_empty() {
             let count = run(&left);
             let why = match self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await {
-                Ok(taken) => {
-                    left.drain(..taken);
-                    if taken == count {
-                        continue;
-                    }
+                Ok(Taken::All) => {
+                    left.drain(..count);
+                    continue;
+                }
+                Ok(Taken::UpToOtherKey(number)) => {
+                    left.retain(|entry| entry.position.number() >= number);
+                    rename(left.front_mut());
+                    continue;
+                }
+                Ok(Taken::UpToInFlight(number)) => {
+                    left.retain(|entry| entry.position.number() >= number);
                     Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
                 }
                 Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
@@ -173,7 +189,7 @@ impl<S: LogTarget> Failover<S> {
         offered
     }
 
-    /// The first so many of a partition in one call; answers how many of them were taken.
+    /// The first so many of a partition in one call.
     async fn offer_run(
         &self,
         offered: &mut Offered,
@@ -182,7 +198,7 @@ impl<S: LogTarget> Failover<S> {
         partition: Partition,
         left: &VecDeque<Entry>,
         count: usize,
-    ) -> Result<usize> {
+    ) -> Result<Taken> {
         let mut conflict = Conflict::Keep;
         let mut messages = Vec::with_capacity(count);
         for entry in left.iter().take(count) {
@@ -210,12 +226,13 @@ impl<S: LogTarget> Failover<S> {
             }
         }
         if messages.is_empty() {
-            return Ok(count);
+            return Ok(Taken::All);
         }
         let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
         for (put, Replayed { number, version, message }) in puts.iter().zip(messages) {
             match put {
-                Put::InFlight => return Ok(left.iter().take_while(|entry| entry.position.number() < number).count()),
+                Put::InFlight => return Ok(Taken::UpToInFlight(number)),
+                Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
                 put => {
                     match put {
                         Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
@@ -225,7 +242,7 @@ impl<S: LogTarget> Failover<S> {
                 }
             }
         }
-        Ok(count)
+        Ok(Taken::All)
     }
 
     /// Notes an answer for the journal, if there is one.
@@ -268,6 +285,15 @@ impl<S: LogTarget> Failover<S> {
         let unseen = || Descriptor::new(topic.clone(), Settings::default());
         let seen = self.known.last(topic).or(tombstone).unwrap_or_else(unseen);
         Descriptor { deleted: false, ..seen }
+    }
+}
+
+/// Gives a push another id: it was acknowledged, and the store has another message of its id in the partition.
+fn rename(entry: Option<&mut Entry>) {
+    if let Some(Entry { record: Record::Push { topic, message, version, .. }, .. }) = entry {
+        let id = message.id.beside(version.as_us());
+        tracing::warn!(%topic, id = %message.id, as_id = %id, "a buffered message has the id of another one with another key: stored under a new id");
+        message.id = id;
     }
 }
 

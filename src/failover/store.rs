@@ -167,7 +167,9 @@ impl<S: LogTarget> Store for Failover<S> {
         let puts = self.accept(descriptor, partition, call, Conflict::Keep, messages).await?;
         let pushed = |put| match put {
             Put::Pushed(pushed) => Ok(pushed),
-            Put::InFlight | Put::Dead | Put::Expires => Err(Error::bug("a push was answered as one with a policy")),
+            Put::InFlight | Put::Dead | Put::OtherKey | Put::Expires => {
+                Err(Error::bug("a push was answered as one with a policy"))
+            }
         };
         puts.into_iter().map(pushed).collect()
     }

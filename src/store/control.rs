@@ -94,6 +94,8 @@ pub enum Put {
     InFlight,
     /// Not replaced and not moved: it is dead in a group. Nothing changed.
     Dead,
+    /// What is there has this id and another key, so it is another message. Nothing changed.
+    OtherKey,
     /// Not moved: it expires before the due time that was asked for. Nothing changed.
     Expires,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dwell::broker::{Broker, Options, PushOutcome};
 use dwell::error::{Error, Kind, Result};
-use dwell::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::message::{Conflict, Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::store::{Expected, Fate, Pushed};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -138,7 +138,13 @@ async fn another_message_of_the_id_in_the_partition_is_refused(world: World) -> 
     let (broker, (topic, group)) = (&running.broker, place()?);
     let other = neighbour(broker, "m7", "customer-7").await?;
     assert_eq!(kind_of(push(broker, "m7", other.as_str()).await), Some(Kind::Conflict));
+    for conflict in [Conflict::Replace, Conflict::Debounce, Conflict::Reject] {
+        let message = NewMessage::new("open").id(MessageId::new("m7")?).key(other.clone());
+        let refused = broker.push(&topic, NewMessage { conflict, ..message }).await;
+        assert_eq!(kind_of(refused), Some(Kind::Conflict), "{conflict:?}");
+    }
     let (_, there) = broker.peek(&topic, &group, &MessageId::new("m7")?, None).await?;
     assert_eq!(there.message.envelope.key, Some(Key::new("customer-7")?));
+    assert_eq!(there.message.envelope.payload, "close");
     Ok(())
 }

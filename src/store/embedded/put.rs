@@ -206,6 +206,7 @@ fn refusal(found: &Found, terms: Terms, message: &Message) -> Option<Put> {
     let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
     match terms.conflict {
         Conflict::Keep | Conflict::Reject => Some(Put::Pushed(Pushed::Duplicate)),
+        _ if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) => Some(Put::OtherKey),
         Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => {
             Some(Put::Pushed(Pushed::Duplicate))
         }
@@ -216,6 +217,12 @@ fn refusal(found: &Found, terms: Terms, message: &Message) -> Option<Put> {
         }
         Conflict::Replace | Conflict::Debounce => None,
     }
+}
+
+/// Whether what is there is the message of this id, and not one with another key.
+fn is_of_key(message: &Message, old: &[u8]) -> bool {
+    let old = decode_body(message.id.clone(), old.to_vec().into());
+    old.is_ok_and(|old| old.envelope.key == message.envelope.key)
 }
 
 fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {

@@ -90,7 +90,7 @@ struct Shared {
     wakes: Wakes,
     losses: Losses,
     /// Why the first connection was refused, if it was.
-    refusal: Option<Error>,
+    refusal: Option<String>,
 }
 
 impl Redis {
@@ -104,11 +104,8 @@ impl Redis {
         metrics.store.expect(SCRIPTS.verbs());
         let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
         let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
-        let failure = way.try_now().await?;
-        if let Some(error) = &failure {
-            tracing::warn!(%error, "Redis cannot be used yet");
-        }
-        let (clock, refusal) = (StoreClock::new(clock), failure.filter(Error::is_refusal));
+        let refusal = way.try_now().await?;
+        let clock = StoreClock::new(clock);
         let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, refusal };
         if shared.connection.durability().is_some() {
             // It was there a moment ago; if it is not now, the first answer says what time it is.
@@ -167,9 +164,7 @@ impl Shared {
 impl Store for Redis {
     fn describe(&self) -> Description {
         let connection = &self.shared.connection;
-        let refusal = &self.shared.refusal;
-        let unknown =
-            || refusal.as_ref().map_or_else(|| "not reachable yet".to_owned(), |error| error.detail().to_owned());
+        let unknown = || self.shared.refusal.clone().unwrap_or_else(|| "not reachable yet".to_owned());
         let durability = connection.durability().unwrap_or_else(unknown);
         Description { kind: "redis", location: connection.location(), durability }
     }
@@ -485,9 +480,8 @@ impl Shared {
         let (status, mut reply) = self.ask(&call).await?;
         match status.as_str() {
             "OK" => {
-                let found = (reply.text()?, reply.number()?);
-                let owner = RedisOwner::new(self.clone(), pair, member.clone(), epoch, found);
-                Ok(Some(Acquired::Owned(Box::new(owner))))
+                let left = (reply.text()?, reply.number()?);
+                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(self.clone(), pair, member.clone(), epoch, left)))))
             }
             "HELD" => {
                 let by = MemberId::from_store(&reply.text()?);

@@ -63,6 +63,7 @@ pub(super) fn outcome(said: &str) -> Result<Put> {
         "debounced" => Put::Pushed(Pushed::Debounced),
         "in_flight" => Put::InFlight,
         "dead" => Put::Dead,
+        "other_key" => Put::OtherKey,
         "expires" => Put::Expires,
         other => return Err(Error::corrupt(format!("a script answered {other:?} for a message"))),
     })

@@ -52,13 +52,15 @@ impl Way {
         }
     }
 
-    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` for a Redis that was reached
-    /// and must not be used.
-    pub(super) async fn try_now(&self) -> Result<Option<Error>> {
-        match self {
-            Way::One(connection) => connection.try_now().await,
-            Way::Cluster(cluster) => cluster.try_now().await,
-        }
+    /// Connects before the first call does. Answers why Redis refuses the configuration, if it does. # Errors: `Invalid`
+    /// for a Redis that was reached and must not be used.
+    pub(super) async fn try_now(&self) -> Result<Option<String>> {
+        let failure = match self {
+            Way::One(connection) => connection.try_now().await?,
+            Way::Cluster(cluster) => cluster.try_now().await?,
+        };
+        failure.iter().for_each(|error| tracing::warn!(%error, "Redis cannot be used yet"));
+        Ok(failure.filter(Error::is_refusal).map(|error| error.detail().to_owned()))
     }
 
     /// Where it leads to, for people, without secrets.

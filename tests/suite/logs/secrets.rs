@@ -123,7 +123,7 @@ async fn a_start_with_a_wrong_password_says_no_secret() -> Result<()> {
         "url = 'redis+sentinel://app:s3cret-a@127.0.0.1:1/main?sentinel_user=u&sentinel_password=s3cret-b'\n";
     let cluster = "url = 'rediss+cluster://app:s3cret-a@127.0.0.1:1,127.0.0.1:2'\n".to_owned();
     for url in [with_password(&redis, "s3cret-wrong"), sentinel.to_owned(), cluster] {
-        let config = format!("[log]\nlevel = 'trace'\n[redis]\ntimeout = '200ms'\n{url}");
+        let config = format!("[log]\nlevel = 'trace'\n[redis]\ntimeout = '200ms'\nstart_without = true\n{url}");
         let mut sidecar = Sidecar::start(&config).await?;
         look_around(&sidecar).await?;
         is_clean(&sidecar.until_ready_says("degraded").await?);

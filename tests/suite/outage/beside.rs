@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dwell::error::{Kind, Result};
-use dwell::message::TopicName;
+use dwell::message::{Conflict, Key, MessageId, NewMessage, TopicName};
 use dwell::store::Pushed;
 use dwell::topic::Settings;
 
@@ -98,4 +98,36 @@ async fn a_topic_that_was_promised_keeps_the_partitions_that_it_has_in_redis() -
     .await?;
     other.close().await?;
     dwell.close().await
+}
+
+/// Two messages of one id with different keys that share a partition: the second one was accepted while nobody could compare.
+#[tokio::test]
+async fn a_buffered_message_whose_id_another_key_has_is_delivered_under_a_new_id() -> Result<()> {
+    for (first_is_buffered, conflict) in
+        [(false, Conflict::Keep), (true, Conflict::Keep), (false, Conflict::Replace), (false, Conflict::Debounce)]
+    {
+        let outage = Outage::begin().await?;
+        let dwell = outage.dwell().await?;
+        let orders = TopicName::new("orders")?;
+        let partitions = std::num::NonZeroU16::MIN;
+        dwell.broker().declare(orders.clone(), Settings { partitions, ..Settings::default() }).await?;
+        let push = async |key: &str, conflict: Conflict| {
+            let message = NewMessage::new(key.to_owned()).id(MessageId::new("reminder")?).key(Key::new(key)?);
+            dwell.broker().push(&orders, NewMessage { conflict, ..message }).await
+        };
+        if first_is_buffered {
+            outage.proxy.set(Mode::Refuse);
+        }
+        push("anna", Conflict::Keep).await?;
+        outage.proxy.set(Mode::Refuse);
+        let second = push("bert", conflict).await?;
+        assert_eq!(second.pushed, Pushed::Buffered);
+        outage.proxy.set(Mode::Pass);
+        dwell.recovered().await?;
+        let got = dwell.drain("orders", 2).await?;
+        let ids: Vec<&str> = got.keys().map(String::as_str).collect();
+        assert!(matches!(ids[..], ["reminder", new] if new.starts_with("reminder~")), "{conflict:?}: {ids:?}");
+        dwell.close().await?;
+    }
+    Ok(())
 }

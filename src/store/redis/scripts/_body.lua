@@ -15,15 +15,15 @@ end
 local function pushed_at(body)
   return (number_at(body, 22))
 end
-local function expires_at(body)
+-- The key, and where what follows it begins.
+local function key_of(body)
   local _, at = number_at(body, 22)
-  if string.byte(body, at) == 1 then
-    local length
-    length, at = number_at(body, at + 1)
-    at = at + length
-  else
-    at = at + 1
-  end
+  if string.byte(body, at) ~= 1 then return nil, at + 1 end
+  local length, from = number_at(body, at + 1)
+  return string.sub(body, from, from + length - 1), from + length
+end
+local function expires_at(body)
+  local _, at = key_of(body)
   if string.byte(body, at) == 1 then return (number_at(body, at + 1)) end
   return math.huge
 end

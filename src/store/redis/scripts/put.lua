@@ -3,11 +3,11 @@
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] bodies a pair may hold   ARGV[4] 'reject', 'replace' or
 --   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
 --   of the others count up   then n times (due ms, id, body)
--- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' or 'expires'} or, with nothing
+-- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires'} or, with nothing
 --   changed, {'LATE', now us} {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}
 --   {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
--- has settled the message does not get it again.
+-- has settled the message does not get it again. A message of the id with another key is another message, and stays.
 local now_us = time_us(ARGV[5])
 local now = math.floor(now_us / 1000)
 local answer = string.format('%.0f', now_us)
@@ -77,8 +77,12 @@ local function add(id, due, body)
 end
 
 -- What may not be done about an id that is there; nothing when it may be replaced or moved.
-local function refusal(due, found, in_flight, dead)
+local function refusal(due, body, found, in_flight, dead)
   if policy == 'reject' then return 'duplicate' end
+  local key = key_of(body)
+  for _, old in pairs(found) do
+    if key_of(old) ~= key then return 'other_key' end
+  end
   if policy == 'debounce' then
     for _, old in pairs(found) do
       if due_of(old) == tonumber(due) then return 'duplicate' end
@@ -105,7 +109,7 @@ local function put(due, id, body)
     end
   end
   if not next(found) and not dead then return add(id, due, body) end
-  local refused = refusal(due, found, in_flight, dead)
+  local refused = refusal(due, body, found, in_flight, dead)
   if refused then return refused end
   local score = place and place(z, now, tonumber(due)) or due
   for g, old in pairs(found) do
@@ -125,7 +129,7 @@ end
 for i = 8, #ARGV, 3 do
   local verdict = put(ARGV[i], ARGV[i + 1], ARGV[i + 2])
   answers[#answers + 1] = verdict
-  if policy ~= 'reject' and verdict ~= 'duplicate' and verdict ~= 'in_flight' and verdict ~= 'dead' and verdict ~= 'expires' then
+  if policy ~= 'reject' and (verdict == 'stored' or verdict == 'replaced' or verdict == 'debounced') then
     remember_version(KEYS[5], now_us, ARGV[i + 1], tonumber(ARGV[7]) + (i - 8) / 3)
   end
 end

@@ -3,12 +3,12 @@
 --   T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, due ms, id, body)
--- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight', behind which
---   nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
+-- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight' or an
+--   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
 -- when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
 -- message that an owner has is neither replaced nor moved nor doubled: its record waits until it is settled. A dead one, which
--- is older, makes room. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
+-- is older, makes room. One with another key is another message, and stays. Content that is newer than what is there replaces it also if the due time was changed later, which stays.
 local now_us = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 local answer = string.format('%.0f', now_us)
@@ -53,6 +53,7 @@ local function replay(number, due, id, body)
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then
+      if key_of(old) ~= key_of(body) then return 'other_key' end
       if version_of(old) >= version and not (policy == 'replace' and pushed_at(old) < pushed_at(body)) then return 'duplicate' end
       found[g] = old
       in_flight = in_flight or not redis.call('ZSCORE', z[g], id)
@@ -95,7 +96,7 @@ local answers = {'OK', answer}
 for i = 5, #ARGV, 4 do
   local verdict = replay(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
   answers[#answers + 1] = verdict
-  if verdict == 'in_flight' then break end
+  if verdict == 'in_flight' or verdict == 'other_key' then break end
   last = math.max(last, tonumber(ARGV[i]))
 end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'PX', CALL_KEPT)
