@@ -54,8 +54,12 @@ impl Roots {
 
     /// Those that follow from the certificates of a file, as PEM. The error says what is wrong with it.
     pub fn read(path: &Path) -> std::result::Result<Roots, String> {
-        let pem = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
-        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        Roots::parse(&std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?)
+    }
+
+    /// The same of PEM that was read before.
+    pub fn parse(pem: &[u8]) -> std::result::Result<Roots, String> {
+        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let mut roots = RootCertStore::empty();
         for root in all.map_err(|error| format!("holds no whole certificate: {error}"))? {
             roots.add(root).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;

@@ -13,6 +13,7 @@ use redis::{
 use super::{RedisOptions, failure};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::https::Roots;
 
 /// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
 const SILENT_TIMEOUTS: u32 = 3;
@@ -139,6 +140,9 @@ impl fmt::Debug for Address {
 fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
     let opened = match info.addr() {
         ConnectionAddr::TcpTls { .. } => {
+            // The client library takes a text without certificates for none at all.
+            let roots = options.ca.as_deref().map(|ca| Roots::parse(ca.as_bytes())).transpose();
+            roots.map_err(|why| Error::invalid("redis.ca_file", why))?;
             let pem = |text: &str| text.as_bytes().to_vec();
             let identity = options.identity.as_ref();
             let client_tls = identity.map(|(certificate, key)| ClientTlsConfig {
