@@ -116,7 +116,7 @@ schemas! {
     /// Message key: 1 to 256 bytes of UTF-8 without control characters. Messages with equal keys share a partition.
     Key = text(PRINTABLE, 1..=KEY_BYTES_MAX).examples(["customer-7"]);
     /// A delivery's receipt, which settles or extends it. Opaque.
-    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152"]);
+    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
     /// A receipt, alone or as `{"receipt": "…"}`.
     ReceiptOrObject = AnyOfBuilder::new()
         .item(Ref::from_schema_name("Receipt"))
@@ -124,7 +124,7 @@ schemas! {
             .property("receipt", Ref::from_schema_name("Receipt"))
             .required("receipt")
             .additional_properties(Some(AdditionalProperties::FreeForm(false))))
-        .examples(["3.17.k3Zq9xT0aB1c.152"]);
+        .examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
     /// The `next_cursor` of the previous answer. Opaque.
     Cursor = pattern("^.*$", "cursor").examples(["3.0.1767323045678.b3JkZXItNDcxMQ"]);
     /// Names a message's due time and attempts.
@@ -226,6 +226,18 @@ schemas! {
         "unknown_outcome",
         "unknown",
         "pending",
+        "unreachable",
+    ]);
+    /// Why a decision about a delivery does not count.
+    VerdictReason = words([
+        "deadline_passed",
+        "already_settled",
+        "delivery_ended",
+        "lost_partition",
+        "other_broker",
+        "unknown",
+        "malformed",
+        "unknown_outcome",
         "unreachable",
     ]);
     /// Why a message is not delivered yet.
