@@ -28,9 +28,11 @@ mod parse;
 mod percentiles;
 mod problem;
 mod push;
+mod reserve;
 mod schedule;
 mod scratch;
 mod serve;
+mod settle;
 mod signals;
 mod supervisor;
 mod top;
@@ -73,6 +75,10 @@ enum Command {
     Serve(serve::ServeArgs),
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
+    Reserve(reserve::ReserveArgs),
+    Ack(settle::AckArgs),
+    Nack(settle::NackArgs),
+    Extend(settle::ExtendArgs),
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
     Schedule(schedule::ScheduleArgs),
@@ -143,6 +149,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args).await,
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
+        Command::Reserve(args) => reserve::run(&args).await,
+        Command::Ack(args) => settle::ack(&args).await,
+        Command::Nack(args) => settle::nack(&args).await,
+        Command::Extend(args) => settle::extend(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
         Command::Schedule(args) => schedule::run(&args).await,

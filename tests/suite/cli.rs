@@ -1,5 +1,7 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
+mod settle;
+
 use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
