@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Broker, check_count};
-use crate::dispatch::{Decision, GroupTag, Receipt, StaleReason, Verdict, check};
+use crate::dispatch::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
 use crate::error::Result;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
@@ -14,7 +14,7 @@ use crate::topic::{Descriptor, Pair, check_visibility_timeout};
 /// The verdict about a receipt where this process owns no partition of the group.
 fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {
     let tag = GroupTag::of(&descriptor.topic, group);
-    check(Receipt::parse(receipt), tag, descriptor)
+    check_receipt(Receipt::parse(receipt), tag, descriptor)
         .map_or_else(|why| why, |_| Verdict::Stale(StaleReason::LostPartition))
 }
 
@@ -92,7 +92,7 @@ impl Broker {
         let descriptor = self.topics.group(topic, group).await?;
         let dispatch = self.groups.find(&descriptor, group)?;
         let tag = GroupTag::of(topic, group);
-        let read = |text: &str| check(Receipt::parse(text), tag, &descriptor).ok();
+        let read = |text: &str| check_receipt(Receipt::parse(text), tag, &descriptor).ok();
         let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
         let knows = |receipt: &Receipt| dispatch.as_ref().is_some_and(|dispatch| dispatch.knows(receipt));
         Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())

@@ -37,7 +37,7 @@ Examples:
 The deadline is so long from now. Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its
 reason.";
 
-/// The deliveries that are meant.
+/// The receipts to settle.
 #[derive(Debug, Args)]
 struct ReceiptArgs {
     /// The topic
@@ -114,7 +114,7 @@ pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
     settle(&args.which, &args.server, async |client, of, receipts| client.extend(of, receipts, timeout).await).await
 }
 
-/// Settles receipts, as many at a time as a request may have, and prints what became of each.
+/// Settles receipts, as many at a time as a request may have, and prints the outcome.
 async fn settle<F>(which: &ReceiptArgs, server: &ServerArgs, call: F) -> Result<(), Failure>
 where
     F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<api::Verdict>>,

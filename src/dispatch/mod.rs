@@ -31,7 +31,7 @@ pub use delivery::{Decision, Delivery, GroupTag, Receipt};
 pub use membership::Membership;
 pub use prefetch::PrefetchBudget;
 pub use session::{Hand, Session};
-pub use settle::check;
+pub use settle::check_receipt;
 pub use table::{Now, Policy, Table, Want, Whereabouts};
 pub use verdict::{StaleReason, UnknownReason, Verdict};
 

@@ -1,5 +1,5 @@
-//! How the last deliveries ended: who makes a decision again, because its answer was lost, gets the same answer, and who comes
-//! too late is told why.
+//! How the last deliveries ended: a consumer that repeats a decision, because its answer was lost, gets the same answer, and
+//! one that comes too late learns the reason.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};

@@ -34,7 +34,7 @@ struct Unanswered {
 ///
 /// # Errors
 /// Why it cannot.
-pub fn check(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
+pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
     let receipt = receipt.ok_or(Verdict::Unknown(UnknownReason::Malformed))?;
     let is_ours = receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get();
     if is_ours { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
@@ -120,14 +120,14 @@ impl Dispatch {
     /// # Errors
     /// Why there is none.
     fn find(&self, receipt: Option<Receipt>) -> Result<(Receipt, Arc<Owned>), Verdict> {
-        let receipt = check(receipt, self.tag, &self.descriptor())?;
+        let receipt = check_receipt(receipt, self.tag, &self.descriptor())?;
         let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
         let owned = pairs.get(&receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch).cloned();
         owned.map(|owned| (receipt, owned)).ok_or(Verdict::Stale(StaleReason::LostPartition))
     }
 
-    /// Whether nobody else has to be asked about a receipt: this process owns its partition, or has lost it since it made
-    /// the delivery.
+    /// Whether no other broker has to be asked about a receipt: this process owns its partition, or has lost it since the
+    /// delivery.
     pub fn knows(&self, receipt: &Receipt) -> bool {
         // A partition that is lost is in `lost` before it leaves the others.
         self.owns(receipt.partition) || {

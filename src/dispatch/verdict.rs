@@ -1,8 +1,8 @@
-//! What became of a decision about a delivery, and why it did not count.
+//! The verdict on a decision about a delivery, with the reason of a refusal.
 
 use crate::time::Timestamp;
 
-/// What became of a decision, or of an extension.
+/// The outcome of a decision, or of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The message is gone for good.
@@ -52,14 +52,6 @@ pub enum UnknownReason {
 }
 
 impl StaleReason {
-    const ALL: [StaleReason; 5] = [
-        StaleReason::DeadlinePassed,
-        StaleReason::AlreadySettled,
-        StaleReason::DeliveryEnded,
-        StaleReason::LostPartition,
-        StaleReason::OtherBroker,
-    ];
-
     fn name(self) -> &'static str {
         match self {
             StaleReason::DeadlinePassed => "deadline_passed",
@@ -72,8 +64,6 @@ impl StaleReason {
 }
 
 impl UnknownReason {
-    const ALL: [UnknownReason; 2] = [UnknownReason::Malformed, UnknownReason::NotIssued];
-
     fn name(self) -> &'static str {
         match self {
             UnknownReason::Malformed => "malformed",
@@ -83,6 +73,19 @@ impl UnknownReason {
 }
 
 impl Verdict {
+    /// Every verdict with which a decision does not count.
+    pub const REFUSALS: [Verdict; 9] = [
+        Verdict::Stale(StaleReason::DeadlinePassed),
+        Verdict::Stale(StaleReason::AlreadySettled),
+        Verdict::Stale(StaleReason::DeliveryEnded),
+        Verdict::Stale(StaleReason::LostPartition),
+        Verdict::Stale(StaleReason::OtherBroker),
+        Verdict::Unknown(UnknownReason::NotIssued),
+        Verdict::Unknown(UnknownReason::Malformed),
+        Verdict::UnknownOutcome,
+        Verdict::Unreachable,
+    ];
+
     /// The stable name, as in the API.
     pub fn name(self) -> &'static str {
         match self {
@@ -155,19 +158,16 @@ impl Verdict {
     /// The verdict of a name, as another broker answers: an extension comes with its deadline, a failure with its reason.
     /// Without one that is known here, a stale delivery is only known to be over.
     pub fn named(name: &str, reason: Option<&str>, deadline: Option<Timestamp>) -> Option<Verdict> {
-        let stale = StaleReason::ALL.into_iter().find(|stale| Some(stale.name()) == reason);
-        let unknown = UnknownReason::ALL.into_iter().find(|unknown| Some(unknown.name()) == reason);
-        let plain = [
-            Verdict::Acked,
-            Verdict::Nacked,
-            Verdict::Buried,
-            Verdict::Stale(stale.unwrap_or(StaleReason::DeliveryEnded)),
+        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
+        let refusals = Verdict::REFUSALS.into_iter().filter(|refusal| refusal.reason() == reason);
+        let vague = [
+            Verdict::Stale(StaleReason::DeliveryEnded),
+            Verdict::Unknown(UnknownReason::NotIssued),
             Verdict::UnknownOutcome,
-            Verdict::Unknown(unknown.unwrap_or(UnknownReason::NotIssued)),
-            Verdict::Pending,
             Verdict::Unreachable,
         ];
-        plain.into_iter().chain(deadline.map(Verdict::Extended)).find(|verdict| verdict.name() == name)
+        let known = plain.into_iter().chain(deadline.map(Verdict::Extended)).chain(refusals);
+        known.chain(vague).find(|verdict| verdict.name() == name)
     }
 }
 
@@ -177,10 +177,8 @@ mod tests {
 
     #[test]
     fn a_verdict_survives_the_wire_with_its_reason() {
-        let stale = StaleReason::ALL.map(Verdict::Stale);
-        let unknown = UnknownReason::ALL.map(Verdict::Unknown);
-        let plain = [Verdict::Acked, Verdict::Pending, Verdict::UnknownOutcome, Verdict::Unreachable];
-        for verdict in stale.into_iter().chain(unknown).chain(plain) {
+        let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
+        for verdict in plain.into_iter().chain(Verdict::REFUSALS) {
             assert_eq!(Verdict::named(verdict.name(), verdict.reason(), None), Some(verdict));
         }
         for reason in [None, Some("boredom")] {

@@ -154,7 +154,7 @@ pub(crate) struct Problem {
     verdict: Option<Box<Refused>>,
 }
 
-/// What became of the only receipt of a request.
+/// The verdict on the only receipt of a request.
 #[derive(Debug, Serialize)]
 struct Refused {
     reason: &'static str,
@@ -282,7 +282,7 @@ impl Problem {
         self
     }
 
-    /// Adds what became of the only receipt of a request.
+    /// Adds the verdict on the only receipt of a request.
     pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: serde_json::Value) -> Problem {
         self.verdict = Some(Box::new(Refused { reason, verdicts }));
         self

@@ -12,6 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::problem::{Class, TYPE_PREFIX};
 use crate::codec::DeadReason;
+use crate::dispatch::Verdict;
 use crate::limits::{
     CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX,
     NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
@@ -229,17 +230,7 @@ schemas! {
         "unreachable",
     ]);
     /// Why a decision about a delivery does not count.
-    VerdictReason = words([
-        "deadline_passed",
-        "already_settled",
-        "delivery_ended",
-        "lost_partition",
-        "other_broker",
-        "unknown",
-        "malformed",
-        "unknown_outcome",
-        "unreachable",
-    ]);
+    VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
     ExplainReason = words([
         "scheduled",

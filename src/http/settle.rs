@@ -161,7 +161,7 @@ pub(crate) struct Verdicts {
     results: Vec<Settled>,
 }
 
-/// What became of the only receipt of a request, when its decision does not count; or what is wrong with the request.
+/// The verdict on the only receipt of a request, when its decision does not count; or an error of the request.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
 #[schema(examples(json!({
@@ -370,6 +370,34 @@ impl HowItFailed {
 mod tests {
     use super::*;
     use crate::http::strict::parse;
+
+    #[test]
+    fn the_protocol_page_lists_every_reason_with_its_answer() {
+        let page = include_str!("../../docs/protocol.md");
+        for verdict in Verdict::REFUSALS {
+            let reason = verdict.reason().unwrap_or_default();
+            let ruling = Ruling { verdict, owner: None };
+            let problem = Verdicts::answer(vec!["a".to_owned()], &[ruling], Forwarded(false)).err();
+            let body = problem.and_then(|problem| serde_json::to_value(problem.body()).ok()).unwrap_or_default();
+            assert_eq!((&body["reason"], &body["failed"]), (&reason.into(), &1.into()), "{body}");
+            assert_eq!(body["results"][0]["status"], verdict.name(), "{body}");
+            let kind = body["type"].as_str().unwrap_or_default().replace("urn:dwell:error:", "");
+            let row = (format!("| `{}`, `{reason}` |", verdict.name()), format!("| {} `{kind}` |", body["status"]));
+            assert!(page.lines().any(|line| line.starts_with(&row.0) && line.ends_with(&row.1)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn another_broker_and_a_batch_are_answered_with_verdicts() {
+        let refused = || Ruling { verdict: Verdict::Unreachable, owner: None };
+        let forwarded = Verdicts::answer(vec!["a".to_owned()], &[refused()], Forwarded(true)).ok();
+        assert_eq!(forwarded.map(|Reply(verdicts)| verdicts.failed), Some(1));
+        let two = vec!["a".to_owned(), "b".to_owned()];
+        let batch = Verdicts::answer(two, &[refused(), refused()], Forwarded(false)).ok();
+        assert_eq!(batch.map(|Reply(verdicts)| verdicts.failed), Some(2));
+        let pending = Ruling { verdict: Verdict::Pending, owner: None };
+        assert!(Verdicts::answer(vec!["a".to_owned()], &[pending], Forwarded(false)).is_ok());
+    }
 
     #[test]
     fn nack_takes_receipts_as_texts_and_defaults_for_all() -> Result<(), Problem> {

@@ -281,7 +281,8 @@ async fn an_extended_delivery_has_more_time(world: World) -> Result<()> {
     world.pass(59_000);
     assert_eq!(shop.settle(&delivery, Decision::Ack).await?, Verdict::Acked);
     let extended = shop.broker.extend(&topic, &group, &receipts, Duration::from_secs(60)).await?;
-    assert_eq!(extended, [ALREADY_SETTLED]);
+    // Nobody has asked for a minute, so this process may have left the group.
+    assert!(matches!(extended[..], [Verdict::Stale(_)]), "{extended:?}");
     Ok(())
 }
 
