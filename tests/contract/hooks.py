@@ -25,7 +25,7 @@ EXCLUSIVE = [
     ("all", "reason", "older_than", "younger_than", "text", "limit", "rate"),
 ]  # fmt: skip
 SELECTORS = ("ids", "all", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text")
-# Of the group `default` of the topic `orders`, of a delivery that was never made: any other text is answered 422.
+# A receipt of the group `default` of the topic `orders`; a text that is no receipt is answered 422.
 RECEIPT = "0.17.k3Zq9xT0aB1c.152.c5590c26"
 ETAG = r'[*]|"[0-9]{1,15}[.][0-9]{1,9}"'
 TRACEPARENT, TRACESTATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE"
