@@ -129,8 +129,14 @@ impl Dispatch {
     /// Whether no other broker has to be asked about a receipt: this process owns its partition, or has lost it since the
     /// delivery.
     pub fn knows(&self, receipt: &Receipt) -> bool {
-        // A partition that is lost is in `lost` before it leaves the others.
-        self.owns(receipt.partition) || {
+        // A broker that stood still has an older epoch than that of the delivery, and does not know it yet.
+        let is_up_to_date = |owned: &Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
+        let owns = {
+            let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+            pairs.get(&receipt.partition).is_some_and(is_up_to_date)
+        };
+        // A partition that is lost is in `lost` before it leaves `pairs`.
+        owns || {
             let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
             lost.get(&receipt.partition) == Some(&receipt.epoch)
         }

@@ -135,8 +135,8 @@ impl Verdict {
                 "the delivery was settled, or its visibility timeout passed, too long ago to know which"
             }
             Verdict::Stale(StaleReason::LostPartition) => {
-                "the broker that delivered the message no longer owns its partition: unless it was settled before, it is \
-                 delivered again"
+                "the broker that delivered the message no longer owns its partition: the message is delivered again, unless it \
+                 was settled before, or its topic or group was deleted"
             }
             Verdict::Stale(StaleReason::OtherBroker) => {
                 "another broker owns the partition, and this one cannot reach it: settle the delivery there"

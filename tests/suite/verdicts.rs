@@ -13,7 +13,7 @@ use crate::support::{Running, World, stories};
 
 stories! {
     a_receipt_of_another_topic_or_group_is_unknown, a_delivery_that_was_never_made_is_unknown,
-    every_verb_tells_the_same_reason, an_end_that_is_forgotten_is_told_as_an_end_and_no_more,
+    every_verb_tells_the_same_reason, a_receipt_of_a_newer_epoch_is_for_another_broker, an_end_that_is_forgotten_is_told_as_an_end_and_no_more,
 }
 
 const LONG: Duration = Duration::from_secs(86_400);
@@ -110,6 +110,20 @@ async fn every_verb_tells_the_same_reason(world: World) -> Result<()> {
         assert_eq!(shop.settle(&orders, &late, decision).await?, passed);
     }
     assert_eq!(shop.extend(&orders, &late).await?, passed);
+    Ok(())
+}
+
+/// A broker that stood still still believes in its lease: it must not call the deliveries of the next owner lost.
+async fn a_receipt_of_a_newer_epoch_is_for_another_broker(world: World) -> Result<()> {
+    let (shop, (topic, group)) = (Shop::open(&world)?, place("orders", "default")?);
+    shop.push("orders").await?;
+    let taken = shop.take(&(topic.clone(), group.clone())).await?;
+    let pair = shop.broker.topic(&topic).await?.pair(taken.partition, &group);
+    let owner = world.steal(&pair, shop.broker.member()).await?;
+    let newer = Receipt { epoch: owner.epoch().clone(), ..taken.receipt.clone() };
+    let (older, newer_text) = (taken.receipt.to_string(), newer.to_string());
+    let elsewhere = shop.broker.elsewhere(&topic, &group, &[&older, &newer_text]).await?;
+    assert_eq!(elsewhere, [(1, newer)]);
     Ok(())
 }
 
