@@ -27,7 +27,7 @@ use crate::broker::{Broker, Options, PushOutcome, RescheduleOutcome, ReserveRequ
 use crate::clock::Clock;
 use crate::dispatch::{Decision, Delivery, Verdict};
 use crate::engine::{Engine, StoreOptions};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::limits::WAIT_MAX;
 use crate::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use crate::store::{Cancelled, Expected};
@@ -196,7 +196,8 @@ impl Received {
                 self.delivery.deadline = *deadline;
                 Ok(())
             }
-            _ => Err(Error::stale("the delivery is over: it was settled, or its deadline has passed")),
+            Some(verdict) => Err(Error::stale(verdict.detail())),
+            None => Err(Error::bug("a receipt without a verdict")),
         }
     }
 
@@ -206,13 +207,11 @@ impl Received {
             Err(error) => error,
             Ok(verdicts) => match verdicts.first() {
                 Some(Verdict::Acked | Verdict::Nacked | Verdict::Buried) => return Ok(()),
-                Some(Verdict::Pending) => {
-                    Error::new(Kind::OutcomeUnknown, "the store has not answered; the decision stands and is repeated")
+                Some(verdict @ (Verdict::Pending | Verdict::UnknownOutcome)) => {
+                    Error::outcome_unknown(verdict.detail())
                 }
-                Some(Verdict::UnknownOutcome) => Error::outcome_unknown(
-                    "this broker lost the partition before the store answered: the message is settled, or is delivered again",
-                ),
-                _ => Error::stale("the delivery is over: it was settled, or its deadline has passed"),
+                Some(verdict) => Error::stale(verdict.detail()),
+                None => Error::bug("a receipt without a verdict"),
             },
         };
         Err(Box::new(Unsettled { error, received: self }))

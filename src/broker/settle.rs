@@ -4,12 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Broker, check_count};
-use crate::dispatch::{Decision, Receipt, Verdict};
+use crate::dispatch::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
 use crate::error::Result;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::store::MemberId;
-use crate::topic::{Pair, check_visibility_timeout};
+use crate::topic::{Descriptor, Pair, check_visibility_timeout};
+
+/// The verdict about a receipt where this process owns no partition of the group.
+fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {
+    let tag = GroupTag::of(&descriptor.topic, group);
+    check_receipt(Receipt::parse(receipt), tag, descriptor)
+        .map_or_else(|why| why, |_| Verdict::Stale(StaleReason::LostPartition))
+}
 
 impl Broker {
     /// Settles deliveries of this process, each answered for itself, in the order asked.
@@ -39,8 +46,7 @@ impl Broker {
         check_count("receipts", decisions.len())?;
         let descriptor = self.topics.group(topic, group).await?;
         let Some(dispatch) = self.groups.find(&descriptor, group)? else {
-            let verdict = |receipt: &str| Receipt::parse(receipt).map_or(Verdict::Unknown, |_| Verdict::Stale);
-            return Ok(decisions.iter().map(|(receipt, _)| verdict(receipt)).collect());
+            return Ok(decisions.iter().map(|(receipt, _)| nobodys(receipt, &descriptor, group)).collect());
         };
         let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
         let decisions = decisions.into_iter().map(read).collect();
@@ -66,14 +72,13 @@ impl Broker {
         check_count("receipts", receipts.len())?;
         check_visibility_timeout(timeout)?;
         let descriptor = self.topics.group(topic, group).await?;
-        let receipts: Vec<_> = receipts.iter().map(|receipt| Receipt::parse(receipt)).collect();
         match self.groups.find(&descriptor, group)? {
-            Some(dispatch) => Ok(dispatch.extend(receipts, timeout)),
-            None => Ok(receipts.iter().map(|r| r.as_ref().map_or(Verdict::Unknown, |_| Verdict::Stale)).collect()),
+            Some(dispatch) => Ok(dispatch.extend(receipts.iter().map(|it| Receipt::parse(it)).collect(), timeout)),
+            None => Ok(receipts.iter().map(|receipt| nobodys(receipt, &descriptor, group)).collect()),
         }
     }
 
-    /// Which of these receipts are of partitions that this process does not own now, each with its place in the list.
+    /// The receipts that another process may know more about, each with its place in the list.
     ///
     /// # Errors
     /// `NotFound`, `Invalid` with none or too many.
@@ -86,12 +91,11 @@ impl Broker {
         check_count("receipts", receipts.len())?;
         let descriptor = self.topics.group(topic, group).await?;
         let dispatch = self.groups.find(&descriptor, group)?;
-        let is_elsewhere = |receipt: &Receipt| {
-            let is_partition = receipt.partition.0 < descriptor.settings.partitions.get();
-            is_partition && !dispatch.as_ref().is_some_and(|dispatch| dispatch.owns(receipt.partition))
-        };
-        let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, Receipt::parse(text)?)));
-        Ok(read.filter(|(_, receipt)| is_elsewhere(receipt)).collect())
+        let tag = GroupTag::of(topic, group);
+        let read = |text: &str| check_receipt(Receipt::parse(text), tag, &descriptor).ok();
+        let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
+        let knows = |receipt: &Receipt| dispatch.as_ref().is_some_and(|dispatch| dispatch.knows(receipt));
+        Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())
     }
 
     /// Who holds the leases of partitions now; nobody is not listed.

@@ -4,6 +4,7 @@
 mod dead;
 mod many;
 mod cron;
+mod settling;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +13,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::cron::{CronJob, CronPage, NewCronJob};
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 pub(super) use self::many::{BulkChange, BulkChanged, BulkCount, Forecast, MoveTo, Moved};
+pub(super) use self::settling::{Extension, Nack, NackOfAll, Nacks, Receipts, Verdict, Verdicts};
 use crate::retry::Backoff;
 use crate::time::{Timestamp, millis, span};
 use crate::topic::{Expiry, Ordering, Settings};
@@ -33,15 +36,20 @@ pub(super) struct Problem {
     /// The id to repeat a push with whose outcome is unknown.
     #[serde(default)]
     pub(super) id: Option<String>,
-    /// The results of a batch in which every message failed.
+    /// The results of a batch in which every message failed, or the verdict on a single receipt.
     #[serde(default)]
-    pub(super) results: Vec<Pushed>,
+    results: serde_json::Value,
 }
 
 impl Problem {
     /// The name of the kind, without the common beginning.
     pub(super) fn name(&self) -> &str {
         self.kind.rsplit(':').next().unwrap_or(&self.kind)
+    }
+
+    /// The result of each item of the request, if each was answered for itself.
+    pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
+        Vec::deserialize(&self.results).ok().filter(|results| !results.is_empty())
     }
 
     /// Whether the same request may succeed later.
@@ -266,45 +274,6 @@ impl Payload {
             (None, Err(_)) => String::new(),
         }
     }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Receipts<'a> {
-    pub(super) receipts: &'a [String],
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Extension<'a> {
-    pub(super) receipts: &'a [String],
-    #[serde(with = "span")]
-    pub(super) visibility_timeout: Duration,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Nacks<'a> {
-    pub(super) receipts: &'a [Nack],
-}
-
-/// A delivery that failed.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Nack {
-    pub(super) receipt: String,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) delay: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Verdicts {
-    pub(super) results: Vec<Verdict>,
-}
-
-/// What became of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Verdict {
-    pub(super) receipt: String,
-    pub(super) status: String,
 }
 
 /// What an audit found.

@@ -3,6 +3,7 @@
 
 mod cron;
 mod looking;
+mod settling;
 
 use std::time::Duration;
 
@@ -16,9 +17,8 @@ pub(super) use self::looking::StoreOf;
 use super::address::ServerAddress;
 use super::api::Problem;
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Extension, Findings,
-    Forecast, Group, Groups, MoveTo, Moved, Nack, Nacks, NewGroup, PauseOf, PushResults, Pushed, Receipts, Reserve,
-    Swept, Topic, Topics, Verdict, Verdicts, Which,
+    BulkChange, BulkChanged, BulkCount, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Findings, Forecast,
+    Group, Groups, MoveTo, Moved, NewGroup, PauseOf, PushResults, Pushed, Reserve, Swept, Topic, Topics, Which,
 };
 use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::credentials::Credentials;
@@ -166,8 +166,7 @@ impl Client {
         let request = self.request(Method::POST, &format!("/{topic}/messages/batch")).json(&Batch { messages: batch });
         let results = match self.call::<PushResults>(request).await {
             Ok((_, answer)) => answer.results,
-            Err(CallError::Problem(problem)) if !problem.results.is_empty() => problem.results,
-            Err(error) => return Err(error),
+            Err(error) => error.results().ok_or(error)?,
         };
         match results.len() == batch.len() {
             true => Ok(results),
@@ -202,30 +201,6 @@ impl Client {
         // It ends when either side goes away, not after a time.
         let request = self.request(Method::POST, &group.path("stream")).query(&query).timeout(Duration::MAX);
         Ok(DeliveryStream { client: self.clone(), response: self.send(request).await?, rest: Vec::new() })
-    }
-
-    /// Says that deliveries are done.
-    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String]) -> CallResult<Vec<Verdict>> {
-        let request = self.request(Method::POST, &group.path("ack")).json(&Receipts { receipts });
-        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
-    }
-
-    /// Says that deliveries failed.
-    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Verdict>> {
-        let request = self.request(Method::POST, &group.path("nack")).json(&Nacks { receipts });
-        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
-    }
-
-    /// Moves deadlines to `visibility_timeout` from now.
-    pub(super) async fn extend(
-        &self,
-        group: &GroupOf,
-        receipts: &[String],
-        visibility_timeout: Duration,
-    ) -> CallResult<Vec<Verdict>> {
-        let request = self.request(Method::POST, &group.path("extend"));
-        let request = request.json(&Extension { receipts, visibility_timeout });
-        self.call::<Verdicts>(request).await.map(|(_, answer)| answer.results)
     }
 
     /// How many messages of a group wait in a window.

@@ -5,11 +5,13 @@ mod address;
 mod api;
 mod verify;
 mod bench;
+mod bulk;
 mod client;
 mod completions;
 mod config;
 mod confirm;
 mod consume;
+mod cron;
 mod control;
 mod credentials;
 mod dead;
@@ -28,14 +30,14 @@ mod parse;
 mod percentiles;
 mod problem;
 mod push;
-mod cron;
+mod reserve;
 mod scratch;
 mod serve;
+mod settle;
 mod signals;
 mod supervisor;
 mod top;
 mod topic;
-mod bulk;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,6 +75,10 @@ enum Command {
     Serve(serve::ServeArgs),
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
+    Reserve(reserve::ReserveArgs),
+    Ack(settle::AckArgs),
+    Nack(settle::NackArgs),
+    Extend(settle::ExtendArgs),
     Topic(topic::TopicArgs),
     Group(group::GroupArgs),
     Cron(cron::CronArgs),
@@ -143,6 +149,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args).await,
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
+        Command::Reserve(args) => reserve::run(&args).await,
+        Command::Ack(args) => settle::ack(&args).await,
+        Command::Nack(args) => settle::nack(&args).await,
+        Command::Extend(args) => settle::extend(&args).await,
         Command::Topic(args) => topic::run(&args).await,
         Command::Group(args) => group::run(&args).await,
         Command::Cron(args) => cron::run(&args).await,

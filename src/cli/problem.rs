@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+
 use super::api::Problem;
 use super::failure::{FAILED, Failure, UNAVAILABLE};
 
@@ -25,6 +27,14 @@ impl CallError {
             CallError::Unreachable(_) | CallError::NoAnswer(_) => true,
             CallError::Problem(problem) => problem.is_passing(),
             CallError::Garbled(_) => false,
+        }
+    }
+
+    /// The result of each item of the request, if the broker answered each for itself.
+    pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
+        match self {
+            CallError::Problem(problem) => problem.results(),
+            CallError::Unreachable(_) | CallError::NoAnswer(_) | CallError::Garbled(_) => None,
         }
     }
 

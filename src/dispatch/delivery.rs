@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::message::Message;
-use crate::partition::Partition;
+use crate::message::{GroupName, Message, TopicName};
+use crate::partition::{self, Partition};
 use crate::store::Epoch;
 use crate::time::Timestamp;
 
@@ -27,7 +27,7 @@ pub struct Delivery {
     pub lateness: Duration,
 }
 
-/// The name of one delivery: the partition, the epoch of its owner, and a number within the epoch.
+/// The name of one delivery: the partition, the epoch of its owner, a number within the epoch, and a tag of the group.
 ///
 /// A text without meaning for consumers. Every delivery has another one, also of the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,6 +38,19 @@ pub struct Receipt {
     pub epoch: Epoch,
     /// The number of the delivery within the epoch.
     pub serial: u64,
+    /// The group that it is for.
+    pub group: GroupTag,
+}
+
+/// Tells the receipts of one group of a topic from those of all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GroupTag(u32);
+
+impl GroupTag {
+    /// The tag of a group.
+    pub fn of(topic: &TopicName, group: &GroupName) -> GroupTag {
+        GroupTag(partition::hash(format!("{topic}/{group}").as_bytes()))
+    }
 }
 
 impl Receipt {
@@ -47,11 +60,13 @@ impl Receipt {
             return None;
         }
         let (partition, rest) = text.split_once('.')?;
+        let (rest, group) = rest.rsplit_once('.')?;
         let (epoch, serial) = rest.rsplit_once('.')?;
         let receipt = Receipt {
             partition: Partition(partition.parse().ok()?),
             epoch: Epoch::parse(epoch)?,
             serial: serial.parse().ok()?,
+            group: GroupTag(u32::from_str_radix(group, 16).ok()?),
         };
         (receipt.to_string() == text).then_some(receipt)
     }
@@ -59,7 +74,7 @@ impl Receipt {
 
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.partition, self.epoch, self.serial)
+        write!(f, "{}.{}.{}.{:08x}", self.partition, self.epoch, self.serial, self.group.0)
     }
 }
 
@@ -82,83 +97,27 @@ pub enum Decision {
     },
 }
 
-/// What became of a decision, or of an extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The message is gone for good.
-    Acked,
-    /// The message is scheduled again.
-    Nacked,
-    /// The message is dead: buried, or nacked on its last attempt.
-    Buried,
-    /// The deadline is later now.
-    Extended(Timestamp),
-    /// The delivery was decided otherwise before, its deadline has passed, or its owner lost the partition. This decision
-    /// changed nothing.
-    Stale,
-    /// The decision was sent to the store, which did not answer before the owner lost the partition: perhaps it counts,
-    /// perhaps the message is delivered again.
-    UnknownOutcome,
-    /// dwell never wrote this receipt for this topic and group.
-    Unknown,
-    /// The store did not answer in time: the decision stands and is being repeated, the outcome is not known yet.
-    Pending,
-    /// Another broker owns the partition and was not reached, or did not answer in time: perhaps it was settled there.
-    /// The same decision may be made again.
-    Unreachable,
-}
-
-impl Verdict {
-    /// The stable name, as in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Acked => "acked",
-            Verdict::Nacked => "nacked",
-            Verdict::Buried => "buried",
-            Verdict::Extended(_) => "extended",
-            Verdict::Stale => "stale",
-            Verdict::UnknownOutcome => "unknown_outcome",
-            Verdict::Unknown => "unknown",
-            Verdict::Pending => "pending",
-            Verdict::Unreachable => "unreachable",
-        }
-    }
-
-    /// Whether the decision counts, or will: all that is not an answer of failure.
-    pub fn stands(self) -> bool {
-        match self {
-            Verdict::Acked | Verdict::Nacked | Verdict::Buried | Verdict::Extended(_) | Verdict::Pending => true,
-            Verdict::Stale | Verdict::UnknownOutcome | Verdict::Unknown | Verdict::Unreachable => false,
-        }
-    }
-
-    /// The verdict of a name, as another broker answers; an extension comes with its deadline.
-    pub fn named(name: &str, deadline: Option<Timestamp>) -> Option<Verdict> {
-        let plain = [
-            Verdict::Acked,
-            Verdict::Nacked,
-            Verdict::Buried,
-            Verdict::Stale,
-            Verdict::UnknownOutcome,
-            Verdict::Unknown,
-            Verdict::Pending,
-            Verdict::Unreachable,
-        ];
-        plain.into_iter().chain(deadline.map(Verdict::Extended)).find(|verdict| verdict.name() == name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
 
     #[test]
-    fn a_receipt_is_read_back_and_garbage_is_not() {
-        let receipt = Receipt { partition: Partition(3), epoch: Epoch::after(16), serial: 152 };
+    fn a_receipt_is_read_back_and_garbage_is_not() -> Result<()> {
+        let group = GroupTag::of(&TopicName::new("orders")?, &GroupName::standard());
+        assert_ne!(group, GroupTag::of(&TopicName::new("orders")?, &GroupName::new("audit")?));
+        let receipt = Receipt { partition: Partition(3), epoch: Epoch::after(16), serial: 152, group };
         assert_eq!(Receipt::parse(&receipt.to_string()), Some(receipt));
-        for bad in ["", "3", "3.17.tok", "x.17.tok.1", "3.17.tok.x", "03.17.tok.1", "3.17.tok.+1", "70000.17.tok.1"] {
+        assert!(Receipt::parse("3.17.tok.1.0000002a").is_some());
+        for bad in
+            ["", "3", "3.17.tok", "3.17.tok.1", "x.17.tok.1.0000002a", "3.17.tok.x.0000002a", "03.17.tok.1.0000002a"]
+        {
+            assert_eq!(Receipt::parse(bad), None, "{bad:?}");
+        }
+        for bad in ["3.17.tok.+1.0000002a", "70000.17.tok.1.0000002a", "3.17.tok.1.2a", "3.17.tok.1.0000002A"] {
             assert_eq!(Receipt::parse(bad), None, "{bad:?}");
         }
         assert_eq!(Receipt::parse(&"1".repeat(10_000)), None);
+        Ok(())
     }
 }

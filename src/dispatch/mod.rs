@@ -15,27 +15,29 @@ mod prefetch;
 mod recent;
 mod serving;
 mod session;
+mod settle;
 mod table;
 mod tenure;
+mod verdict;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
 use tokio_util::sync::CancellationToken;
 
-pub use delivery::{Decision, Delivery, Receipt, Verdict};
+pub use delivery::{Decision, Delivery, GroupTag, Receipt};
 pub use membership::Membership;
 pub use prefetch::PrefetchBudget;
 pub use session::{Hand, Session};
+pub use settle::check_receipt;
 pub use table::{Now, Policy, Table, Want, Whereabouts};
+pub use verdict::{StaleReason, UnknownReason, Verdict};
 
 use self::arrivals::Arrivals;
 use self::gate::Gate;
 use self::owned::{Owned, now};
-use self::table::Decided;
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Keeper;
@@ -45,7 +47,7 @@ use crate::metrics::{GroupMetrics, Metrics};
 use crate::partition::Partition;
 use crate::seldom::Seldom;
 use crate::spans::{SpanKind, Tracer, about};
-use crate::store::Store;
+use crate::store::{Epoch, Store};
 use crate::topic::Descriptor;
 
 /// How long a `reserve` that does not want to wait still looks.
@@ -61,6 +63,9 @@ pub struct Dispatch {
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
     pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
+    /// The last epoch of each partition that this process owned and does not own now.
+    lost: RwLock<BTreeMap<Partition, Epoch>>,
+    tag: GroupTag,
     arrivals: Arrivals,
     gate: Gate,
     waiting: AtomicUsize,
@@ -131,22 +136,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A decision that the table of a pair has taken.
-struct Made {
-    partition: Partition,
-    owned: Arc<Owned>,
-    decided: Decided,
-}
-
-/// Decisions about deliveries of one pair that the store has not answered.
-struct Unanswered {
-    owned: Arc<Owned>,
-    /// The last ticket among them.
-    last: u64,
-    /// Which verdict waits for which ticket.
-    tickets: Vec<(usize, u64)>,
-}
-
 impl Dispatch {
     /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
@@ -161,6 +150,7 @@ impl Dispatch {
         let started = store.clock().local().instant();
         Dispatch {
             counts: metrics.group(&descriptor.topic, &group),
+            tag: GroupTag::of(&descriptor.topic, &group),
             metrics,
             tracer,
             store,
@@ -168,6 +158,7 @@ impl Dispatch {
             group,
             descriptor: RwLock::new(descriptor),
             pairs: RwLock::default(),
+            lost: RwLock::default(),
             arrivals: Arrivals::default(),
             gate: Gate::default(),
             waiting: AtomicUsize::new(0),
@@ -334,108 +325,6 @@ impl Dispatch {
         let span = span.earlier(delivery.lateness).text("messaging.operation.type", "receive");
         let span = about(span, &self.descriptor().topic, &delivery.message.id, delivery.partition);
         span.text("messaging.consumer.group.name", &self.group).number("dwell.attempt", delivery.attempt).end(None);
-    }
-
-    /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.
-    pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
-        let mut verdicts = Vec::with_capacity(decisions.len());
-        let mut again = HashSet::new();
-        let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
-        let now = now(self.store.clock());
-        for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
-            let (verdict, made) = self.decide(receipt, decision, now);
-            verdicts.push(verdict);
-            if let Some(Made { partition, owned, decided }) = made {
-                let ticket = decided.ticket;
-                if decided.again {
-                    again.insert(index);
-                }
-                let unanswered = unanswered_by_pair.entry(partition).or_insert_with(|| Unanswered {
-                    owned,
-                    last: 0,
-                    tickets: Vec::new(),
-                });
-                unanswered.last = unanswered.last.max(ticket);
-                unanswered.tickets.push((index, ticket));
-            }
-        }
-        let waits = unanswered_by_pair.values().map(|unanswered| {
-            unanswered.owned.kick.notify_one();
-            unanswered.owned.settled(unanswered.last)
-        });
-        let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
-        let _ = select(join_all(waits), deadline).await;
-        for unanswered in unanswered_by_pair.values() {
-            let progress = *unanswered.owned.progress.borrow();
-            for (index, ticket) in &unanswered.tickets {
-                verdicts[*index] = progress.verdict(*ticket, verdicts[*index]);
-            }
-        }
-        for (_, verdict) in verdicts.iter().enumerate().filter(|(index, _)| !again.contains(index)) {
-            self.count(*verdict);
-        }
-        verdicts
-    }
-
-    fn decide(&self, receipt: Option<Receipt>, decision: Decision, now: Now) -> (Verdict, Option<Made>) {
-        let Some(receipt) = receipt.filter(|receipt| self.is_partition(receipt.partition)) else {
-            return (Verdict::Unknown, None);
-        };
-        let Some(owned) = self.owner_of(&receipt) else { return (Verdict::Stale, None) };
-        let verdict = match decision {
-            Decision::Ack => Verdict::Acked,
-            Decision::Nack { .. } => Verdict::Nacked,
-            Decision::Bury { .. } => Verdict::Buried,
-        };
-        let decided = owned.table().decide(receipt.serial, decision, now);
-        let Some(decided) = decided else { return (Verdict::Stale, None) };
-        if verdict == Verdict::Acked && !decided.again {
-            self.counts.handling.observe(decided.handling.as_secs_f64());
-        }
-        let verdict = if decided.dead { Verdict::Buried } else { verdict };
-        (verdict, Some(Made { partition: receipt.partition, owned, decided }))
-    }
-
-    /// Moves deadlines to `timeout` from now.
-    pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
-        let now = now(self.store.clock());
-        let extend = |receipt: Option<Receipt>| {
-            let Some(receipt) = receipt.filter(|receipt| self.is_partition(receipt.partition)) else {
-                return Verdict::Unknown;
-            };
-            let extended = self.owner_of(&receipt).is_some_and(|owned| {
-                let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));
-                owned.kick.notify_one();
-                extended
-            });
-            if extended { Verdict::Extended(now.store.plus(timeout)) } else { Verdict::Stale }
-        };
-        receipts.into_iter().map(extend).collect()
-    }
-
-    fn count(&self, verdict: Verdict) {
-        match verdict {
-            Verdict::Acked => self.counts.acked.inc(),
-            Verdict::Nacked => self.counts.nacked.inc(),
-            Verdict::Buried => self.counts.buried.inc(),
-            Verdict::Stale => self.counts.stale.inc(),
-            Verdict::UnknownOutcome => self.counts.unknown_outcome.inc(),
-            Verdict::Extended(_) | Verdict::Unknown | Verdict::Pending | Verdict::Unreachable => {}
-        }
-    }
-
-    /// Whether this process owns a partition of the group.
-    pub fn owns(&self, partition: Partition) -> bool {
-        self.pairs.read().unwrap_or_else(PoisonError::into_inner).contains_key(&partition)
-    }
-
-    fn is_partition(&self, partition: Partition) -> bool {
-        partition.0 < self.descriptor().settings.partitions.get()
-    }
-
-    fn owner_of(&self, receipt: &Receipt) -> Option<Arc<Owned>> {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        pairs.get(&receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch).cloned()
     }
 
     fn pairs(&self) -> Vec<(Partition, Arc<Owned>)> {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
-use super::delivery::Verdict;
 use super::prefetch::{Part, PrefetchBudget};
 use super::table::{Now, Table};
+use super::verdict::{StaleReason, Verdict};
 use crate::clock::Instant;
 use crate::lease::Lease;
 use crate::store::{ReserveLimit, StoreClock};
@@ -31,7 +31,7 @@ impl Progress {
             Progress { settled, .. } if ticket <= *settled => made,
             Progress { over: false, .. } => Verdict::Pending,
             Progress { in_doubt, .. } if ticket <= *in_doubt => Verdict::UnknownOutcome,
-            Progress { .. } => Verdict::Stale,
+            Progress { .. } => Verdict::Stale(StaleReason::LostPartition),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod choice;
 mod draft;
 mod order;
+mod settle;
 mod whereabouts;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -14,17 +15,20 @@ use std::time::Duration;
 
 use self::choice::Chooser;
 use self::order::{Keepsake, Lane, Order, lane_of};
+pub(super) use self::settle::Decided;
 pub use self::whereabouts::Whereabouts;
-use super::delivery::{Decision, Delivery, Receipt};
-use super::recent::{Recent, said};
+use super::delivery::{Delivery, GroupTag, Receipt};
+use super::recent::Recent;
 use super::session::{Hand, Place};
 use crate::clock::Instant;
-use crate::codec::{DeadReason, DeadRecord, Failure};
+use crate::codec::{DeadReason, DeadRecord};
 use crate::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::message::{Message, MessageId};
 use crate::partition::Partition;
 use crate::retry::Backoff;
-use crate::store::{Buried, Charge, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned};
+use crate::store::{
+    Buried, Charge, Claim, Epoch, Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned,
+};
 use crate::time::Timestamp;
 use crate::topic::Expiry;
 
@@ -128,23 +132,11 @@ struct Unsettled {
     left: usize,
 }
 
-/// What a decision means for the delivery it was made about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decided {
-    /// Settled once [`Table::draft`] has handed out this ticket and the store has answered.
-    pub ticket: u64,
-    /// From hand-over to the decision.
-    pub handling: Duration,
-    /// Whether the message died of it.
-    pub dead: bool,
-    /// Whether the same was decided before: this changed nothing.
-    pub again: bool,
-}
-
 /// The memory of one epoch of one pair.
 #[derive(Debug)]
 pub struct Table {
     partition: Partition,
+    group: GroupTag,
     epoch: Epoch,
     policy: Policy,
     /// May be handed out at once, earliest first.
@@ -172,10 +164,11 @@ pub struct Table {
 
 impl Table {
     /// An empty memory.
-    pub fn new(partition: Partition, epoch: Epoch, policy: Policy) -> Table {
+    pub fn new(claim: &Claim, policy: Policy) -> Table {
         Table {
-            partition,
-            epoch,
+            partition: claim.pair.partition,
+            group: GroupTag::of(&claim.pair.topic, &claim.pair.group),
+            epoch: claim.epoch.clone(),
             order: policy.ordered.then(Order::default),
             policy,
             ready: VecDeque::new(),
@@ -326,7 +319,7 @@ impl Table {
         let attempt = held.charged.max(1);
         let max_attempts = self.attempts_of(&held.message);
         let id = held.message.id.clone();
-        let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial };
+        let receipt = Receipt { partition: self.partition, epoch: self.epoch.clone(), serial, group: self.group };
         let (slot, handed_at) = (held.slot, now.instant);
         let _place = hand.map(|hand| hand.hold(receipt.clone()));
         let keepsake = self.order.as_mut().map(|order| order.hand_out(&held));
@@ -370,84 +363,6 @@ impl Table {
         }
     }
 
-    /// Decides about a delivery. The first decision stands: the same one again is answered as the first was, as long as
-    /// that is remembered; `None` when it was decided otherwise, its deadline has passed, or it never was.
-    pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Option<Decided> {
-        let said = said(&decision);
-        let Some(out) = self.out.remove(&serial) else { return self.recent.again(serial, said) };
-        let decided = self.conclude(serial, out, decision, now);
-        self.recent.remember(serial, said, decided);
-        Some(decided)
-    }
-
-    fn conclude(&mut self, serial: u64, mut out: Out, decision: Decision, now: Now) -> Decided {
-        self.deadlines.remove(&(out.deadline, serial));
-        let handling = now.instant.since(out.handed_at);
-        let dead = match decision {
-            Decision::Ack => {
-                let lane = self.freed(&mut out);
-                self.decide_fate(out.id, out.slot, lane, Fate::Gone);
-                false
-            }
-            Decision::Bury { reason } => {
-                self.bury_out(out, DeadReason::Buried, reason, now);
-                true
-            }
-            Decision::Nack { reason, .. } if out.attempt >= out.max_attempts => {
-                self.bury_out(out, DeadReason::MaxAttempts, reason, now);
-                true
-            }
-            Decision::Nack { delay, reason } => {
-                let failure = Some(Failure::new(now.store, out.attempt, reason.as_deref()));
-                let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
-                self.try_again(out, now.store.plus(delay), failure);
-                false
-            }
-        };
-        Decided { ticket: self.tickets, handling, dead, again: false }
-    }
-
-    fn try_again(&mut self, mut out: Out, next_at: Timestamp, failure: Option<Failure>) {
-        match out.keepsake.take() {
-            Some(keepsake) => self.keep(out, keepsake, next_at, failure),
-            None => {
-                let retried = Retried { id: out.id.clone(), next_at, attempts: out.attempt, failure };
-                self.decide_fate(out.id, out.slot, None, Fate::Again(retried));
-            }
-        }
-    }
-
-    /// Moves the deadline of a delivery. False when it was decided before, or never was.
-    pub fn extend(&mut self, serial: u64, deadline: Instant) -> bool {
-        let Some(out) = self.out.get_mut(&serial) else { return false };
-        self.deadlines.remove(&(out.deadline, serial));
-        out.deadline = deadline;
-        self.deadlines.insert((deadline, serial));
-        true
-    }
-
-    /// Nacks the deliveries whose deadline has passed, and counts them.
-    pub fn time_out(&mut self, now: Now) -> usize {
-        let mut count = 0;
-        while let Some((deadline, serial)) = self.deadlines.first().copied() {
-            if deadline > now.instant {
-                break;
-            }
-            let reason = Some("not settled within the visibility timeout".to_owned());
-            match self.out.remove(&serial) {
-                Some(out) => drop(self.conclude(serial, out, Decision::Nack { delay: None, reason }, now)),
-                None => drop(self.deadlines.pop_first()),
-            }
-            count += 1;
-        }
-        count
-    }
-
-    /// When the next delivery times out.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
-    }
-
     /// Gives everything back that nobody has, without a charge.
     pub fn give_back(&mut self) {
         self.appetite = APPETITE_FIRST;
@@ -479,14 +394,6 @@ impl Table {
     ) {
         let record = DeadRecord::new(reason, attempts, last_error);
         self.decide_fate(id.clone(), slot, lane, Fate::Dead(Buried { id, record, failure: None }));
-    }
-
-    /// A delivery that its message dies of.
-    fn bury_out(&mut self, mut out: Out, reason: DeadReason, error: Option<String>, now: Now) {
-        let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
-        let record = DeadRecord::new(reason, out.attempt, error);
-        let lane = self.freed(&mut out);
-        self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
     }
 
     fn decide_fate(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, fate: Fate) {

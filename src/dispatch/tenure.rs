@@ -1,6 +1,6 @@
 //! One tenure of a pair: acquire it, recover what its last owner left, serve it, and give it up or lose it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -50,9 +50,9 @@ impl Tenure {
                     return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
                 }
                 let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
+                let table = Table::new(&claim, dispatch.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let table = Table::new(partition, owner.epoch().clone(), dispatch.policy(partition));
                 let (owned, woken) =
                     (Arc::new(Owned::new(lease, table, dispatch.terms.budget.clone())), Arc::new(Notify::new()));
                 let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
@@ -139,6 +139,8 @@ impl Dispatch {
     }
 
     fn leave(&self, partition: Partition, owned: &Arc<Owned>) {
+        let epoch = owned.lease.claim().epoch.clone();
+        self.lost.write().unwrap_or_else(PoisonError::into_inner).insert(partition, epoch);
         self.pairs_mut().remove(&partition);
         self.counts.leases_owned.dec();
         owned.progress.send_modify(|progress| progress.over = true);

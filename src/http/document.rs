@@ -8,6 +8,7 @@ use utoipa::openapi::{Components, OpenApi as Document};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::ProblemBody;
+use super::settle::SettlementProblem;
 use super::{needs, problem_sets, schema};
 use crate::access::Scope;
 
@@ -42,7 +43,7 @@ mod tests;
         (name = "operations", description = "Probes, metrics and this document.")
     ),
     components(schemas(
-        ProblemBody, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
+        ProblemBody, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
         schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::Cursor, schema::Etag, schema::Time,
         schema::ConflictPolicy, schema::MessageState, schema::DeathReason
     )),

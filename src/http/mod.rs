@@ -38,6 +38,7 @@ mod schema;
 mod reply;
 mod cron;
 mod series;
+mod settle;
 mod shape;
 mod socket;
 mod stream;
@@ -233,9 +234,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(look::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(stream::stream))
-        .routes(routes!(consume::ack))
-        .routes(routes!(consume::nack))
-        .routes(routes!(consume::extend))
+        .routes(routes!(settle::ack))
+        .routes(routes!(settle::nack))
+        .routes(routes!(settle::extend))
         .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::purge))

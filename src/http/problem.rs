@@ -44,9 +44,18 @@ pub(crate) enum Class {
     PreconditionFailed,
     /// The content type is not the one of this request.
     UnsupportedMediaType,
+    /// The delivery of the only receipt is over.
+    NotSettled,
+    /// The only receipt is not of this topic and group.
+    UnknownReceipt,
+    /// The only receipt is none.
+    MalformedReceipt,
 }
 
 impl Class {
+    /// The classes of requests that settle.
+    pub(crate) const OF_RECEIPTS: [Class; 3] = [Class::NotSettled, Class::UnknownReceipt, Class::MalformedReceipt];
+
     /// Every class.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         let http = [
@@ -58,7 +67,7 @@ impl Class {
             Class::PreconditionFailed,
             Class::UnsupportedMediaType,
         ];
-        Kind::ALL.map(Class::Verb).into_iter().chain(http)
+        Kind::ALL.map(Class::Verb).into_iter().chain(http).chain(Class::OF_RECEIPTS)
     }
 
     /// The stable name, as in the problem `type`.
@@ -72,6 +81,9 @@ impl Class {
             Class::Timeout => "timeout",
             Class::PreconditionFailed => "precondition-failed",
             Class::UnsupportedMediaType => "unsupported-media-type",
+            Class::NotSettled => "not-settled",
+            Class::UnknownReceipt => "unknown-receipt",
+            Class::MalformedReceipt => "malformed-receipt",
         }
     }
 
@@ -97,6 +109,9 @@ impl Class {
             Class::Timeout => "The body did not arrive in time",
             Class::PreconditionFailed => "It is another one by now",
             Class::UnsupportedMediaType => "Another content type is needed",
+            Class::NotSettled => "The delivery is over",
+            Class::UnknownReceipt => "Unknown receipt",
+            Class::MalformedReceipt => "Malformed receipt",
         }
     }
 
@@ -118,6 +133,9 @@ impl Class {
             Class::Timeout => StatusCode::REQUEST_TIMEOUT,
             Class::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Class::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Class::NotSettled => StatusCode::CONFLICT,
+            Class::UnknownReceipt => StatusCode::NOT_FOUND,
+            Class::MalformedReceipt => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 }
@@ -133,6 +151,15 @@ pub(crate) struct Problem {
     // Boxed: most problems have neither, and every handler returns one.
     results: Option<Box<serde_json::Value>>,
     groups: Option<Box<serde_json::Value>>,
+    verdict: Option<Box<Refused>>,
+}
+
+/// The verdict on the only receipt of a request.
+#[derive(Debug, Serialize)]
+struct Refused {
+    reason: &'static str,
+    #[serde(flatten)]
+    verdicts: serde_json::Value,
 }
 
 /// What is wrong, beside the response that says so, for the log.
@@ -178,6 +205,10 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<GroupFate>>)]
     groups: Option<serde_json::Value>,
+    // Only in answers to requests that settle, which have a schema of their own.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    verdict: Option<Box<Refused>>,
 }
 
 impl Problem {
@@ -191,6 +222,7 @@ impl Problem {
             id: None,
             results: None,
             groups: None,
+            verdict: None,
         }
     }
 
@@ -250,6 +282,12 @@ impl Problem {
         self
     }
 
+    /// Adds the verdict on the only receipt of a request.
+    pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: serde_json::Value) -> Problem {
+        self.verdict = Some(Box::new(Refused { reason, verdicts }));
+        self
+    }
+
     /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
@@ -271,6 +309,7 @@ impl Problem {
             id: self.id,
             results: self.results.map(|results| *results),
             groups: self.groups.map(|groups| *groups),
+            verdict: self.verdict,
         }
     }
 }
@@ -278,7 +317,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let class = Class::Verb(error.kind());
-        Problem { class, status: class.status(), error, id: None, results: None, groups: None }
+        Problem { class, status: class.status(), error, id: None, results: None, groups: None, verdict: None }
     }
 }
 

@@ -58,6 +58,28 @@ impl IntoResponses for Problem {
     }
 }
 
+/// Problems of a request that settles.
+pub(crate) enum SettlementProblems {}
+
+impl IntoResponses for SettlementProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let reference =
+            |status: StatusCode| RefOr::Ref(Ref::from_response_name(format!("Settlement{}", name_of(status))));
+        SETTLEMENT.into_iter().map(|(status, _)| (status.as_str().to_owned(), reference(status))).collect()
+    }
+}
+
+/// The statuses that a request which settles answers otherwise than others, with what they mean.
+const SETTLEMENT: [(StatusCode, &str); 4] = [
+    (StatusCode::NOT_FOUND, "No such topic or group; or the only receipt is not of this topic and group."),
+    (StatusCode::CONFLICT, "The delivery of the only receipt is over, or the request is for another broker."),
+    (
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "A field is unknown, repeated, missing or out of range; or the only receipt is none.",
+    ),
+    (StatusCode::GATEWAY_TIMEOUT, "The store or the owner did not answer: the delivery may have been settled."),
+];
+
 /// The statuses of problems, with what they mean. 405 is no part of an operation: it says that there is none.
 const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read: broken JSON, bad UTF-8 or bad percent-encoding."),
@@ -87,29 +109,43 @@ fn references(statuses: &[StatusCode]) -> BTreeMap<String, RefOr<Response>> {
     statuses.iter().map(reference).collect()
 }
 
-/// The components that the sets refer to, each with an example of every class of its status.
+/// The components that the sets refer to.
 pub(crate) fn components() -> impl Iterator<Item = (String, RefOr<Response>)> {
-    STATUSES.into_iter().map(|(status, about)| {
-        let classes = Class::all().filter(|class| answers(*class).contains(&status));
-        let examples = classes.map(|class| {
-            let mut body = serde_json::to_value(Problem::new(class, about).body()).unwrap_or_default();
-            body["status"] = status.as_u16().into();
-            (class.name(), ExampleBuilder::new().summary(class.title()).value(Some(body)).build())
-        });
-        let content =
-            ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).examples_from_iter(examples).build();
-        let response = ResponseBuilder::new().description(about).content(PROBLEM_JSON, content);
-        let response = match status {
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                response.header(RETRY_AFTER.as_str(), header("Seconds after which to try again.", Type::Integer))
-            }
-            StatusCode::UNAUTHORIZED => {
-                response.header(WWW_AUTHENTICATE.as_str(), header("The scheme, `Bearer`.", Type::String))
-            }
-            _ => response,
-        };
-        (name_of(status), response.build().into())
-    })
+    let everywhere = |class: &Class| !Class::OF_RECEIPTS.contains(class);
+    let shared = STATUSES.into_iter().map(move |(status, about)| {
+        (name_of(status), component(status, about, "Problem", Class::all().filter(everywhere)))
+    });
+    shared.chain(SETTLEMENT.into_iter().map(|(status, about)| {
+        (format!("Settlement{}", name_of(status)), component(status, about, "SettlementProblem", Class::all()))
+    }))
+}
+
+/// A response with an example of every class of its status.
+fn component(
+    status: StatusCode,
+    about: &'static str,
+    schema: &str,
+    classes: impl Iterator<Item = Class>,
+) -> RefOr<Response> {
+    let classes = classes.filter(|class| answers(*class).contains(&status));
+    let examples = classes.map(|class| {
+        let mut body = serde_json::to_value(Problem::new(class, about).body()).unwrap_or_default();
+        body["status"] = status.as_u16().into();
+        (class.name(), ExampleBuilder::new().summary(class.title()).value(Some(body)).build())
+    });
+    let content =
+        ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).examples_from_iter(examples).build();
+    let response = ResponseBuilder::new().description(about).content(PROBLEM_JSON, content);
+    let response = match status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            response.header(RETRY_AFTER.as_str(), header("Seconds after which to try again.", Type::Integer))
+        }
+        StatusCode::UNAUTHORIZED => {
+            response.header(WWW_AUTHENTICATE.as_str(), header("The scheme, `Bearer`.", Type::String))
+        }
+        _ => response,
+    };
+    response.build().into()
 }
 
 /// The statuses that problems of a class have.

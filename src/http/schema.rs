@@ -12,6 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::problem::{Class, TYPE_PREFIX};
 use crate::codec::DeadReason;
+use crate::dispatch::Verdict;
 use crate::limits::{
     CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX,
     NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
@@ -116,7 +117,7 @@ schemas! {
     /// Message key: 1 to 256 bytes of UTF-8 without control characters. Messages with equal keys share a partition.
     Key = text(PRINTABLE, 1..=KEY_BYTES_MAX).examples(["customer-7"]);
     /// A delivery's receipt, which settles or extends it. Opaque.
-    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152"]);
+    Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
     /// A receipt, alone or as `{"receipt": "…"}`.
     ReceiptOrObject = AnyOfBuilder::new()
         .item(Ref::from_schema_name("Receipt"))
@@ -124,7 +125,7 @@ schemas! {
             .property("receipt", Ref::from_schema_name("Receipt"))
             .required("receipt")
             .additional_properties(Some(AdditionalProperties::FreeForm(false))))
-        .examples(["3.17.k3Zq9xT0aB1c.152"]);
+        .examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
     /// The `next_cursor` of the previous answer. Opaque.
     Cursor = pattern("^.*$", "cursor").examples(["3.0.1767323045678.b3JkZXItNDcxMQ"]);
     /// Names a message's due time and attempts.
@@ -228,6 +229,8 @@ schemas! {
         "pending",
         "unreachable",
     ]);
+    /// Why a decision about a delivery does not count.
+    VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
     ExplainReason = words([
         "scheduled",

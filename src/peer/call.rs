@@ -46,6 +46,8 @@ struct Settled {
     receipt: String,
     status: String,
     #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
     deadline: Option<Timestamp>,
 }
 
@@ -165,8 +167,8 @@ fn verdicts(body: &[u8], receipts: &[&str]) -> Result<Vec<Verdict>, String> {
         return Err("an answer about other receipts".to_owned());
     }
     let verdict = |settled: Settled| {
-        let Settled { status, deadline, .. } = settled;
-        Verdict::named(&status, deadline).ok_or_else(|| "a verdict that is none".to_owned())
+        let Settled { status, reason, deadline, .. } = settled;
+        Verdict::named(&status, reason.as_deref(), deadline).ok_or_else(|| "a verdict that is none".to_owned())
     };
     answer.results.into_iter().map(verdict).collect()
 }
@@ -174,16 +176,20 @@ fn verdicts(body: &[u8], receipts: &[&str]) -> Result<Vec<Verdict>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::StaleReason;
 
     #[test]
     fn an_answer_is_about_what_was_asked_or_none() {
         let read = |body: &str| verdicts(body.as_bytes(), &["a", "b"]);
         let at = "2026-01-02T03:04:05.678Z";
         let good = format!(
-            r#"{{"results": [{{"receipt": "a", "status": "extended", "deadline": "{at}"}}, {{"receipt": "b", "status": "stale"}}]}}"#
+            r#"{{"results": [{{"receipt": "a", "status": "extended", "deadline": "{at}"}}, {{"receipt": "b", "status": "stale", "reason": "deadline_passed"}}]}}"#
         );
         let deadline = at.parse().map(Verdict::Extended);
-        assert_eq!(read(&good).ok(), deadline.ok().map(|extended| vec![extended, Verdict::Stale]));
+        assert_eq!(
+            read(&good).ok(),
+            deadline.ok().map(|extended| vec![extended, Verdict::Stale(StaleReason::DeadlinePassed)])
+        );
         let names = ["acked", "nacked", "buried", "stale", "unknown_outcome", "unknown", "pending", "unreachable"];
         for name in names {
             let answer = format!(

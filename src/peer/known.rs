@@ -50,14 +50,20 @@ fn key((topic, group): Place<'_>, receipt: &Receipt) -> (TopicName, GroupName, P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::GroupTag;
     use crate::error::Result;
 
     #[test]
     fn only_the_very_epoch_is_known_and_never_too_many() -> Result<()> {
         let (topic, group, known) = (TopicName::new("orders")?, GroupName::standard(), Known::default());
         let place = (&topic, &group);
-        let receipt =
-            |epoch: &Epoch, partition| Receipt { partition: Partition(partition), epoch: epoch.clone(), serial: 7 };
+        let tag = GroupTag::of(&topic, &group);
+        let receipt = |epoch: &Epoch, partition| Receipt {
+            partition: Partition(partition),
+            epoch: epoch.clone(),
+            serial: 7,
+            group: tag,
+        };
         let (epoch, owner) = (Epoch::after(1), MemberId::from_store("b"));
         known.learn(place, &receipt(&epoch, 0), &owner);
         assert_eq!(known.owner(place, &receipt(&epoch, 0)), Some(owner.clone()));

@@ -21,7 +21,7 @@ use self::known::Known;
 use crate::address::Address;
 use crate::broker::Broker;
 use crate::clock::Instant;
-use crate::dispatch::{Decision, Receipt, Verdict};
+use crate::dispatch::{Decision, Receipt, StaleReason, Verdict};
 use crate::error::Result;
 use crate::limits::MEMBER_BYTES_MAX;
 use crate::message::{GroupName, TopicName};
@@ -37,7 +37,8 @@ pub const FORWARDED: &str = "dwell-forwarded";
 pub struct Ruling {
     /// What became of the decision.
     pub verdict: Verdict,
-    /// Who may know more: with [`Verdict::Stale`] it was not asked, with [`Verdict::Unreachable`] it did not answer.
+    /// Who may know more: with [`StaleReason::OtherBroker`] it was not asked, with [`Verdict::Unreachable`] it did not
+    /// answer.
     pub owner: Option<MemberId>,
 }
 
@@ -199,18 +200,18 @@ impl Peers {
             match holders.as_ref().map(|holders| holders.get(&at)) {
                 // Who owns it could not be found out, so nobody can say that it is over.
                 None => rulings.push((at, Ruling::of(Verdict::Unreachable))),
-                Some(None) => rulings.push((at, Ruling::of(Verdict::Stale))),
+                Some(None) => rulings.push((at, Ruling::of(Verdict::Stale(StaleReason::LostPartition)))),
                 // It came to own the partition a moment ago.
                 Some(Some(holder)) if holder == self.member() => mine.push(at),
                 Some(Some(holder)) => match ways.entry(holder.clone()).or_insert_with(|| self.way_to(holder)) {
-                    None => rulings.push((at, Ruling::about(Verdict::Stale, holder))),
+                    None => rulings.push((at, Ruling::about(Verdict::Stale(StaleReason::OtherBroker), holder))),
                     Some(_) => errands.entry((holder.clone(), ask.verb(at))).or_default().push((at, receipt)),
                 },
             }
         }
         if let Ask::Settle(_) = ask {
             // Who forwards lets the owner count; what is refused here is counted here.
-            let refused = rulings.iter().filter(|(_, ruling)| ruling.verdict == Verdict::Stale).count();
+            let refused = rulings.iter().filter(|(_, ruling)| matches!(ruling.verdict, Verdict::Stale(_))).count();
             self.broker.metrics().group(place.0, place.1).stale.inc_by(refused as u64);
         }
         let forwarded = errands.iter().filter_map(|((owner, verb), items)| {
@@ -278,7 +279,7 @@ impl Peers {
                 for ((_, receipt), verdict) in items.iter().zip(&verdicts) {
                     match verdict {
                         // The epoch is over, or another one's.
-                        Verdict::Stale | Verdict::UnknownOutcome | Verdict::Unknown => {}
+                        Verdict::Stale(_) | Verdict::UnknownOutcome | Verdict::Unknown(_) => {}
                         // An epoch has one owner: who knows the delivery is the one.
                         _ => self.known.learn(place, receipt, way.owner),
                     }

@@ -22,6 +22,7 @@ mod outage_model;
 mod simulation;
 mod dead_letters;
 mod delivery;
+mod verdicts;
 mod ordered;
 mod redis_keys;
 mod redis_moving;

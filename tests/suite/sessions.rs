@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest, StreamRequest};
-use dwell::dispatch::{Decision, Delivery, Session, Verdict};
+use dwell::dispatch::{Decision, Delivery, Session, StaleReason, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::retry::{Backoff, Step};
@@ -110,7 +110,7 @@ async fn a_deadline_frees_a_place_and_an_extension_keeps_it(world: World) -> Res
     shop.not_now(session.next(LONG)).await?;
     world.pass(1);
     assert_eq!(id(&next(&session).await?), ("b", 1));
-    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale(StaleReason::DeadlinePassed));
     Ok(())
 }
 
@@ -121,7 +121,7 @@ async fn what_a_session_had_comes_again_at_once(world: World) -> Result<()> {
     let b = next(&session).await?;
     assert_eq!(shop.settle(&b, Decision::Ack).await?, Verdict::Acked);
     drop(session);
-    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale(StaleReason::AlreadySettled));
     let mut rest = shop.reserve(10).await?;
     while rest.len() < 2 {
         rest.extend(shop.reserve(10).await?);
@@ -191,7 +191,7 @@ async fn a_lost_pair_frees_its_places(world: World) -> Result<()> {
     let a = next(&session).await?;
     let pair = shop.broker.topic(&shop.topic).await?.pair(a.partition, &shop.group);
     world.steal(&pair, shop.broker.member()).await?.recover().await?;
-    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&a, Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     // What was lost is acquired again after a pause.
     let again = world.as_time_passes(next(&session)).await?;
     assert_eq!(id(&again), ("a", 2));

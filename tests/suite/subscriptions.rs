@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest, StreamRequest};
-use dwell::dispatch::{Decision, Delivery, Verdict};
+use dwell::dispatch::{Decision, Delivery, StaleReason, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::partition::Partition;
@@ -231,7 +231,7 @@ async fn a_consumer_of_a_deleted_group_is_told_so(world: World) -> Result<()> {
     assert!(shop.make("audit", None).await?);
     shop.push(&["c"]).await?;
     assert_eq!(ids(&shop.take("audit", 1).await?), BTreeSet::from(["c"]));
-    assert_eq!(shop.settle("audit", &held[0], Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle("audit", &held[0], Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     assert_eq!(shop.counts("default").await?, [0, 4, 0, 0]);
     Ok(())
 }

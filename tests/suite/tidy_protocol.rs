@@ -135,7 +135,10 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("`Retry-After` of an answer to a POST (cut)", days(limits::RETRY_AFTER_MAX)),
         ("payloads in one answer, but for its last message", bytes(limits::DELIVERIES_BYTES_MAX)),
         ("consumers waiting in a group", with_commas(limits::WAITERS_MAX)),
-        ("decisions remembered, in a partition of a group", with_commas(limits::RECENT_DECISIONS_MAX)),
+        (
+            "decisions remembered, and as many deadlines that passed, in a partition of a group",
+            with_commas(limits::RECENT_DECISIONS_MAX),
+        ),
         ("address that a broker advertises", bytes(limits::ADDRESS_BYTES_MAX)),
         ("body of another broker's answer that is read", bytes(limits::PEER_ANSWER_BYTES_MAX)),
         ("reason of a nack (cut)", bytes(limits::REASON_BYTES_MAX)),

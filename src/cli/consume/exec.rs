@@ -15,6 +15,7 @@ use super::tail::Tail;
 use crate::cli::api::Delivery;
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::output;
+use crate::cli::settle::refusal;
 use crate::clock::Clock;
 use crate::limits::REASON_BYTES_MAX;
 
@@ -103,8 +104,11 @@ impl Exec {
         let receipts = std::slice::from_ref(&delivery.receipt);
         let id = &delivery.id;
         match self.client.extend(&self.of, receipts, self.visibility_timeout).await {
-            Ok(verdicts) if verdicts.iter().all(|verdict| verdict.status == "extended") => {}
-            Ok(_) => output::note(format_args!("{id}: its deadline has passed; it may come again while this one runs")),
+            Ok(verdicts) => {
+                for refused in verdicts.iter().filter(|verdict| verdict.reason.is_some()).map(refusal) {
+                    output::note(format_args!("{id}: its deadline could not be moved: {refused}"));
+                }
+            }
             Err(error) => output::note(format_args!("{id}: its deadline could not be moved: {error}")),
         }
     }

@@ -13,6 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use super::api::{Delivery, Nack, Verdict};
 use super::client::{CallResult, Client, GroupOf};
 use super::failure::Failure;
+use super::settle::refusal;
 use super::signals::Signals;
 use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
@@ -211,8 +212,8 @@ impl Tally {
                 "acked" | "pending" => self.acked += 1,
                 // Buried: that was its last attempt.
                 "nacked" | "buried" => self.nacked += 1,
-                status => {
-                    output::note(format_args!("{} is {status}: {}", verdict.receipt, advice(status)));
+                _ => {
+                    output::note(refusal(verdict));
                     continue;
                 }
             }
@@ -221,18 +222,8 @@ impl Tally {
     }
 }
 
-/// What to expect after a settlement that did not succeed.
-fn advice(status: &str) -> &'static str {
-    match status {
-        "unknown_outcome" => {
-            "the broker lost the partition before the store answered; the message is settled, or it is delivered again"
-        }
-        _ => "the message may come again",
-    }
-}
-
 /// `2026-01-02T03:04:05.678Z 01JH… attempt 1, 2 ms late, key customer-7: close order 4711`.
-fn shown(delivery: &Delivery) -> String {
+pub(super) fn shown(delivery: &Delivery) -> String {
     let Delivery { due_at, id, attempt, lateness_ms, key, .. } = delivery;
     let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
     format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", delivery.payload.shown())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::dispatch::{Decision, Verdict};
+use dwell::dispatch::{Decision, StaleReason, Verdict};
 use dwell::error::{Error, Kind, Result};
 use dwell::store::{Acquired, Owner};
 use futures_util::future::join;
@@ -57,7 +57,11 @@ async fn a_settlement_that_was_applied_and_never_answered_is_not_stale() -> Resu
         };
         let (sent, meanwhile) = join(shop.settle(&sent, decision.clone()), meanwhile).await;
         let (unsent, mut owner) = meanwhile?;
-        assert_eq!((sent?, unsent), (Verdict::UnknownOutcome, Verdict::Stale), "{decision:?}");
+        assert_eq!(
+            (sent?, unsent),
+            (Verdict::UnknownOutcome, Verdict::Stale(StaleReason::LostPartition)),
+            "{decision:?}"
+        );
         behind.orders.recover(&mut owner).await?;
         let stats = behind.orders.stats().await?;
         assert_eq!((stats.scheduled + stats.ready, stats.dead), counts, "{decision:?}");

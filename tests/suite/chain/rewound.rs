@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::dispatch::Verdict;
+use dwell::dispatch::{StaleReason, Verdict};
 use dwell::error::{Kind, Result};
 use dwell::message::MessageId;
 use dwell::store::{Charge, Owner, Renewal, Settlement};
@@ -75,7 +75,7 @@ async fn an_ack_that_a_rewound_redis_refuses_is_not_acked() -> Result<()> {
     assert_eq!(shop.ack(&first[0]).await?, Verdict::Acked);
     let second = shop.reserve(1).await?;
     behind.server.rewind(&earlier).await?;
-    assert_eq!(shop.ack(&second[0]).await?, Verdict::Stale);
+    assert_eq!(shop.ack(&second[0]).await?, Verdict::Stale(StaleReason::LostPartition));
     assert_eq!(shop.ids(2).await?, ["a", "b"]);
     assert_eq!(shop.repairs(), 0);
     Ok(())
@@ -90,7 +90,7 @@ async fn a_redis_that_comes_back_empty_is_used_again() -> Result<()> {
     behind.server.ask::<()>("FLUSHALL").await?;
     behind.push(&["c", "d"]).await?;
     assert_eq!(shop.ids(2).await?, ["c", "d"]);
-    assert_eq!(shop.ack(&lost[0]).await?, Verdict::Stale);
+    assert_eq!(shop.ack(&lost[0]).await?, Verdict::Stale(StaleReason::LostPartition));
     Ok(())
 }
 

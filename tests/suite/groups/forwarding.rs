@@ -10,7 +10,7 @@ use super::sidecar::{Sidecar, Taken};
 use crate::support::{RedisServer, eventually};
 
 pub(super) const ACK: &str = "POST /v1/topics/orders/groups/default/ack";
-const NACK: &str = "POST /v1/topics/orders/groups/default/nack";
+pub(super) const NACK: &str = "POST /v1/topics/orders/groups/default/nack";
 const EXTEND: &str = "POST /v1/topics/orders/groups/default/extend";
 
 /// Two members that say where they are, each with half of 8 partitions and 10 messages in hand.

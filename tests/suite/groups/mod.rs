@@ -12,6 +12,7 @@ mod signals;
 
 mod forwarding;
 mod forwarding_access;
+mod verdicts;
 mod strangers;
 mod rebalance;
 mod restart;

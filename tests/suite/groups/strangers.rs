@@ -11,7 +11,8 @@ use super::fleet::{Fleet, ORDERS, declare};
 use super::sidecar::Sidecar;
 use crate::support::{Application, Posts, RedisServer};
 
-const RECEIPT: &str = "0.7.abcdefghijkl.3";
+/// With the tag of the group `default` of the topic `orders`.
+const RECEIPT: &str = "0.7.abcdefghijkl.3.c5590c26";
 
 /// A broker that owns nothing, and somebody else who listens on this machine.
 async fn beside_a_stranger(advertise: &str) -> Result<(Fleet, Sidecar, Application, Posts)> {

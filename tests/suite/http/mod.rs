@@ -11,6 +11,7 @@ mod refusals;
 mod requests;
 pub(crate) mod served;
 mod session;
+mod settle;
 mod stream;
 mod traces;
 mod units;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dwell::dispatch::{Decision, Verdict};
+use dwell::dispatch::{Decision, StaleReason, Verdict};
 use dwell::error::{Kind, Result};
 use dwell::limits::PARKED_MESSAGES_MAX;
 use dwell::store::{Pushed, State};
@@ -117,7 +117,7 @@ async fn a_deadline_that_passes_holds_the_key(world: World) -> Result<()> {
     world.pass(5_000);
     let again = shop.one().await?;
     assert_eq!((again.message.id.as_str(), again.attempt), ("a-1", 2));
-    assert_eq!(shop.settle(&lost, Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&lost, Decision::Ack).await?, Verdict::Stale(StaleReason::DeadlinePassed));
     shop.ack(&again).await?;
     assert_eq!(shop.drain(1).await?, ["a-2"]);
     Ok(())
@@ -237,7 +237,7 @@ async fn a_new_owner_goes_on_where_the_old_one_was(world: World) -> Result<()> {
     world.pass(10);
     world.steal(&shop.pair().await?, shop.broker.member()).await?.recover().await?;
     shop.push_all(&["a-0", "b-0"]).await?;
-    assert_eq!(shop.settle(&old[0], Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&old[0], Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     let mut came = Vec::new();
     while came.len() < 6 {
         let taken = world.as_time_passes(shop.reserve_for(9, Duration::from_secs(60))).await?;
@@ -260,7 +260,7 @@ async fn a_wait_for_the_next_attempt_outlives_its_owner(world: World) -> Result<
     assert_eq!(shop.nack(&taken[0]).await?, Verdict::Nacked);
     let next_at = world.now().plus(day);
     world.steal(&shop.pair().await?, shop.broker.member()).await?.recover().await?;
-    assert_eq!(shop.settle(&taken[1], Decision::Ack).await?, Verdict::Stale);
+    assert_eq!(shop.settle(&taken[1], Decision::Ack).await?, Verdict::Stale(StaleReason::LostPartition));
     let mut other = Vec::new();
     while other.is_empty() {
         other = world.as_time_passes(shop.reserve_for(9, Duration::from_secs(60))).await?;

@@ -49,6 +49,12 @@ func main() {
 	if acked.JSON200.Results[0].Status != "acked" {
 		check("ack", fmt.Errorf("not acked"), 200, 200, acked.Body)
 	}
+	over, err := client.ExtendMessagesWithResponse(ctx, topic, "default", nil,
+		dwell.Extend{Receipts: []dwell.ReceiptOrObject{receipt}, VisibilityTimeout: &wait})
+	check("extend what is acked", err, over.StatusCode(), 409, over.Body)
+	if reason := over.ApplicationproblemJSON409.Reason; reason == nil || *reason != "already_settled" {
+		check("extend what is acked", fmt.Errorf("another reason"), 409, 409, over.Body)
+	}
 
 	id := "later"
 	delay := dwell.Duration("1h")

@@ -5,9 +5,9 @@ import os
 from io import BytesIO
 
 from dwell_client import AuthenticatedClient
-from dwell_client.api.consuming import ack_messages, reserve_messages
+from dwell_client.api.consuming import ack_messages, extend_messages, reserve_messages
 from dwell_client.api.producing import cancel_message, push_message
-from dwell_client.models import Ack, Delivery, Reserve
+from dwell_client.models import Ack, Delivery, Extend, Reserve
 from dwell_client.types import File
 
 TOPIC = "contract-python"
@@ -24,6 +24,9 @@ assert (delivery.id, delivery.payload) == (pushed.parsed.id, "close order 4711")
 
 acked = ack_messages.sync(TOPIC, "default", client=client, body=Ack(receipts=[delivery.receipt]))
 assert [result.status for result in acked.results] == ["acked"], acked
+extend = Extend(receipts=[delivery.receipt], visibility_timeout="1m")
+over = extend_messages.sync_detailed(TOPIC, "default", client=client, body=extend)
+assert (over.status_code, over.parsed.reason) == (409, "already_settled"), over
 
 # A stream does not end by itself, so it is read line by line.
 push_message.sync_detailed(TOPIC, client=client, body=File(BytesIO(b"streamed")))

@@ -1,8 +1,9 @@
 // The generated client pushes, reserves, acks and cancels; throws when an answer is another than expected.
 
 import assert from "node:assert/strict";
-import { ackMessages, cancelMessage, pushMessage, reserveMessages } from "./dwell/index.js";
+import { ackMessages, cancelMessage, extendMessages, pushMessage, reserveMessages } from "./dwell/index.js";
 import { client } from "./dwell/client.gen.js";
+import type { SettlementProblem } from "./dwell/types.gen.js";
 
 const topic = "contract-typescript";
 client.setConfig({ baseUrl: process.env.CONTRACT_URL, auth: () => process.env.CONTRACT_TOKEN });
@@ -19,6 +20,12 @@ assert.deepEqual([delivery?.id, delivery?.payload], [pushed.data?.id, "close ord
 
 const acked = await ackMessages({ path: { topic, group: "default" }, body: { receipts: [delivery!.receipt] } });
 assert.equal(acked.data?.results[0]?.status, "acked");
+const over = await extendMessages({
+  path: { topic, group: "default" },
+  body: { receipts: [delivery!.receipt], visibility_timeout: "1m" },
+});
+assert.equal(over.response?.status, 409);
+assert.equal((over.error as SettlementProblem).reason, "already_settled");
 
 const later = await pushMessage({ path: { topic }, body: { payload: "", id: "later", delay: "1h" } });
 assert.equal(later.response?.status, 201);

@@ -1,0 +1,179 @@
+//! `dwell ack`, `dwell nack` and `dwell extend`: settle what `dwell reserve` took.
+
+use std::collections::BTreeMap;
+use std::io::BufRead as _;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::api::{self, NackOfAll};
+use super::client::{CallResult, Client, GroupOf};
+use super::failure::Failure;
+use super::{ServerArgs, output, parse};
+use crate::dispatch::Verdict;
+use crate::limits::BATCH_MESSAGES_MAX;
+use crate::message::{GroupName, TopicName};
+use crate::time::parse_span;
+
+const ACK_EXAMPLES: &str = "\
+Examples:
+  dwell ack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e
+  dwell reserve orders --max 10 --json | jq -r .receipt | dwell ack orders -
+
+Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason. Repeating an ack is harmless.";
+
+const NACK_EXAMPLES: &str = "\
+Examples:
+  dwell nack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --delay 10s --reason 'smtp: 451'
+  dwell nack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --bury --reason 'smtp: 550'
+  dwell nack orders - < receipts.txt
+
+Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason.";
+
+const EXTEND_EXAMPLES: &str = "\
+Examples:
+  dwell extend orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --visibility-timeout 5m
+
+The deadline is so long from now. Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its
+reason.";
+
+/// The receipts to settle.
+#[derive(Debug, Args)]
+struct ReceiptArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// Receipts of deliveries; - reads them from stdin, one a line
+    #[arg(required = true, value_name = "RECEIPT")]
+    receipts: Vec<String>,
+    /// The group that the deliveries are for
+    #[arg(long, default_value = "default", value_parser = parse::group)]
+    group: GroupName,
+    /// Print one JSON object for each receipt
+    #[arg(long)]
+    json: bool,
+}
+
+/// Acknowledge deliveries: their messages are done
+#[derive(Debug, Args)]
+#[command(after_help = ACK_EXAMPLES)]
+pub(super) struct AckArgs {
+    #[command(flatten)]
+    which: ReceiptArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Report that deliveries failed: their messages are tried again, or are dead
+#[derive(Debug, Args)]
+#[command(after_help = NACK_EXAMPLES)]
+pub(super) struct NackArgs {
+    #[command(flatten)]
+    which: ReceiptArgs,
+    /// Until the next attempt, as in 10s [default: the topic's backoff]
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "bury")]
+    delay: Option<Duration>,
+    /// What went wrong, kept as the last error
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// They can never succeed: make their messages dead
+    #[arg(long)]
+    bury: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Extend the deadlines of deliveries
+#[derive(Debug, Args)]
+#[command(after_help = EXTEND_EXAMPLES)]
+pub(super) struct ExtendArgs {
+    #[command(flatten)]
+    which: ReceiptArgs,
+    /// How long each may take from now on, as in 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
+    visibility_timeout: Duration,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn ack(args: &AckArgs) -> Result<(), Failure> {
+    settle(&args.which, &args.server, async |client, of, receipts| client.ack(of, receipts).await).await
+}
+
+pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
+    let NackArgs { delay, bury, .. } = *args;
+    let reason = args.reason.as_deref();
+    let nack = async |client: &Client, of: &GroupOf, receipts: &[String]| {
+        client.nack_all(of, &NackOfAll { receipts, delay, reason, bury }).await
+    };
+    settle(&args.which, &args.server, nack).await
+}
+
+pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
+    let timeout = args.visibility_timeout;
+    settle(&args.which, &args.server, async |client, of, receipts| client.extend(of, receipts, timeout).await).await
+}
+
+/// Settles receipts, as many at a time as a request may have, and prints the outcome.
+async fn settle<F>(which: &ReceiptArgs, server: &ServerArgs, call: F) -> Result<(), Failure>
+where
+    F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<api::Verdict>>,
+{
+    let client = server.client()?;
+    let of = GroupOf { topic: which.topic.clone(), group: which.group.clone() };
+    let (mut failed, mut counts) = (0, BTreeMap::<String, u64>::new());
+    let receipts = which.receipts()?;
+    for receipts in receipts.chunks(BATCH_MESSAGES_MAX) {
+        for verdict in call(&client, &of, receipts).await? {
+            if which.json {
+                output::json(&verdict)?;
+            }
+            if verdict.reason.is_some() {
+                failed += 1;
+                output::note(refusal(&verdict));
+            } else {
+                *counts.entry(verdict.status).or_default() += 1;
+            }
+        }
+    }
+    if !which.json && !counts.is_empty() {
+        let counts = counts.iter().map(|(status, count)| format!("{} {status}", output::thousands(*count)));
+        output::line(counts.collect::<Vec<_>>().join(", "))?;
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of {} receipts not applied", receipts.len()))),
+    }
+}
+
+/// `3.17.k3Zq….152…: stale, deadline_passed: the visibility timeout passed …`.
+pub(super) fn refusal(verdict: &api::Verdict) -> String {
+    let api::Verdict { receipt, status, owner, reason, .. } = verdict;
+    let detail = Verdict::named(status, reason.as_deref(), None).map_or("", Verdict::detail);
+    let owner = owner.as_ref().map_or(String::new(), |owner| format!(" (owner {owner})"));
+    let reason = reason.as_ref().filter(|reason| *reason != status);
+    let reason = reason.map_or(String::new(), |reason| format!(", {reason}"));
+    format!("{receipt}: {status}{reason}: {detail}{owner}")
+}
+
+impl ReceiptArgs {
+    /// The receipts of the command line, and those of stdin in the place of `-`.
+    fn receipts(&self) -> Result<Vec<String>, Failure> {
+        let mut receipts = Vec::new();
+        for receipt in &self.receipts {
+            if receipt == "-" {
+                receipts.extend(read_stdin()?);
+            } else {
+                receipts.push(receipt.clone());
+            }
+        }
+        Ok(receipts)
+    }
+}
+
+/// The lines of stdin that are not blank.
+fn read_stdin() -> Result<Vec<String>, Failure> {
+    let lines: std::io::Result<Vec<String>> = std::io::stdin().lock().lines().collect();
+    let lines = lines.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))?;
+    Ok(lines.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+}

@@ -1,0 +1,105 @@
+//! What a consumer is answered whose receipt is not settled.
+
+use serde_json::{Value, json};
+
+use super::served::{Answer, Outcome, Served};
+
+const GROUP: &str = "/v1/topics/orders/groups/default";
+
+/// Settles with `verb`, whatever is answered.
+async fn settle(dwell: &Served, verb: &str, receipts: Value) -> Outcome<Answer> {
+    let mut body = json!({"receipts": receipts});
+    if verb == "extend" {
+        body["visibility_timeout"] = json!("1m");
+    }
+    dwell.send(dwell.request(&format!("POST {GROUP}/{verb}"))?.json(&body)).await
+}
+
+/// Every verb answers a single receipt with this status, type and reason, and a batch with 200 and the same verdict.
+async fn is_refused(dwell: &Served, receipt: &str, verbs: &[&str], expected: (u16, &str, &str, &str)) -> Outcome {
+    let (status, kind, verdict, reason) = expected;
+    for verb in verbs {
+        let alone = settle(dwell, verb, json!([receipt])).await?;
+        assert_eq!(
+            (alone.status, alone.content_type.as_str()),
+            (status, "application/problem+json"),
+            "{verb}: {alone:?}"
+        );
+        assert_eq!(alone.body["type"], format!("urn:dwell:error:{kind}"), "{verb}");
+        assert_eq!((&alone.body["reason"], &alone.body["status"]), (&json!(reason), &json!(status)), "{verb}");
+        let result = json!({"receipt": receipt, "status": verdict, "reason": reason});
+        assert_eq!((&alone.body["failed"], &alone.body["results"]), (&json!(1), &json!([result])), "{verb}");
+        assert!(alone.body["detail"].is_string() && alone.body["request_id"].is_string(), "{verb}: {alone:?}");
+        let batch = settle(dwell, verb, json!([receipt, receipt])).await?;
+        assert_eq!(batch.status, 200, "{verb}");
+        assert_eq!(batch.body, json!({"failed": 2, "results": [result, result]}), "{verb}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_single_receipt_that_is_not_settled_is_answered_with_a_problem() -> Outcome {
+    let dwell = Served::start().await?;
+    let settings =
+        json!({"partitions": 1, "visibility_timeout": "30s", "backoff": {"kind": "ladder", "steps": ["1h"]}});
+    dwell.tell("PUT /v1/topics/orders", settings).await?;
+    let push = async || dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await;
+    push().await?;
+    let acked = dwell.receipt("orders").await?;
+    let first = settle(&dwell, "ack", json!([acked])).await?;
+    assert_eq!(first.body, json!({"failed": 0, "results": [{"receipt": acked, "status": "acked"}]}));
+    let again = settle(&dwell, "ack", json!([acked])).await?;
+    assert_eq!((again.status, again.body), (200, first.body), "a repeat is answered as the first time");
+    is_refused(&dwell, &acked, &["nack", "extend"], (409, "not-settled", "stale", "already_settled")).await?;
+
+    push().await?;
+    let late = dwell.receipt("orders").await?;
+    dwell.pass(std::time::Duration::from_secs(31));
+    // The message waits for its next attempt: its deadline has passed.
+    while dwell.counts("orders").await? != [1, 0, 0, 0] {}
+    is_refused(&dwell, &late, &["ack", "nack", "extend"], (409, "not-settled", "stale", "deadline_passed")).await?;
+
+    dwell.send(dwell.request("POST /v1/topics/mails/messages")?.body("x")).await?;
+    let others = dwell.receipt("mails").await?;
+    let verbs = ["ack", "nack", "extend"];
+    is_refused(&dwell, &others, &verbs, (404, "unknown-receipt", "unknown", "unknown")).await?;
+    is_refused(&dwell, "nonsense", &verbs, (422, "malformed-receipt", "unknown", "malformed")).await
+}
+
+#[tokio::test]
+async fn a_batch_says_of_each_receipt_why_it_was_not_settled() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    let batch = json!({"messages": [{"payload": "a"}, {"payload": "b"}]});
+    dwell.tell("POST /v1/topics/orders/messages/batch", batch).await?;
+    let mut taken = Vec::new();
+    while taken.len() < 2 {
+        taken.extend(dwell.reserve("orders").await?.into_iter().map(|it| it["receipt"].clone()));
+    }
+    settle(&dwell, "nack", json!([{"receipt": taken[0], "bury": true}])).await?;
+    let answer = settle(&dwell, "ack", json!([taken[0], taken[1], "x"])).await?;
+    let expected = json!({"failed": 2, "results": [
+        {"receipt": taken[0], "status": "stale", "reason": "already_settled"},
+        {"receipt": taken[1], "status": "acked"},
+        {"receipt": "x", "status": "unknown", "reason": "malformed"},
+    ]});
+    assert_eq!((answer.status, answer.body), (200, expected));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delivery_of_a_closed_stream_is_already_settled() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.send(dwell.request("POST /v1/topics/orders/messages")?.body("x")).await?;
+    let mut stream = dwell.driven(dwell.request(&format!("POST {GROUP}/stream"))?.send()).await??;
+    let mut line = Vec::new();
+    while !line.ends_with(b"}\n") {
+        line.extend(dwell.driven(stream.chunk()).await??.ok_or("the stream has ended")?);
+    }
+    let delivery: Value = serde_json::from_slice(line.trim_ascii())?;
+    let receipt = delivery["receipt"].as_str().ok_or("no receipt")?;
+    drop(stream);
+    let again = dwell.reserve("orders").await?.remove(0);
+    assert_eq!(again["attempt"], 2);
+    is_refused(&dwell, receipt, &["ack", "extend"], (409, "not-settled", "stale", "already_settled")).await
+}
