@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::topic::{messages, state, table};
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -128,7 +128,7 @@ struct PauseArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
     span: Option<Duration>,
     /// Until this time
-    #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse::time, allow_hyphen_values = true)]
     until: Option<Timestamp>,
 }
 

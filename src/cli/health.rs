@@ -38,7 +38,7 @@ pub(super) async fn run(args: &HealthArgs) -> Result<(), Failure> {
         answer = ask(args, &client) => answer,
         // A process that stands still takes connections and says nothing.
         () = Clock::System.sleep(args.timeout) => {
-            let message = format!("no answer from {} within {}", args.server.server, show_span(args.timeout));
+            let message = format!("no answer from {} within {}", args.server.address(), show_span(args.timeout));
             Err(Failure { code: UNAVAILABLE, message })
         }
     }

@@ -68,7 +68,7 @@ fn pause(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
-    let (client, server) = (args.server.client()?, args.server.server.to_string());
+    let (client, server) = (args.server.client()?, args.server.address().to_string());
     check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
