@@ -21,8 +21,9 @@ Examples:
   dwell bulk park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
   dwell bulk unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
 
-Count first: that is what the others change. A command that was interrupted continues when it is repeated
-with the same absolute times; nothing is changed twice. Unpark with the times that were parked.";
+Count first: that is what the others change. A command that was interrupted continues when it is
+repeated with the same absolute times; nothing is changed twice. Unpark with the times that were
+parked.";
 
 /// Count or change all messages that are due between two times
 #[derive(Debug, Args)]

@@ -15,8 +15,8 @@ use crate::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell group create orders audit                      gets every message that is pushed from now on
-  dwell group create orders audit --copy-of default    and a copy of what is there for the group default
+  dwell group create orders audit                    gets every message that is pushed from now on
+  dwell group create orders audit --copy-of default  and a copy of what default holds now
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group update orders audit --rate 20
   dwell group list orders
@@ -62,9 +62,9 @@ enum GroupCommand {
         #[command(flatten)]
         yes: YesArgs,
     },
-    /// Hand nothing out, until it is resumed or for a time
+    /// Pause a group, until it is resumed or for a time
     Pause(PauseArgs),
-    /// Go on
+    /// Resume a group
     Resume(PlaceArgs),
 }
 

@@ -22,8 +22,8 @@ Examples:
   dwell message run orders close-4711 --key customer-7
   dwell message list orders --state scheduled --to +1h
 
-A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither cancelled nor
-rescheduled, and the command fails.";
+A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither
+cancelled nor rescheduled, and the command fails.";
 
 /// Look at, list, cancel and reschedule messages
 #[derive(Debug, Args)]

@@ -28,8 +28,9 @@ Examples:
   dwell push orders --file orders.ndjson
   generate | dwell push orders --file -
 
-A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally key, id, conflict, delay,
-due_at, past, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
+A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
+key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, content_type, meta,
+traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages

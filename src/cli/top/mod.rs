@@ -39,8 +39,9 @@ Examples:
   dwell top --server unix:/run/dwell/dwell.sock --interval 5s
   dwell top --once            the table once, as text; so does `dwell top | cat`
 
-Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It asks for what is visible,
-however many topics there are. A broker that is away is asked again until it is back. NO_COLOR=1 leaves colours out.";
+Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It
+asks for what is visible, however many topics there are. A broker that is away is asked again until
+it is back. NO_COLOR=1 leaves colours out.";
 
 /// Shortest and longest pause between two refreshes.
 const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
