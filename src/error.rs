@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The longest detail an error carries, in bytes. Hostile input is quoted in details, so it is cut.
 pub const DETAIL_BYTES_MAX: usize = 512;
 
@@ -77,12 +79,55 @@ impl Kind {
     }
 }
 
+/// What a request names and does not exist: a topic, or a group or a cron job of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The topic.
+    pub topic: String,
+    /// The group that the topic does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The cron job that the topic does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+}
+
+impl Missing {
+    /// A topic that does not exist.
+    pub fn topic(topic: &impl fmt::Display) -> Missing {
+        Missing { topic: topic.to_string(), group: None, cron: None }
+    }
+
+    /// A group that the topic does not have.
+    pub fn group(topic: &impl fmt::Display, group: &impl fmt::Display) -> Missing {
+        Missing { group: Some(group.to_string()), ..Missing::topic(topic) }
+    }
+
+    /// A cron job that the topic does not have.
+    pub fn cron(topic: &impl fmt::Display, name: &impl fmt::Display) -> Missing {
+        Missing { cron: Some(name.to_string()), ..Missing::topic(topic) }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let topic = &self.topic;
+        match (&self.group, &self.cron) {
+            (Some(group), _) => write!(f, "topic {topic} has no group {group}"),
+            (None, Some(name)) => write!(f, "topic {topic} has no cron job {name}"),
+            (None, None) => write!(f, "topic {topic} does not exist"),
+        }
+    }
+}
+
 /// An error: a kind from the closed list, and a detail that says what was wrong, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
     detail: Cow<'static, str>,
     is_refusal: bool,
+    // Boxed: most errors have none, and every call may return one.
+    missing: Option<Box<Missing>>,
 }
 
 impl Error {
@@ -96,7 +141,7 @@ impl Error {
             }
             detail = format!("{}{CUT}", &detail[..end]).into();
         }
-        Error { kind, detail, is_refusal: false }
+        Error { kind, detail, is_refusal: false, missing: None }
     }
 
     /// [`Kind::Invalid`], naming the field or parameter that is wrong.
@@ -107,6 +152,12 @@ impl Error {
     /// [`Kind::NotFound`].
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::NotFound, detail)
+    }
+
+    /// [`Kind::NotFound`], naming what is missing. What to do about it depends on who asked: that is for the front end to say.
+    pub fn missing(missing: Missing) -> Error {
+        let detail = missing.to_string();
+        Error { missing: Some(Box::new(missing)), ..Error::new(Kind::NotFound, detail) }
     }
 
     /// [`Kind::Stale`].
@@ -149,10 +200,15 @@ impl Error {
         self.is_refusal
     }
 
-    /// The same error with more said about it.
-    pub fn within(self, context: impl fmt::Display) -> Error {
-        let detail = format!("{context}: {}", self.detail);
-        Error { is_refusal: self.is_refusal, ..Error::new(self.kind, detail) }
+    /// What is missing, if the error says so.
+    pub fn what_is_missing(&self) -> Option<&Missing> {
+        self.missing.as_deref()
+    }
+
+    /// The same error with another sentence.
+    #[must_use]
+    pub fn saying(self, detail: impl Into<Cow<'static, str>>) -> Error {
+        Error { is_refusal: self.is_refusal, missing: self.missing, ..Error::new(self.kind, detail) }
     }
 
     /// The sentence for people.

@@ -98,7 +98,8 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
             _ => Err(format!("{} is past the year 9999; expected {wanted}", quoted(text))),
         };
     }
-    let nanos = nanos_since_epoch(text).ok_or_else(|| format!("{} is not {wanted}", quoted(text)))?;
+    let nanos = nanos_since_epoch(text)
+        .ok_or_else(|| incomplete(text).unwrap_or_else(|| format!("{} is not {wanted}", quoted(text))))?;
     // Rounded up, so that a due time with microseconds is never early.
     let ms = nanos.div_euclid(1_000_000) + i128::from(nanos % 1_000_000 > 0);
     match u64::try_from(ms) {
@@ -117,6 +118,17 @@ fn nanos_since_epoch(text: &str) -> Option<i128> {
     let offset = i128::from(pieces.to_numeric_offset()?.seconds());
     let at = pieces.date().to_datetime(pieces.time()?);
     Some(at.duration_since(EPOCH).as_nanos() - offset * 1_000_000_000)
+}
+
+/// What a date without a time, or a time without a zone, lacks.
+fn incomplete(text: &str) -> Option<String> {
+    let pieces = Pieces::parse(text).ok()?;
+    let (date, shown) = (pieces.date(), quoted(text));
+    match (pieces.time(), pieces.to_numeric_offset()) {
+        (None, _) => Some(format!("{shown} needs a time and a zone; write {date}T09:00:00Z")),
+        (Some(time), None) => Some(format!("{shown} needs a zone; write {date}T{time}Z, or {date}T{time}+02:00")),
+        (Some(_), Some(_)) => None,
+    }
 }
 
 /// Reads `30s`, `1h30m`, `30d` or `PT30M`, rounded **up** to the millisecond; the error says what is accepted.
@@ -426,6 +438,16 @@ mod tests {
             let span = Duration::from_millis(ms);
             assert_eq!(parse_span(&show_span(span)), Ok(span), "{}", show_span(span));
         }
+    }
+
+    #[test]
+    fn incomplete_time_says_what_it_needs() {
+        let said = |text| parse_timestamp(text).err().unwrap_or_default();
+        assert_eq!(said("2026-12-24"), "\"2026-12-24\" needs a time and a zone; write 2026-12-24T09:00:00Z");
+        let zone = "needs a zone; write 2026-12-24T18:30:00Z, or 2026-12-24T18:30:00+02:00";
+        assert_eq!(said("2026-12-24T18:30"), format!("\"2026-12-24T18:30\" {zone}"));
+        assert_eq!(said("2026-12-24 18:30:00"), format!("\"2026-12-24 18:30:00\" {zone}"));
+        assert!(said("tomorrow").contains("is not a time like"));
     }
 
     #[test]

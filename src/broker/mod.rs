@@ -57,7 +57,7 @@ use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
 use crate::dispatch::{Delivery, Dispatch, Session, Want};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Missing, Result};
 use crate::lease::Keeper;
 use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
@@ -322,7 +322,7 @@ fn check_count(field: &str, count: usize) -> Result<()> {
 
 /// Refuses a group that the topic does not have.
 fn no_group(topic: &TopicName, group: &GroupName) -> Error {
-    Error::new(Kind::NotFound, format!("topic {topic} has no group {group}"))
+    Error::missing(Missing::group(topic, group))
 }
 
 /// For people who look at leases: which machine a member runs on.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Broker;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Missing, Result};
 use crate::message::{ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::schedule::Schedule;
@@ -159,5 +159,5 @@ fn tell(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
 }
 
 fn missing(topic: &TopicName, name: &ScheduleName) -> Error {
-    Error::not_found(format!("topic {topic} has no cron job {name}"))
+    Error::missing(Missing::cron(topic, name))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::census::PAIRS_AT_ONCE;
 use super::{Broker, Options, no_group};
 use crate::clock::Instant;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Missing, Result};
 use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::{Metrics, TopicMetrics};
@@ -144,7 +144,7 @@ impl Topics {
 
     fn no_topic(&self, topic: &TopicName) -> Error {
         self.forget(topic);
-        Error::not_found(format!("there is no topic {topic}; declare it with PUT /v1/topics/{topic}"))
+        Error::missing(Missing::topic(topic))
     }
 
     /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is pushed.

@@ -40,6 +40,13 @@ impl ServerAddress {
     }
 }
 
+impl Default for ServerAddress {
+    /// Where `dwell serve` listens when nothing else is configured.
+    fn default() -> ServerAddress {
+        ServerAddress::Http("http://127.0.0.1:7373".to_owned())
+    }
+}
+
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

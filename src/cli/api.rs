@@ -20,6 +20,7 @@ pub(super) use self::cron::{CronJob, CronPage, NewCronJob};
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 pub(super) use self::many::{BulkChange, BulkChanged, BulkCount, Forecast, MoveTo, Moved};
 pub(super) use self::settling::{Extension, Nack, NackOfAll, Nacks, Receipts, Verdict, Verdicts};
+use crate::error::Missing;
 use crate::retry::Backoff;
 use crate::time::{Timestamp, millis, span};
 use crate::topic::{Expiry, Ordering, Settings};
@@ -33,6 +34,9 @@ pub(super) struct Problem {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) detail: String,
+    /// What does not exist.
+    #[serde(default)]
+    pub(super) missing: Option<Missing>,
     /// The id to repeat a push with whose outcome is unknown.
     #[serde(default)]
     pub(super) id: Option<String>,
@@ -60,10 +64,22 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(missing) = &self.missing {
+            return write!(f, "{missing}; {} ({})", remedy(missing), self.name());
+        }
         match self.detail.as_str() {
             "" => write!(f, "{} ({})", self.title, self.name()),
             detail => write!(f, "{detail} ({})", self.name()),
         }
+    }
+}
+
+/// The command that creates what is missing, or shows what exists.
+fn remedy(missing: &Missing) -> String {
+    match missing {
+        Missing { topic, group: Some(group), .. } => format!("create it with `dwell group create {topic} {group}`"),
+        Missing { topic, cron: Some(_), .. } => format!("`dwell cron list {topic}` shows those that exist"),
+        Missing { topic, .. } => format!("create it with `dwell topic create {topic}`"),
     }
 }
 

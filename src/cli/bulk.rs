@@ -10,18 +10,20 @@ use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell bulk count orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
-  dwell bulk postpone orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 2h
-  dwell bulk advance orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z --by 1d
+  dwell bulk count orders --from now --to +1h
+  dwell bulk postpone orders --from now --to +1h --by 2h
+  dwell bulk advance orders --from +1d --to +2d --by 1d
   dwell bulk cancel orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
   dwell bulk park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
   dwell bulk unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
 
-Count first: that is what the others change. Ended and begun again, they go on; nothing is changed twice.";
+Count first: that is what the others change. A command that was interrupted continues when it is
+repeated with the same absolute times; nothing is changed twice. Unpark with the times that were
+parked.";
 
 /// Count or change all messages that are due between two times
 #[derive(Debug, Args)]
@@ -62,11 +64,11 @@ struct WhichArgs {
     /// The group whose due times count
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// The earliest due time
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    /// The earliest due time: RFC 3339, Unix milliseconds, or relative to now: now, +1h, -1h
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     from: Timestamp,
     /// The end: only messages that are due before it
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     to: Timestamp,
 }
 

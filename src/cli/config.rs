@@ -14,8 +14,9 @@ Examples:
   dwell config show                        what is in force, and where each value comes from
   DWELL_LEASE_TTL=5s dwell config show
 
-Every key is a key of the file, an environment variable (`redis.url` is DWELL_REDIS_URL), and the common ones are flags.
-A flag wins over the environment, the environment over the file, the file over the default. Webhooks are in the file only.";
+Every key is a key of the file, an environment variable (`redis.url` is DWELL_REDIS_URL), and the
+common ones are flags. A flag wins over the environment, the environment over the file, the file
+over the default. Webhooks are in the file only.";
 
 /// Check or show the configuration
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use super::{ServerArgs, output, parse};
 use crate::limits::ATTEMPTS_MAX;
 use crate::message::{ScheduleName, TopicName};
 use crate::schedule::Timing;
-use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
+use crate::time::{Timestamp, parse_span, show_span};
 
 /// Occurrences that `get` prints.
 const NEXT_TIMES: usize = 5;
@@ -115,7 +115,7 @@ struct DefinitionArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     every: Option<Duration>,
     /// Occurrences are whole multiples of --every after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     from: Option<Timestamp>,
     /// What is done about missed occurrences: skip, last or all
     #[arg(long, value_parser = ["skip", "last", "all"])]

@@ -11,12 +11,12 @@ use super::failure::Failure;
 use super::topic::{messages, state, table};
 use super::{ServerArgs, output, parse};
 use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell group create orders audit                      gets every message that is pushed from now on
-  dwell group create orders audit --copy-of default    and a copy of what is there for the group default
+  dwell group create orders audit                    gets every message that is pushed from now on
+  dwell group create orders audit --copy-of default  and a copy of what default holds now
   dwell group create orders audit --rate 10 --max-in-flight 100
   dwell group update orders audit --rate 20
   dwell group list orders
@@ -62,9 +62,9 @@ enum GroupCommand {
         #[command(flatten)]
         yes: YesArgs,
     },
-    /// Hand nothing out, until it is resumed or for a time
+    /// Pause a group, until it is resumed or for a time
     Pause(PauseArgs),
-    /// Go on
+    /// Resume a group
     Resume(PlaceArgs),
 }
 
@@ -128,7 +128,7 @@ struct PauseArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
     span: Option<Duration>,
     /// Until this time
-    #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse::time, allow_hyphen_values = true)]
     until: Option<Timestamp>,
 }
 

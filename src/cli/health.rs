@@ -16,7 +16,7 @@ Examples:
   dwell health --live                             exit code 0: it answers at all
   dwell health --server unix:/run/dwell/dwell.sock
 
-Restart a broker that does not live. Do not restart one because it is not ready: that brings no store back.";
+Restart a broker that is not alive. Do not restart one that is not ready: that brings no store back.";
 
 /// Ask whether a broker is ready, or lives: for a container without a shell or curl
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) async fn run(args: &HealthArgs) -> Result<(), Failure> {
         answer = ask(args, &client) => answer,
         // A process that stands still takes connections and says nothing.
         () = Clock::System.sleep(args.timeout) => {
-            let message = format!("no answer from {} within {}", args.server.server, show_span(args.timeout));
+            let message = format!("no answer from {} within {}", args.server.address(), show_span(args.timeout));
             Err(Failure { code: UNAVAILABLE, message })
         }
     }

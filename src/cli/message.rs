@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::limits::BATCH_MESSAGES_MAX;
 use crate::message::{GroupName, Key, MessageId, Past, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp};
+use crate::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,10 +20,10 @@ Examples:
   dwell message cancel orders close-4711 --key customer-7
   dwell message reschedule orders close-4711 --key customer-7 --delay 1h
   dwell message run orders close-4711 --key customer-7
-  dwell message list orders --state scheduled --to 2026-12-24T18:00:00Z
+  dwell message list orders --state scheduled --to +1h
 
-A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither cancelled nor
-rescheduled, and the command fails.";
+A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither
+cancelled nor rescheduled, and the command fails.";
 
 /// Look at, list, cancel and reschedule messages
 #[derive(Debug, Args)]
@@ -56,8 +56,8 @@ enum MessageCommand {
         /// Due so long from now, as in 30s, 1h30m, 2d
         #[arg(long, value_name = "DURATION", value_parser = parse_span, required_unless_present = "at")]
         delay: Option<Duration>,
-        /// Due at this time: RFC 3339 or Unix milliseconds
-        #[arg(long, value_name = "TIME", value_parser = parse_timestamp, conflicts_with = "delay")]
+        /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h
+        #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true, conflicts_with = "delay")]
         at: Option<Timestamp>,
         /// If the time is in the past: now (due at once) or reject
         #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
@@ -81,11 +81,11 @@ struct ListArgs {
     /// scheduled, ready, in_flight or dead; without it, scheduled and ready
     #[arg(long, value_name = "STATE", value_parser = ["scheduled", "ready", "in_flight", "dead"])]
     state: Option<String>,
-    /// From this time on: RFC 3339 or Unix milliseconds
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    /// From this time on: RFC 3339, Unix milliseconds, or relative to now, as in -1h
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     from: Option<Timestamp>,
     /// Before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     to: Option<Timestamp>,
     /// Messages to print at most
     #[arg(long, value_name = "N", default_value_t = 100)]

@@ -49,6 +49,9 @@ use client::Client;
 use credentials::Credentials;
 use failure::Failure;
 
+/// Columns of the help at most, on a wider terminal too.
+const HELP_WIDTH: usize = 100;
+
 /// What `--help` says below the subcommands.
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -65,6 +68,7 @@ Two commands to start with:
 /// A delay broker: push a message with a due time, and a consumer gets it then, at least once and never early.
 #[derive(Debug, Parser)]
 #[command(name = "dwell", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(max_term_width = HELP_WIDTH)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -102,10 +106,9 @@ enum Command {
 /// Which broker a client speaks to.
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// The broker: http://HOST:PORT, https://HOST:PORT or unix:/path
-    #[arg(long, global = true, env = "DWELL_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7373")]
-    #[arg(value_parser = ServerAddress::parse)]
-    server: ServerAddress,
+    /// The broker: http://HOST:PORT, https://HOST:PORT or unix:/path [default: http://127.0.0.1:7373]
+    #[arg(long, global = true, env = "DWELL_SERVER", value_name = "URL", value_parser = ServerAddress::parse)]
+    server: Option<ServerAddress>,
     /// A file that holds the access token and nothing else, if the broker asks for one
     #[arg(long, global = true, env = "DWELL_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -117,7 +120,24 @@ struct ServerArgs {
 impl ServerArgs {
     fn client(&self) -> Result<Client, Failure> {
         let credentials = Credentials::read(self.token_file.as_deref(), self.ca_file.as_deref())?;
-        Client::showing(&self.server, credentials)
+        Client::showing(&self.address(), credentials)
+    }
+
+    /// The broker that is named, or the one on this machine.
+    fn address(&self) -> ServerAddress {
+        self.server.clone().unwrap_or_default()
+    }
+}
+
+/// Checks that arguments are understood, without running anything. For tests of what the documentation tells people to type.
+///
+/// # Errors
+/// What would be printed.
+pub fn check(args: &[String]) -> Result<(), String> {
+    let all = std::iter::once("dwell").chain(args.iter().map(String::as_str));
+    match Cli::try_parse_from(all) {
+        Err(error) if error.use_stderr() => Err(error.to_string()),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -180,6 +200,59 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    fn every_command(command: &mut clap::Command, path: &str, seen: &mut Vec<(String, clap::Command)>) {
+        seen.push((path.to_owned(), command.clone()));
+        for inner in command.get_subcommands_mut() {
+            let path = format!("{path} {}", inner.get_name());
+            every_command(inner, &path, seen);
+        }
+    }
+
+    #[test]
+    fn help_fits_into_a_hundred_columns() {
+        let (mut all, mut root) = (Vec::new(), Cli::command());
+        root.build();
+        every_command(&mut root, "dwell", &mut all);
+        assert!(all.len() > 60, "{}", all.len());
+        let mut long = Vec::new();
+        for (path, command) in all {
+            // What stands below is laid out by hand: it fits without being wrapped.
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let texts = [command.clone().render_help(), command.clone().render_long_help()];
+            let texts = texts.map(|text| text.to_string()).into_iter().chain([below]);
+            let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+            long.extend(lines.filter(|line| line.chars().count() > HELP_WIDTH).map(|line| format!("{path}: {line}")));
+        }
+        assert!(long.is_empty(), "{long:#?}");
+    }
+
+    /// An example ends where its remark begins: behind two spaces.
+    #[test]
+    fn every_example_of_the_help_is_understood() {
+        let (mut all, mut root) = (Vec::new(), Cli::command());
+        every_command(&mut root, "dwell", &mut all);
+        let (mut count, mut wrong) = (0, Vec::new());
+        for (path, command) in all {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for example in below.lines().filter_map(|line| line.strip_prefix("  dwell ")) {
+                let example = example.split("  ").next().unwrap_or_default();
+                let example = example.split(['|', '>', '<']).next().unwrap_or_default();
+                // A quoted argument is one word here, whatever is in it.
+                let mut parts = example.split('\'').enumerate().peekable();
+                let mut args = Vec::new();
+                while let Some((n, part)) = parts.next() {
+                    match n % 2 {
+                        0 => args.extend(part.split_whitespace().map(str::to_owned)),
+                        _ => args.push(part.to_owned()),
+                    }
+                }
+                count += 1;
+                wrong.extend(check(&args).err().map(|why| format!("{path}: {example}: {why}")));
+            }
+        }
+        assert!(count > 60 && wrong.is_empty(), "{count} {wrong:#?}");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
 use crate::retry::{Backoff, Step};
-use crate::time::{parse_span, show_span};
+use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::topic::{Expiry, Ordering, Rate};
 use crate::trace::TraceContext;
 
@@ -44,6 +45,25 @@ pub(super) fn conflict(text: &str) -> Result<Conflict, String> {
 
 pub(super) fn past(text: &str) -> Result<Past, String> {
     detail(text.parse())
+}
+
+/// A time as the API takes it, or one relative to now: `now`, `+1h`, `-30m`.
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
+    time_at(text, Clock::System.now())
+}
+
+fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    if text == "now" {
+        return Ok(now);
+    }
+    if let Some(span) = text.strip_prefix('+') {
+        return parse_span(span).map(|span| now.plus(span));
+    }
+    if let Some(span) = text.strip_prefix('-') {
+        return parse_span(span).map(|span| now.minus(span));
+    }
+    let is_date = text.starts_with(|c: char| c.is_ascii_digit());
+    parse_timestamp(text).map_err(|why| if is_date { why } else { format!("{why}, nor now, +1h or -1h") })
 }
 
 pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
@@ -125,6 +145,19 @@ mod tests {
         for bad in ["", "x", "exponential:min=1s", "exponential:factor=0", "exponential:initial=1h,max=1s"] {
             assert!(backoff(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn times_are_absolute_or_relative_to_now() {
+        let now = Timestamp::from_ms(1_767_323_045_000);
+        let cases = [("now", 0), ("+1h", 3_600_000), ("-1h30m", -5_400_000), ("1767323046000", 1_000)];
+        for (text, ahead) in cases {
+            let expected = Timestamp::from_ms(now.as_ms().saturating_add_signed(ahead));
+            assert_eq!(time_at(text, now), Ok(expected), "{text}");
+        }
+        assert!(time_at("+1", now).is_err_and(|why| why.contains("has no unit")));
+        assert!(time_at("tomorrow", now).is_err_and(|why| why.ends_with("nor now, +1h or -1h")));
+        assert!(time_at("2026-12-24", now).is_err_and(|why| why.ends_with("write 2026-12-24T09:00:00Z")));
     }
 
     #[test]

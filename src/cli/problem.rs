@@ -74,6 +74,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missing_is_created_with_a_command() -> serde_json::Result<()> {
+        let cases = [
+            (r#"{"topic":"orders"}"#, "topic orders does not exist; create it with `dwell topic create orders`"),
+            (
+                r#"{"topic":"orders","group":"audit"}"#,
+                "topic orders has no group audit; create it with `dwell group create orders audit`",
+            ),
+            (
+                r#"{"topic":"orders","cron":"nightly"}"#,
+                "topic orders has no cron job nightly; `dwell cron list orders` shows those that exist",
+            ),
+        ];
+        for (missing, said) in cases {
+            let text =
+                format!(r#"{{"type":"not-found","title":"T","status":404,"detail":"PUT it","missing":{missing}}}"#);
+            let problem: Problem = serde_json::from_str(&text)?;
+            assert_eq!(problem.to_string(), format!("{said} (not-found)"));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_problem_becomes_a_sentence_and_an_exit_code() -> serde_json::Result<()> {
         let failure = Failure::from(problem("invalid", "`delay`: is negative")?);
         assert_eq!(failure, Failure { code: FAILED, message: "`delay`: is negative (invalid)".to_owned() });

@@ -1,7 +1,7 @@
 //! Where a broker listens: on this machine, or where it asks for tokens.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::Guard;
@@ -67,6 +67,19 @@ impl Listen {
         Ok(())
     }
 
+    /// The same, or loopback where it is every address of this machine.
+    pub fn on_this_machine(&self) -> Listen {
+        match self {
+            Listen::Tcp(SocketAddr::V4(address)) if address.ip().is_unspecified() => {
+                Listen::Tcp((Ipv4Addr::LOCALHOST, address.port()).into())
+            }
+            Listen::Tcp(SocketAddr::V6(address)) if address.ip().is_unspecified() => {
+                Listen::Tcp((Ipv6Addr::LOCALHOST, address.port()).into())
+            }
+            named => named.clone(),
+        }
+    }
+
     /// Where a client finds it: `http://127.0.0.1:7373`, `https://…` with TLS, or `unix:/path`.
     pub fn url(&self, tls: bool) -> String {
         let scheme = if tls { "https" } else { "http" };
@@ -106,6 +119,19 @@ mod tests {
             assert_eq!(Listen::parse(text).and_then(|listen| listen.check(false)), Ok(()), "{text}");
         }
         assert_eq!(Listen::parse("localhost:7373"), Ok(Listen::standard()));
+    }
+
+    #[test]
+    fn every_address_is_reached_over_loopback_from_this_machine() {
+        let cases = [
+            ("0.0.0.0:7373", "127.0.0.1:7373"),
+            ("[::]:7373", "[::1]:7373"),
+            ("192.168.0.4:1", "192.168.0.4:1"),
+            ("unix:/run/dwell.sock", "unix:/run/dwell.sock"),
+        ];
+        for (text, there) in cases {
+            assert_eq!(Listen::parse(text).map(|listen| listen.on_this_machine().to_string()), Ok(there.to_owned()));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::control::GroupFate;
 use super::push::PushResult;
 use super::reply::Reply;
 use super::schema;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Missing};
 use crate::request_id::RequestId;
 
 /// What precedes the name of a kind in `type`.
@@ -193,6 +193,10 @@ pub(crate) struct ProblemBody {
     /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
+    /// What does not exist, when that is a topic, a group or a cron job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MissingNames>)]
+    missing: Option<Missing>,
     /// Message id to repeat a push with, when its outcome is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::MessageId>)]
@@ -209,6 +213,18 @@ pub(crate) struct ProblemBody {
     #[serde(flatten)]
     #[schema(ignore)]
     verdict: Option<Box<Refused>>,
+}
+
+/// Names of what does not exist: a topic, or a group or cron job of one that does.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes `Missing`, which is below HTTP")]
+pub(crate) struct MissingNames {
+    #[schema(value_type = schema::TopicName)]
+    topic: String,
+    #[schema(value_type = Option<schema::GroupName>)]
+    group: Option<String>,
+    #[schema(value_type = Option<schema::CronName>)]
+    cron: Option<String>,
 }
 
 impl Problem {
@@ -252,13 +268,14 @@ impl Problem {
             Some(rest) if place.ends_with('.') => format!("`{place}{rest}"),
             _ => format!("{place} {detail}"),
         };
-        self.error = Error::new(self.error.kind(), detail);
+        self.error = self.error.saying(detail);
         self
     }
 
     /// Adds what else the client may have meant.
     pub(crate) fn hinting(mut self, hint: &str) -> Problem {
-        self.error = Error::new(self.error.kind(), format!("{}; {hint}", self.detail()));
+        let detail = format!("{}; {hint}", self.detail());
+        self.error = self.error.saying(detail);
         self
     }
 
@@ -306,6 +323,7 @@ impl Problem {
             status: self.status().as_u16(),
             detail: self.detail().to_owned(),
             request_id: None,
+            missing: self.error.what_is_missing().cloned(),
             id: self.id,
             results: self.results.map(|results| *results),
             groups: self.groups.map(|groups| *groups),
@@ -314,8 +332,22 @@ impl Problem {
     }
 }
 
+/// The request that creates what is missing.
+fn remedy(missing: &Missing) -> String {
+    let path = match missing {
+        Missing { topic, group: Some(group), .. } => format!("/v1/topics/{topic}/groups/{group}"),
+        Missing { topic, cron: Some(name), .. } => format!("/v1/topics/{topic}/cron/{name}"),
+        Missing { topic, .. } => format!("/v1/topics/{topic}"),
+    };
+    format!("{missing}; create it with PUT {path}")
+}
+
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
+        let error = match error.what_is_missing().map(remedy) {
+            Some(detail) => error.saying(detail),
+            None => error,
+        };
         let class = Class::Verb(error.kind());
         Problem { class, status: class.status(), error, id: None, results: None, groups: None, verdict: None }
     }

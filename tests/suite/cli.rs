@@ -1,5 +1,6 @@
 //! Conversations with the real binary: what it prints, and the exit codes that scripts go by.
 
+mod mistakes;
 mod settle;
 mod update;
 

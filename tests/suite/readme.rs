@@ -1,6 +1,8 @@
 //! The README is true: its sessions, and those of docs/operations.md, run as printed; its tables name every key with its
 //! default and the real limits.
 
+mod commands;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 

@@ -16,10 +16,10 @@ use dwell::error::Result;
 use crate::support::failed;
 
 /// A file of the repository.
-struct File {
+pub(crate) struct File {
     /// From the root, as in `src/store/mod.rs`.
-    path: String,
-    text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// All files below a directory of the repository whose names end so, sorted.
@@ -47,7 +47,7 @@ fn files(dir: &str, ending: &str) -> Result<Vec<File>> {
 }
 
 /// All pages: the ones of the root and of docs.
-fn pages() -> Result<Vec<File>> {
+pub(crate) fn pages() -> Result<Vec<File>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages = files("docs", ".md")?;
     for name in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {

@@ -14,22 +14,23 @@ use crate::limits::PARTITIONS_MAX;
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell bench                                       the embedded store, in a directory that is removed at the end
-  dwell bench --redis redis://127.0.0.1:6379        Redis, under a prefix of its own; what it wrote is deleted
-  dwell bench --quick --only life --only push       one run of some measures
+  dwell bench                                  the embedded store, in a temporary directory
+  dwell bench --redis redis://127.0.0.1:6379   Redis, under another prefix, which is deleted
+  dwell bench --quick --only life --only push  one run of some measures
   dwell bench --only scale --redis redis://127.0.0.1:6379
   dwell bench --json result.json
 
 Measures:
-  push, drain, life   messages a second: stored; reserved and acked; both at once. As a library and over HTTP
+  push, drain, life   messages a second stored, reserved and acked, both; library and HTTP
   cost                Redis' processor time for the life of a message, beside bare commands
   lateness            2,000 messages a second: from the due time to the receipt
   burst               50,000 messages due at the same instant: to the last ack
-  pending             memory, idle commands and processor time, start, and growth over many messages that are not due
+  pending             memory, idle cost and start with many messages that are not due
   scale               1 to 64 partitions, 1 to 4 members; only when it is named
 
-A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or GET /livez of the same
-broker, measured in the same round. Run it on a machine, and a Redis, that does nothing else.";
+A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
+GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
+does nothing else.";
 
 /// Measures that run unless some are named.
 const MEASURES: [&str; 7] = ["push", "drain", "life", "cost", "lateness", "burst", "pending"];

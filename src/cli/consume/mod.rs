@@ -28,16 +28,17 @@ const RETRY_AFTER_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 3_000, 5_000, 5_
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell consume orders                               print and ack until Ctrl-C
-  dwell consume orders --count 1 --json              one delivery with everything that is known about it
-  dwell consume orders --stream --max 1000           the same over one stream, with up to 1,000 unsettled
+  dwell consume orders                      print and ack until Ctrl-C
+  dwell consume orders --count 1 --json     one delivery with everything that is known about it
+  dwell consume orders --stream --max 1000  the same over one stream, with up to 1,000 unsettled
   dwell consume orders --exec './close-order.sh' --max 4
 
-A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID, DWELL_KEY,
-DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS, DWELL_CONTENT_TYPE,
-DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit code 0 acks. Any other nacks, with the exit code and the end of stderr as the
-reason. While a command runs, its deadline is moved on. Ctrl-C waits for the commands that run; a second one does not,
-and their messages come again.";
+A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_GROUP, DWELL_ID,
+DWELL_KEY, DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS,
+DWELL_CONTENT_TYPE, DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit
+code 0 acks. Any other nacks, with the exit code and the end of stderr as the reason. While a
+command runs, its deadline is moved on. Ctrl-C waits for the commands that run; a second one does
+not, and their messages come again.";
 
 /// Consume messages: print them, or run a command for each
 #[derive(Debug, Args)]

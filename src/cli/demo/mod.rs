@@ -44,12 +44,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell demo                                    with the embedded store, in a directory that is removed at the end
-  dwell demo --redis redis://127.0.0.1:6379     in Redis, under a prefix of its own; what it made is deleted at the end
+  dwell demo                                 on the embedded store, in a temporary directory
+  dwell demo --redis redis://127.0.0.1:6379  in Redis, under another prefix, which is deleted
 
-3,000 orders are closed if they are unpaid after a time-out (30 minutes, here 6 seconds), some get an SMS before, some a
-callback that fails twice and then succeeds, and one message is poison. Then one idle consumer waits for 1,000 messages
-spread over 10 seconds. The exit code is 0 only when every promise held.";
+3,000 orders are closed if they are unpaid after a time-out (30 minutes, here 6 seconds), some get
+an SMS before, some a callback that fails twice and then succeeds, and one message is poison. Then
+one idle consumer waits for 1,000 messages spread over 10 seconds. The exit code is 0 only when
+every promise held.";
 
 /// Play a shop's orders through a broker and check every promise, in 20 seconds
 #[derive(Debug, Args)]

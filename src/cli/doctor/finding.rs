@@ -8,8 +8,10 @@ use crate::cli::output;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
-    /// Nothing to do, or nothing that could be seen.
+    /// Nothing to do.
     Ok,
+    /// Not checked: it does not apply here, or could not be looked at.
+    Skip,
     /// It works, and something of it can lose, delay or refuse messages one day.
     Warn,
     /// It loses, delays or refuses messages, or will when what it is for happens.
@@ -30,6 +32,10 @@ impl Finding {
         Finding { check, status: Status::Ok, found: found.into(), advice: None }
     }
 
+    pub(super) fn skip(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Skip, found: found.into(), advice: None }
+    }
+
     pub(super) fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { check, status: Status::Warn, found: found.into(), advice: Some(advice.into()) }
     }
@@ -48,6 +54,7 @@ impl Status {
     pub(super) fn name(self) -> &'static str {
         match self {
             Status::Ok => "ok",
+            Status::Skip => "skip",
             Status::Warn => "warn",
             Status::Fail => "fail",
         }
@@ -73,7 +80,7 @@ pub(super) fn shown(findings: &[Finding]) -> String {
         lines.extend(finding.advice.iter().map(|advice| format!("{indent}→ {advice}")));
     }
     let sum = |status: Status| format!("{} {}", count(findings, status), status.name());
-    lines.push(format!("{}, {}, {}", sum(Status::Fail), sum(Status::Warn), sum(Status::Ok)));
+    lines.push([Status::Fail, Status::Warn, Status::Skip, Status::Ok].map(sum).join(", "));
     lines.join("\n")
 }
 
@@ -83,8 +90,12 @@ mod tests {
 
     #[test]
     fn advice_stands_below_what_was_found() {
-        let findings = [Finding::ok("a", "fine"), Finding::warn("longer", "so-so", "mend it").at("here:1")];
-        let text = "ok    a       fine\nwarn  longer  here:1: so-so\n              → mend it\n0 fail, 1 warn, 1 ok";
+        let findings = [
+            Finding::ok("a", "fine"),
+            Finding::skip("b", "absent"),
+            Finding::warn("longer", "so-so", "repair it").at("here:1"),
+        ];
+        let text = "ok    a       fine\nskip  b       absent\nwarn  longer  here:1: so-so\n              → repair it\n0 fail, 1 warn, 1 skip, 1 ok";
         assert_eq!(shown(&findings), text);
     }
 }

@@ -37,11 +37,13 @@ Examples:
   dwell doctor --redis redis://127.0.0.1:6379
   dwell doctor --json | jq 'select(.status != \"ok\")'
 
-Takes the configuration that `dwell serve` takes, and may run beside it. Each line is ok, warn or fail, with what was
-found and what to do; --json prints an object a line: check, status, found, advice.
+Takes the configuration that `dwell serve` takes, and may run beside it; --server names another
+broker than the one of the configuration. Each line is ok, warn, fail or skip (not checked, and
+why), with what was found and what to do; --json prints an object a line: check, status, found,
+advice.
 
-Exit code: 0 when nothing fails (with --strict: and nothing warns), 1 otherwise, 64 when the configuration is wrong, 69
-when Redis cannot be reached.";
+Exit code: 0 when nothing fails (with --strict: and nothing warns), 1 otherwise, 64 when the
+configuration is wrong, 69 when Redis cannot be reached.";
 
 /// Look at everything that could make this installation lose, delay or refuse messages
 #[derive(Debug, Args)]
@@ -70,7 +72,9 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
                     "correct it; `dwell config show` says where each value comes from",
                 )
             };
-            print(&errors.0.iter().map(wrong).collect::<Vec<_>>(), args.json)?;
+            let skipped =
+                ["redis", "data-dir", "broker"].map(|check| Finding::skip(check, "the configuration is wrong"));
+            print(&errors.0.iter().map(wrong).chain(skipped).collect::<Vec<_>>(), args.json)?;
             return Err(Failure { code: USAGE, message: String::new() });
         }
     };
@@ -103,7 +107,13 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
         let checkup = Checkup::of(options, config.lease_ttl).await?;
         is_reached = !checkup.nodes.iter().all(|node| matches!(node.outcome, Outcome::Unreachable(_)));
         findings.extend(judge::redis(&checkup, &terms));
+        if !is_reached {
+            let skipped = ["version", "role", "permissions", "eviction", "memory", "persistence", "keys"];
+            findings.extend(skipped.map(|check| Finding::skip(check, "Redis was not reached")));
+        }
         identity = checkup.keys.and_then(|keys| keys.identity);
+    } else {
+        findings.push(Finding::skip("redis", "none is configured: messages are in the embedded store"));
     }
     sign.set_message("looking at the disk");
     let mut holder = None;
@@ -125,16 +135,17 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
                 findings.push(Finding::fail(
                     "data-dir",
                     found,
-                    "dmesg: the disk hangs, or a server on the network is away",
+                    "dmesg: the disk hangs, or a server on the network is unavailable",
                 ));
+                let skipped = ["disk-space", "disk-latency", if redis.is_some() { "wal" } else { "store" }];
+                findings.extend(skipped.map(|check| Finding::skip(check, "the disk did not answer")));
             }
         }
     }
     let (limit, of) = machine::open_files(holder);
     findings.extend([judge::open_files(limit, of), judge::time(machine::is_synchronised())]);
     sign.set_message("looking for a broker");
-    let facts = broker::look(&args.server.client()?).await;
-    findings.push(judge::broker(&args.server.server.to_string(), &facts, env!("CARGO_PKG_VERSION")));
+    findings.push(broker::look(&args.server, config).await);
     Ok((findings, is_reached))
 }
 

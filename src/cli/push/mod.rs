@@ -18,7 +18,7 @@ use super::{ServerArgs, output, parse};
 use crate::clock::Clock;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
-use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
+use crate::time::{Timestamp, parse_span, show_span};
 use crate::trace::TraceContext;
 
 const EXAMPLES: &str = "\
@@ -28,8 +28,9 @@ Examples:
   dwell push orders --file orders.ndjson
   generate | dwell push orders --file -
 
-A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally key, id, conflict, delay,
-due_at, past, ttl, max_attempts, priority, content_type, meta, traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
+A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
+key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, content_type, meta,
+traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -54,7 +55,7 @@ pub(super) struct PushArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at")]
     delay: Option<Duration>,
     /// Due at this time: RFC 3339 or Unix milliseconds
-    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     at: Option<Timestamp>,
     /// If the time is in the past: now (due at once) or reject
     #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]

@@ -39,8 +39,9 @@ Examples:
   dwell top --server unix:/run/dwell/dwell.sock --interval 5s
   dwell top --once            the table once, as text; so does `dwell top | cat`
 
-Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It asks for what is visible,
-however many topics there are. A broker that is away is asked again until it is back. NO_COLOR=1 leaves colours out.";
+Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It
+asks for what is visible, however many topics there are. A broker that is away is asked again until
+it is back. NO_COLOR=1 leaves colours out.";
 
 /// Shortest and longest pause between two refreshes.
 const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
@@ -68,7 +69,7 @@ fn pause(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
-    let (client, server) = (args.server.client()?, args.server.server.to_string());
+    let (client, server) = (args.server.client()?, args.server.address().to_string());
     check(&client).await?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

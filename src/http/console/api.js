@@ -40,6 +40,16 @@ export function keepToken(value) {
 }
 
 /**
+ * What does not exist, and what to do about it here.
+ * @param {{topic: string, group?: string, cron?: string}} missing
+ */
+function remedy({ topic, group, cron }) {
+  if (group) return `topic ${topic} has no group ${group}; the summary of the topic shows its groups.`;
+  if (cron) return `topic ${topic} has no cron job ${cron}; it may have been deleted meanwhile.`;
+  return `topic ${topic} does not exist; the overview shows all topics, and pushing a message creates one.`;
+}
+
+/**
  * A path of the API with its parts encoded, as in `` path`/v1/topics/${topic}` ``.
  *
  * A browser takes the parts `.` and `..` for steps in a path, encoded or not, and would ask for something else.
@@ -143,7 +153,7 @@ async function once(method, target, request, bearer) {
 async function problemOf(answer) {
   try {
     const body = await answer.json();
-    return new Problem(String(body.title ?? "Error"), String(body.detail ?? ""), answer.status, body);
+    return new Problem(String(body.title ?? "Error"), body.missing ? remedy(body.missing) : String(body.detail ?? ""), answer.status, body);
   } catch {
     return new Problem(`Status ${answer.status}`, "The answer says no more.", answer.status);
   }

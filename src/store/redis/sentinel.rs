@@ -88,7 +88,10 @@ impl Sentinels {
         let mut places: Vec<_> = votes.into_iter().collect();
         places.sort_by(|(_, some), (_, others)| others.cmp(some));
         match (places.is_empty(), failure) {
-            (true, Some(error)) => Err(error.within("no sentinel answers")),
+            (true, Some(error)) => {
+                let detail = format!("no sentinel answers: {}", error.detail());
+                Err(error.saying(detail))
+            }
             _ => Ok(places.into_iter().map(|((host, port), _)| self.primary.at(&host, port)).collect()),
         }
     }

@@ -35,7 +35,7 @@ pub(in super::super) fn log(
 ) -> Finding {
     let survey = match survey {
         Ok(Some(survey)) => survey,
-        Ok(None) => return Finding::ok(check, "not there yet: nothing is buffered"),
+        Ok(None) => return Finding::skip(check, "not there yet: nothing is buffered"),
         Err(error) => {
             return Finding::fail(
                 check,
@@ -86,7 +86,7 @@ pub(in super::super) fn log(
 /// The embedded store.
 pub(in super::super) fn store(facts: &StoreFacts) -> Finding {
     if !facts.is_there {
-        return Finding::ok("store", "embedded; not there yet");
+        return Finding::skip("store", "embedded; not there yet");
     }
     let held = facts.holder.map_or("no process has it".to_owned(), |pid| format!("process {pid} has it"));
     let size = bytes(facts.bytes);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn records_that_wait_are_a_warning_and_those_of_another_redis_fail() {
-        assert_eq!(log("wal", &Ok(None), LIMIT, None).status, Status::Ok);
+        assert_eq!(log("wal", &Ok(None), LIMIT, None).status, Status::Skip);
         assert_eq!(log("wal", &Err("denied".to_owned()), LIMIT, None).status, Status::Fail);
         let empty = Survey { holder: Some(7), ..Survey::default() };
         assert_eq!(judged(empty.clone()).found, "0 records wait, 0 B on disk; process 7 has it");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_store_without_its_mark_fails() {
-        assert_eq!(store(&StoreFacts::default()).status, Status::Ok);
+        assert_eq!(store(&StoreFacts::default()).status, Status::Skip);
         let there = StoreFacts { is_there: true, bytes: 4_096, ..StoreFacts::default() };
         assert_eq!(store(&there).status, Status::Fail);
         let sound = StoreFacts { commits: Some(1_200), age: Some(Duration::from_secs(3)), holder: Some(9), ..there };

@@ -48,14 +48,14 @@ pub(in super::super) fn time(is_synchronised: Option<bool>) -> Finding {
         Some(false) => {
             Finding::warn("time", "this machine's clock has not been set yet", "timedatectl timesync-status")
         }
-        None => Finding::ok("time", "not looked at: no systemd-timesyncd here; `chronyc tracking` or the like says it"),
+        None => Finding::skip("time", "no systemd-timesyncd here; `chronyc tracking` or the like says it"),
     }
 }
 
 /// A broker that should be of this version.
 pub(in super::super) fn broker(place: &str, facts: &BrokerFacts, version: &str) -> Finding {
     match facts {
-        BrokerFacts::Absent => Finding::ok("broker", format!("none answers at {place}: none was looked at")),
+        BrokerFacts::Absent => Finding::skip("broker", format!("none answers at {place}")),
         BrokerFacts::NotReady(why) => Finding::fail(
             "broker",
             format!("{place} accepts no pushes: {why}"),
@@ -82,7 +82,7 @@ mod tests {
         let status = |limit| open_files(limit, None).status;
         assert_eq!([status(Some(10_099)), status(Some(10_100)), status(None)], [Status::Warn, Status::Ok, Status::Ok]);
         assert!(open_files(Some(1_024), Some(7)).found.starts_with("1024 of process 7"));
-        assert_eq!([Some(true), Some(false), None].map(|is| time(is).status), [Status::Ok, Status::Warn, Status::Ok]);
+        assert_eq!([Some(true), Some(false), None].map(|is| time(is).status), [Status::Ok, Status::Warn, Status::Skip]);
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             degraded: degraded.map(str::to_owned),
             version: Some(version.to_owned()),
         };
-        assert_eq!(status(BrokerFacts::Absent), Status::Ok);
+        assert_eq!(status(BrokerFacts::Absent), Status::Skip);
         assert_eq!(status(BrokerFacts::NotReady("full".to_owned())), Status::Fail);
         assert_eq!(status(ready(Some("the store is away"), "1.2.3")), Status::Warn);
         assert_eq!(status(ready(None, "1.2.2")), Status::Warn);

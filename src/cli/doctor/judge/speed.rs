@@ -55,7 +55,7 @@ pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
 /// What the latency monitor of Redis saw.
 pub(super) fn stalls(facts: &NodeFacts) -> Finding {
     let Some(stalls) = &facts.stalls else {
-        return Finding::ok("stalls", "not looked at: LATENCY LATEST is not permitted");
+        return Finding::skip("stalls", "LATENCY LATEST is not permitted");
     };
     let now = facts.now_s.unwrap_or(0);
     let fresh = stalls.iter().filter(|stall| now.saturating_sub(stall.at_s) < STALL_FRESH_S);
@@ -69,18 +69,18 @@ pub(super) fn stalls(facts: &NodeFacts) -> Finding {
         };
         return Finding::warn("stalls", found, advice);
     }
-    Finding::ok(
-        "stalls",
-        match facts.setting("latency-monitor-threshold") {
-            Some("0") => "not watched; `redis-cli config set latency-monitor-threshold 100` lets Redis watch",
-            _ => "none of 100 ms in the last hour",
-        },
-    )
+    match facts.setting("latency-monitor-threshold") {
+        Some("0") => Finding::skip(
+            "stalls",
+            "Redis does not watch for them; `redis-cli config set latency-monitor-threshold 100` lets it",
+        ),
+        _ => Finding::ok("stalls", "none of 100 ms in the last hour"),
+    }
 }
 
 pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
     let Some(slow) = &facts.slow else {
-        return Finding::ok("slow-log", "not looked at: SLOWLOG GET is not permitted");
+        return Finding::skip("slow-log", "SLOWLOG GET is not permitted");
     };
     let now = facts.now_s.unwrap_or(0);
     let fresh = slow.iter().filter(|call| now.saturating_sub(call.at_s) < SLOW_FRESH_S && call.took_us >= SLOW_CALL_US);
@@ -119,7 +119,7 @@ pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
 
 /// This machine's clock against Redis'.
 pub(super) fn clock(facts: &NodeFacts) -> Finding {
-    let Some(ahead) = facts.ahead_us else { return Finding::ok("clock", "not looked at: TIME is not answered") };
+    let Some(ahead) = facts.ahead_us else { return Finding::skip("clock", "TIME is not answered") };
     let side = if ahead > 0 { "behind" } else { "ahead of" };
     let seconds = ahead.unsigned_abs() as f64 / 1_000_000.0;
     match ahead.unsigned_abs() {
