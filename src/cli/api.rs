@@ -36,6 +36,17 @@ pub(super) struct Problem {
     /// The results of a batch in which every message failed.
     #[serde(default)]
     pub(super) results: Vec<Pushed>,
+    /// Everything that is wrong with the request.
+    #[serde(default)]
+    pub(super) errors: Vec<FieldError>,
+}
+
+/// One of several things that are wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct FieldError {
+    #[serde(default, alias = "pointer", alias = "parameter", alias = "header")]
+    place: String,
+    detail: String,
 }
 
 impl Problem {
@@ -53,9 +64,11 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.detail.as_str() {
-            "" => write!(f, "{} ({})", self.title, self.name()),
-            detail => write!(f, "{detail} ({})", self.name()),
+            "" => write!(f, "{} ({})", self.title, self.name())?,
+            detail => write!(f, "{detail} ({})", self.name())?,
         }
+        // The detail has the first one.
+        self.errors.iter().skip(1).try_for_each(|error| write!(f, "\n  {}: {}", error.place, error.detail))
     }
 }
 

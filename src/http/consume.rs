@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::consumer::{Consumer, ShownToken};
+use super::faults::collect;
 use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::Problem;
@@ -19,11 +20,13 @@ use super::strict::{Items, Json, JsonOrDefault, TextOr, present};
 use super::{App, json_list};
 use crate::broker::ReserveRequest;
 use crate::dispatch::{self, Decision, Verdict};
+use crate::error::Fault;
 use crate::limits::DELAY_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::peer::Ruling;
 use crate::time::{Timestamp, millis, one_span, show_span, span};
+use crate::topic::check_visibility_timeout;
 
 /// What a consumer asks for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -58,6 +61,20 @@ pub(crate) struct Reserve {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 10000)]
     min_age_ms: Option<Duration>,
+}
+
+impl Reserve {
+    /// What is asked for, and how old messages have to be.
+    fn request(self) -> Result<(ReserveRequest, Duration), Problem> {
+        let request = ReserveRequest {
+            max: self.max.unwrap_or(1),
+            wait: one_span("wait", self.wait, self.wait_ms)?.unwrap_or_default(),
+            visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?,
+        };
+        let min_age = one_span("min_age", self.min_age, self.min_age_ms)?.unwrap_or_default();
+        request.check(min_age)?;
+        Ok((request, min_age))
+    }
 }
 
 /// A message in the hands of a consumer.
@@ -227,6 +244,17 @@ pub(crate) struct Extend {
     visibility_timeout_ms: Option<Duration>,
 }
 
+impl Extend {
+    /// The receipts, and how long from now on their deadlines are.
+    fn deadlines(self) -> Result<(Vec<String>, Duration), Problem> {
+        let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
+        let why = "is missing, and so is `visibility_timeout_ms`";
+        let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
+        check_visibility_timeout(timeout)?;
+        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout))
+    }
+}
+
 /// What became of a decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Settled {
@@ -281,14 +309,9 @@ pub(crate) async fn reserve(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     token: ShownToken,
-    JsonOrDefault(asked): JsonOrDefault<Reserve>,
+    asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
-    let request = ReserveRequest {
-        max: asked.max.unwrap_or(1),
-        wait: one_span("wait", asked.wait, asked.wait_ms)?.unwrap_or_default(),
-        visibility_timeout: one_span("visibility_timeout", asked.visibility_timeout, asked.visibility_timeout_ms)?,
-    };
-    let min_age = one_span("min_age", asked.min_age, asked.min_age_ms)?.unwrap_or_default();
+    let (request, min_age) = asked.read(Reserve::request)?;
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
     let consumer = Consumer::enter(app.clone(), token)?;
     let reserved = consumer.take(app.broker.reserve_aged(&topic, &group, request, min_age)).await?;
@@ -312,9 +335,9 @@ pub(crate) async fn ack(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(ack): Json<Ack>,
+    ack: Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let decisions = ack.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
+    let decisions = ack.read(Ok)?.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
     settle(&app, forwarded, &topic, &group, decisions).await
 }
 
@@ -333,9 +356,9 @@ pub(crate) async fn nack(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(nack): Json<Nack>,
+    nack: Json<Nack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    settle(&app, forwarded, &topic, &group, decisions_of(nack)?).await
+    settle(&app, forwarded, &topic, &group, nack.read(decisions_of)?).await
 }
 
 /// Extend the deadlines of deliveries.
@@ -352,12 +375,9 @@ pub(crate) async fn extend(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(extend): Json<Extend>,
+    extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let timeout = one_span("visibility_timeout", extend.visibility_timeout, extend.visibility_timeout_ms)?;
-    let missing = || Problem::invalid("visibility_timeout", "is missing, and so is `visibility_timeout_ms`");
-    let receipts: Vec<String> = extend.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
-    let timeout = timeout.ok_or_else(missing)?;
+    let (receipts, timeout) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
     let rulings = match forwarded {
         Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
@@ -386,10 +406,10 @@ fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
     let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
         let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
         let failed = HowItFailed::read(bury, delay, delay_ms, reason);
-        let failed = failed.map_err(|wrong| wrong.within(&format!("receipts[{i}].")))?;
-        Ok((receipt, failed.or(&standard).decision()))
+        (i, failed.map(|failed| (receipt, failed.or(&standard).decision())))
     };
-    nack.receipts.0.into_iter().enumerate().map(decide).collect()
+    let decisions = nack.receipts.0.into_iter().enumerate().map(decide);
+    collect(decisions, |error, i| error.under(&format!("/receipts/{i}")))
 }
 
 /// How a delivery failed, or those of a request that do not say it themselves.
@@ -407,9 +427,12 @@ impl HowItFailed {
         reason: Option<String>,
     ) -> Result<HowItFailed, Problem> {
         match one_span("delay", delay, delay_ms)? {
-            Some(_) if bury == Some(true) => Err(Problem::invalid("delay", "is given together with `bury`")),
+            Some(_) if bury == Some(true) => {
+                Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
+            }
             Some(delay) if delay > DELAY_MAX => {
-                Err(Problem::invalid("delay", format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX))))
+                let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
+                Err(Problem::wrong(Fault::Range, "delay", why))
             }
             delay => Ok(HowItFailed { bury, delay, reason }),
         }
@@ -443,8 +466,8 @@ mod tests {
             ("b".to_owned(), Decision::Nack { delay, reason: Some("x".into()) }),
             ("c".to_owned(), Decision::Nack { delay: None, reason: Some("y".into()) }),
         ];
-        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
-        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#)?;
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
+        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#, Ok)?;
         let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
         assert_eq!(receipts, ["a", "b"]);
         Ok(())
@@ -458,23 +481,7 @@ mod tests {
             ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
             ("c".to_owned(), Decision::Bury { reason: None }),
         ];
-        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
-        let refused = [
-            (
-                r#"{"receipts": [{"receipt": "a", "delay": "5s", "bury": true}]}"#,
-                "`receipts[0].delay`: is given together",
-            ),
-            (r#"{"receipts": [{"receipt": "a", "delay": "3651d"}]}"#, "`receipts[0].delay`: "),
-            (r#"{"receipts": [{"receipt": "a", "bury": 1}]}"#, "`receipts[0].bury`: invalid type"),
-            (r#"{"receipts": [{"delay": "5s"}]}"#, "`receipts[0]`: missing field `receipt`"),
-            (r#"{"receipts": [7]}"#, "`receipts[0]`: invalid type: integer `7`, expected a text or a JSON object"),
-            (r#"{"receipts": ["a"], "bury": true, "delay": "5s"}"#, "`delay`: is given together with `bury`"),
-        ];
-        for (text, said) in refused {
-            let problem = parse(text.as_bytes()).and_then(decisions_of).err();
-            let detail = problem.map(|problem| problem.detail().to_owned()).unwrap_or_default();
-            assert!(detail.starts_with(said), "{text}: {detail}");
-        }
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
         Ok(())
     }
 }

@@ -229,7 +229,11 @@ impl Store for Redis {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.shared.delete(descriptor).await
+        self.shared.delete(descriptor, false).await
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.delete(descriptor, true).await
     }
 
     async fn push(

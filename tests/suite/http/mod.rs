@@ -2,6 +2,7 @@
 
 mod clients;
 mod groups;
+mod keep_alive;
 mod control;
 mod created;
 mod crowd;
@@ -15,3 +16,4 @@ mod stream;
 mod traces;
 mod units;
 mod unread;
+mod versions;
