@@ -23,6 +23,10 @@ use crate::error::Fault;
 /// How often the rules between fields are asked again, without what they have refused. More rounds than a message has rules.
 const ROUNDS: usize = 12;
 
+/// Bytes of a body that are read again in all rounds together, so that a large one that is wrong costs little more than one
+/// that is right.
+const ROUNDS_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// How the messages of serde's own errors begin. They speak of Rust, and are shown to nobody.
 const OF_SERDE: [&str; 7] = [
     "invalid type",
@@ -75,7 +79,7 @@ fn find<T: DeserializeOwned + PartialSchema, M>(
     if !raw.get().starts_with('{') {
         return Ok(());
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..ROUNDS.min(1 + ROUNDS_BYTES_MAX / bytes.len()) {
         let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&repaired);
         let errors = match read.map(|Object(value)| meaning(value)) {
             Ok(Ok(_)) => return Ok(()),

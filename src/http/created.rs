@@ -16,18 +16,23 @@ pub(crate) struct Place<'a>(pub(crate) &'a [(&'static str, &'a str)]);
 
 impl Place<'_> {
     fn path(&self) -> String {
-        let segments = self.0.iter().map(|(kind, name)| format!("/{kind}/{}", encoded(name)));
-        std::iter::once("/v1".to_owned()).chain(segments).collect()
+        let mut path = "/v1".to_owned();
+        for (kind, name) in self.0 {
+            path.extend(["/", kind, "/"]);
+            encode(name, &mut path);
+        }
+        path
     }
 }
 
-/// A name in a path: everything but `A-Z a-z 0-9 . _ ~ -` is percent-encoded.
-fn encoded(name: &str) -> String {
-    let encode = |byte: u8| match byte {
-        byte if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    name.bytes().map(encode).collect()
+/// Adds a name to a path: everything but `A-Z a-z 0-9 . _ ~ -` is percent-encoded.
+fn encode(name: &str, path: &mut String) {
+    for byte in name.bytes() {
+        match byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
+            true => path.push(char::from(byte)),
+            false => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
 }
 
 /// The answer to a request that creates what does not exist: 201 with its `Location`, otherwise the other status.

@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
             self.fault(at, Fault::Range, why);
         }
         if items.is_empty() && schema["minItems"].as_u64() > Some(0) {
-            self.fault(at, Fault::Range, "the list is empty");
+            self.fault(at, Fault::Range, format!("the list is empty; 1 to {most} items are accepted"));
             return Ok(Value::Array(vec![stand_in(self.document, &schema["items"])]));
         }
         Ok(Value::Array(items))

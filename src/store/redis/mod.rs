@@ -52,6 +52,7 @@ pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use self::connection::Terms;
 use self::control::Canceller;
+use self::expiring::ms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
@@ -495,9 +496,4 @@ impl Shared {
             _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
         }
     }
-}
-
-/// Whole milliseconds of a span, at least one.
-fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1)
 }

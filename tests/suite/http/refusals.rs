@@ -97,7 +97,8 @@ async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
     refused(&dwell, "GET /v1/topics/orders/messages/absent", "", 404, "absent").await?;
     let declare = "PUT /v1/topics/orders";
     refused(&dwell, declare, r#"{"partitions": 1025}"#, 422, "`partitions`: 1025 is not in 1 to 1024").await?;
-    refused(&dwell, declare, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, 422, "a ladder has 1 to 32 steps").await
+    refused(&dwell, declare, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, 422, "the list is empty; 1 to 32 items")
+        .await
 }
 
 #[tokio::test]
