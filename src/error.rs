@@ -120,14 +120,86 @@ impl fmt::Display for Missing {
     }
 }
 
+/// What is wrong with a field or parameter: a stable code for programs, beside the detail for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// It has another type of JSON value than the one that is accepted.
+    Type,
+    /// There is no field or parameter of this name.
+    Unknown,
+    /// It is required and absent.
+    Missing,
+    /// It is given more than once.
+    Repeated,
+    /// Its text cannot be read as what it stands for.
+    Format,
+    /// A number, duration, time or length is out of its range.
+    Range,
+    /// It is none of a closed list of words.
+    Choice,
+    /// It cannot be given together with another field, or not without it.
+    Exclusive,
+    /// It is larger than a size limit.
+    TooLarge,
+    /// Anything else.
+    Invalid,
+}
+
+impl Fault {
+    /// Every fault, for documentation and tests.
+    pub const ALL: [Fault; 10] = [
+        Fault::Type,
+        Fault::Unknown,
+        Fault::Missing,
+        Fault::Repeated,
+        Fault::Format,
+        Fault::Range,
+        Fault::Choice,
+        Fault::Exclusive,
+        Fault::TooLarge,
+        Fault::Invalid,
+    ];
+
+    /// The stable code, as in `errors` of a problem.
+    pub fn code(self) -> &'static str {
+        match self {
+            Fault::Type => "type",
+            Fault::Unknown => "unknown",
+            Fault::Missing => "missing",
+            Fault::Repeated => "repeated",
+            Fault::Format => "format",
+            Fault::Range => "range",
+            Fault::Choice => "choice",
+            Fault::Exclusive => "exclusive",
+            Fault::TooLarge => "too_large",
+            Fault::Invalid => "invalid",
+        }
+    }
+}
+
+/// The field that an error is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Field {
+    name: Box<str>,
+    fault: Fault,
+}
+
+/// What an error says to programs, beside the detail for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum About {
+    Field(Field),
+    Missing(Missing),
+    /// The store answered, and refuses how it is configured here.
+    Refusal,
+}
+
 /// An error: a kind from the closed list, and a detail that says what was wrong, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
     detail: Cow<'static, str>,
-    is_refusal: bool,
-    // Boxed: most errors have none, and every call may return one.
-    missing: Option<Box<Missing>>,
+    // Boxed: every function returns an error, and few are about something.
+    about: Option<Box<About>>,
 }
 
 impl Error {
@@ -141,12 +213,19 @@ impl Error {
             }
             detail = format!("{}{CUT}", &detail[..end]).into();
         }
-        Error { kind, detail, is_refusal: false, missing: None }
+        Error { kind, detail, about: None }
     }
 
     /// [`Kind::Invalid`], naming the field or parameter that is wrong.
     pub fn invalid(field: &str, why: impl fmt::Display) -> Error {
-        Error::new(Kind::Invalid, format!("`{field}`: {why}"))
+        Error::wrong(Fault::Invalid, field, why)
+    }
+
+    /// [`Kind::Invalid`], or [`Kind::TooLarge`] for [`Fault::TooLarge`], naming the field or parameter and its fault.
+    pub fn wrong(fault: Fault, field: &str, why: impl fmt::Display) -> Error {
+        let kind = if fault == Fault::TooLarge { Kind::TooLarge } else { Kind::Invalid };
+        let error = Error::new(kind, format!("`{field}`: {why}"));
+        error.about(About::Field(Field { name: field.into(), fault }))
     }
 
     /// [`Kind::NotFound`].
@@ -157,7 +236,7 @@ impl Error {
     /// [`Kind::NotFound`], naming what is missing. What to do about it depends on who asked: that is for the front end to say.
     pub fn missing(missing: Missing) -> Error {
         let detail = missing.to_string();
-        Error { missing: Some(Box::new(missing)), ..Error::new(Kind::NotFound, detail) }
+        Error::new(Kind::NotFound, detail).about(About::Missing(missing))
     }
 
     /// [`Kind::Stale`].
@@ -172,7 +251,7 @@ impl Error {
 
     /// [`Kind::Unavailable`]: the store answered, and it refuses how it is configured here. Waiting alone does not help.
     pub fn refused(detail: impl Into<Cow<'static, str>>) -> Error {
-        Error { is_refusal: true, ..Error::unavailable(detail) }
+        Error::unavailable(detail).about(About::Refusal)
     }
 
     /// [`Kind::OutcomeUnknown`].
@@ -190,6 +269,10 @@ impl Error {
         Error::new(Kind::Bug, detail)
     }
 
+    fn about(self, about: About) -> Error {
+        Error { about: Some(Box::new(about)), ..self }
+    }
+
     /// What kind of failure it is.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -197,23 +280,34 @@ impl Error {
 
     /// Whether the store answered, and refuses how it is configured here: see [`Error::refused`].
     pub fn is_refusal(&self) -> bool {
-        self.is_refusal
+        matches!(self.about.as_deref(), Some(About::Refusal))
     }
 
     /// What is missing, if the error says so.
     pub fn what_is_missing(&self) -> Option<&Missing> {
-        self.missing.as_deref()
+        match self.about.as_deref() {
+            Some(About::Missing(missing)) => Some(missing),
+            _ => None,
+        }
     }
 
     /// The same error with another sentence.
     #[must_use]
     pub fn saying(self, detail: impl Into<Cow<'static, str>>) -> Error {
-        Error { is_refusal: self.is_refusal, missing: self.missing, ..Error::new(self.kind, detail) }
+        Error { about: self.about, ..Error::new(self.kind, detail) }
     }
 
     /// The sentence for people.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+
+    /// The field or parameter that is wrong, with its fault and the detail without the name of the field.
+    pub fn field(&self) -> Option<(&str, Fault, &str)> {
+        let Some(About::Field(Field { name, fault })) = self.about.as_deref() else { return None };
+        // A long detail is cut, its beginning never.
+        let why = self.detail.get(name.len() + "``: ".len()..).unwrap_or_default();
+        Some((name, *fault, why))
     }
 }
 
@@ -245,6 +339,17 @@ mod tests {
         assert!(error.detail().ends_with(CUT));
         let whole = "x".repeat(DETAIL_BYTES_MAX);
         assert_eq!(Error::new(Kind::Invalid, whole.clone()).detail(), whole);
+    }
+
+    #[test]
+    fn error_of_a_field_keeps_its_name_fault_and_reason() {
+        let error = Error::wrong(Fault::Range, "wait", "is at most 1m");
+        assert_eq!((error.kind(), error.detail()), (Kind::Invalid, "`wait`: is at most 1m"));
+        assert_eq!(error.field(), Some(("wait", Fault::Range, "is at most 1m")));
+        assert_eq!(Error::wrong(Fault::TooLarge, "payload", "is large").kind(), Kind::TooLarge);
+        assert_eq!(Error::not_found("no topic").field(), None);
+        let codes: std::collections::HashSet<_> = Fault::ALL.iter().map(|fault| fault.code()).collect();
+        assert_eq!(codes.len(), Fault::ALL.len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The modules are listed bottom-up: a module uses only those above it. docs/architecture.md explains the whole.
 
 pub mod error;
+pub mod spelling;
 pub mod limits;
 pub mod secret;
 pub mod time;

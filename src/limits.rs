@@ -69,8 +69,16 @@ pub const TOKEN_BYTES_MAX: usize = 1_024;
 /// Access tokens of one broker: each request is compared with all of them.
 pub const TOKENS_MAX: usize = 100;
 
-/// Time for the header of an HTTP request to arrive; also of a connection without a request.
+/// Time for the header of an HTTP request to arrive, from its first byte on; that of a connection's first request from the
+/// connect on.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Silence between two requests of a connection, after which it is closed; answers announce it. As long as the default of
+/// nginx, and longer than that of most clients, so that it is the client who closes.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Errors that a problem lists: enough to correct a generated batch, little enough to read.
+pub const LISTED_ERRORS_MAX: usize = 100;
 
 /// Time for the body of an HTTP request to arrive.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);

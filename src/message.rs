@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::due::{Due, Past};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{
     ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
     PAYLOAD_BYTES_MAX, PRIORITY_MAX,
@@ -30,7 +30,7 @@ macro_rules! text_type {
             /// Checks the text. # Errors: [`Kind::Invalid`], naming what is wrong.
             pub fn new(text: impl AsRef<str>) -> Result<Self> {
                 let text = text.as_ref();
-                $check(text).map_err(|why| Error::invalid($field, why))?;
+                $check(text).map_err(|why| Error::wrong(Fault::Format, $field, why))?;
                 Ok(Self(text.into()))
             }
 
@@ -219,7 +219,7 @@ impl std::str::FromStr for Conflict {
     fn from_str(text: &str) -> Result<Conflict> {
         let known = Conflict::ALL.into_iter().find(|conflict| conflict.name() == text);
         known.ok_or_else(|| {
-            Error::invalid("conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
+            Error::wrong(Fault::Choice, "conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
         })
     }
 }
@@ -320,24 +320,32 @@ impl NewMessage {
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
-            let detail = format!("`payload`: {size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
-            return Err(Error::new(Kind::TooLarge, detail));
+            let why = format!("{size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
+            return Err(Error::wrong(Fault::TooLarge, "payload", why));
         }
         if let Some(id) = self.id.as_ref().filter(|id| id.is_occurrence()) {
             let why =
                 format!("{:?} is for an occurrence of a cron job, <name>@<time>: choose another form", id.as_str());
-            return Err(Error::invalid("id", why));
+            return Err(Error::wrong(Fault::Format, "id", why));
         }
         if let Some(attempts) = self.max_attempts
             && !(1..=ATTEMPTS_MAX).contains(&attempts)
         {
-            return Err(Error::invalid("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
+            return Err(Error::wrong(
+                Fault::Range,
+                "max_attempts",
+                format!("{attempts} is not in 1 to {ATTEMPTS_MAX}"),
+            ));
         }
         if self.priority > PRIORITY_MAX {
-            return Err(Error::invalid("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
+            return Err(Error::wrong(
+                Fault::Range,
+                "priority",
+                format!("{} is not in 0 to {PRIORITY_MAX}", self.priority),
+            ));
         }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
-            return Err(Error::invalid("ttl", "a message that lives for 0s would never be delivered"));
+            return Err(Error::wrong(Fault::Range, "ttl", "a message that lives for 0s would never be delivered"));
         }
         check_content_type(self.content_type.as_deref())?;
         check_meta(&self.meta)?;
@@ -368,29 +376,41 @@ impl NewMessage {
 fn check_content_type(content_type: Option<&str>) -> Result<()> {
     let Some(text) = content_type else { return Ok(()) };
     if text.len() > CONTENT_TYPE_BYTES_MAX {
-        return Err(Error::invalid("content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
+        return Err(Error::wrong(Fault::Range, "content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
     }
     if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
-        return Err(Error::invalid("content_type", "has only visible ASCII characters"));
+        return Err(Error::wrong(Fault::Format, "content_type", "has only visible ASCII characters"));
     }
     Ok(())
 }
 
 fn check_meta(meta: &[(String, String)]) -> Result<()> {
     if meta.len() > META_COUNT_MAX {
-        return Err(Error::invalid("meta", format!("has {} entries, at most {META_COUNT_MAX}", meta.len())));
+        return Err(Error::wrong(
+            Fault::Range,
+            "meta",
+            format!("has {} entries, at most {META_COUNT_MAX}", meta.len()),
+        ));
     }
     let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > META_BYTES_MAX {
-        return Err(Error::invalid("meta", format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}")));
+        return Err(Error::wrong(
+            Fault::Range,
+            "meta",
+            format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}"),
+        ));
     }
     let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
     for (name, value) in meta {
         if name.is_empty() || !name.bytes().all(token) {
-            return Err(Error::invalid("meta", "a name has only lower-case letters, digits, '-', '_' and '.'"));
+            return Err(Error::wrong(
+                Fault::Format,
+                "meta",
+                "a name has only lower-case letters, digits, '-', '_' and '.'",
+            ));
         }
         if value.chars().any(char::is_control) {
-            return Err(Error::invalid("meta", format!("the value of {name:?} has control characters")));
+            return Err(Error::wrong(Fault::Format, "meta", format!("the value of {name:?} has control characters")));
         }
     }
     Ok(())
@@ -447,6 +467,7 @@ pub struct Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn names_ids_and_keys_have_their_limits() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{DELAY_MAX, LADDER_STEPS_MAX};
 use crate::time::{millis, ms_up, one_span, span};
 
@@ -121,7 +121,7 @@ impl Default for Backoff {
 impl Backoff {
     /// Checks every range. # Errors: [`crate::error::Kind::Invalid`].
     pub fn check(&self) -> Result<()> {
-        let wrong = |why: &str| Err(Error::invalid("backoff", why));
+        let wrong = |why: &str| Err(Error::wrong(Fault::Range, "backoff", why));
         match self {
             Backoff::Exponential { initial, max, factor, jitter } => {
                 if max < initial {
@@ -139,7 +139,11 @@ impl Backoff {
             }
             Backoff::Ladder { steps } => {
                 if steps.is_empty() || steps.len() > LADDER_STEPS_MAX {
-                    return Err(Error::invalid("backoff", format!("a ladder has 1 to {LADDER_STEPS_MAX} steps")));
+                    return Err(Error::wrong(
+                        Fault::Range,
+                        "backoff",
+                        format!("a ladder has 1 to {LADDER_STEPS_MAX} steps"),
+                    ));
                 }
                 if steps.iter().any(|step| step.0 > DELAY_MAX) {
                     return wrong("a step is longer than 3650 days");

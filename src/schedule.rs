@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::timing::Timing;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{SCHEDULE_FIRES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX};
 use crate::message::{Due, Key, Message, MessageId, NewMessage, ScheduleName};
 use crate::time::Timestamp;
@@ -88,9 +88,8 @@ impl Schedule {
     pub fn check(&self, now: Timestamp) -> Result<()> {
         if self.payload.len() > SCHEDULE_PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
-            let detail =
-                format!("`payload`: {size} bytes, that of a cron job has at most {SCHEDULE_PAYLOAD_BYTES_MAX}");
-            return Err(Error::new(Kind::TooLarge, detail));
+            let why = format!("{size} bytes, that of a cron job has at most {SCHEDULE_PAYLOAD_BYTES_MAX}");
+            return Err(Error::wrong(Fault::TooLarge, "payload", why));
         }
         self.timing.check(now)?;
         self.message(now, now).map(drop)

@@ -188,9 +188,11 @@ pub fn parse_millis(text: &str) -> Result<Duration, String> {
 /// [`crate::error::Kind::Invalid`] when both are given.
 pub fn one_span(name: &str, text: Option<Duration>, ms: Option<Duration>) -> crate::error::Result<Option<Duration>> {
     match (text, ms) {
-        (Some(_), Some(_)) => {
-            Err(crate::error::Error::invalid(name, format!("is given together with `{name}_ms`; give one of them")))
-        }
+        (Some(_), Some(_)) => Err(crate::error::Error::wrong(
+            crate::error::Fault::Exclusive,
+            name,
+            format!("is given together with `{name}_ms`; give one of them"),
+        )),
         (text, ms) => Ok(text.or(ms)),
     }
 }

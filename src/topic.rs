@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use self::expiry::Expiry;
 pub use self::rate::Rate;
 pub use self::subscription::{Pause, Rest, Subscription};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
@@ -104,24 +104,32 @@ impl Settings {
     pub fn check(&self) -> Result<()> {
         if self.partitions.get() > PARTITIONS_MAX {
             let why = format!("{} is not in 1 to {PARTITIONS_MAX}", self.partitions);
-            return Err(Error::invalid("partitions", why));
+            return Err(Error::wrong(Fault::Range, "partitions", why));
         }
         check_visibility_timeout(self.visibility_timeout)?;
         if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
             let why = format!("{} is not in 1 to {ATTEMPTS_MAX}", self.max_attempts);
-            return Err(Error::invalid("max_attempts", why));
+            return Err(Error::wrong(Fault::Range, "max_attempts", why));
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
-            return Err(Error::invalid("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
+            return Err(Error::wrong(
+                Fault::Range,
+                "dedup_window",
+                format!("is at most {}", show_span(DEDUP_WINDOW_MAX)),
+            ));
         }
         if self.ttl > DELAY_MAX {
-            return Err(Error::invalid("ttl", format!("is at most {}", show_span(DELAY_MAX))));
+            return Err(Error::wrong(Fault::Range, "ttl", format!("is at most {}", show_span(DELAY_MAX))));
         }
         if self.dead_max_age > DEAD_MAX_AGE_MAX {
-            return Err(Error::invalid("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
+            return Err(Error::wrong(
+                Fault::Range,
+                "dead_max_age",
+                format!("is at most {}", show_span(DEAD_MAX_AGE_MAX)),
+            ));
         }
         if self.dead_max_count > DEAD_MAX_COUNT_MAX {
-            return Err(Error::invalid("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
+            return Err(Error::wrong(Fault::Range, "dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
         self.backoff.check()
     }
@@ -133,7 +141,7 @@ pub fn check_visibility_timeout(timeout: Duration) -> Result<()> {
         return Ok(());
     }
     let range = format!("{} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX));
-    Err(Error::invalid("visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
+    Err(Error::wrong(Fault::Range, "visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
 }
 
 /// A topic as the store knows it.
@@ -205,7 +213,7 @@ impl Descriptor {
     /// Checks settings and groups. # Errors: [`crate::error::Kind::Invalid`].
     pub fn check(&self) -> Result<()> {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
-            return Err(Error::invalid("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
+            return Err(Error::wrong(Fault::Range, "groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
         }
         self.check_subscriptions()?;
         self.settings.check()

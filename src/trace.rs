@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{TRACESTATE_BYTES_MAX, TRACESTATE_ENTRIES_MAX};
 
 /// The flag that says that the caller records the trace.
@@ -35,10 +35,10 @@ impl TraceContext {
     /// [`crate::error::Kind::Invalid`] for ids that are zero, and for a state that is none.
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8, state: Option<&str>) -> Result<TraceContext> {
         if trace_id == [0; 16] || span_id == [0; 8] {
-            return Err(Error::invalid("traceparent", "has an id that is zero"));
+            return Err(Error::wrong(Fault::Format, "traceparent", "has an id that is zero"));
         }
         let state = state.map(str::trim).filter(|state| !state.is_empty());
-        state.map_or(Ok(()), check_state).map_err(|why| Error::invalid("tracestate", why))?;
+        state.map_or(Ok(()), check_state).map_err(|why| Error::wrong(Fault::Format, "tracestate", why))?;
         Ok(TraceContext { trace_id, span_id, flags: flags & FLAGS, state: state.map(Box::from) })
     }
 
@@ -53,7 +53,11 @@ impl TraceContext {
     /// [`crate::error::Kind::Invalid`], naming which of them is wrong.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Result<TraceContext> {
         let wrong = || {
-            Error::invalid("traceparent", "is not a version, a trace id, a span id and flags, as in 00-<32>-<16>-01")
+            Error::wrong(
+                Fault::Format,
+                "traceparent",
+                "is not a version, a trace id, a span id and flags, as in 00-<32>-<16>-01",
+            )
         };
         let (version, trace_id, span_id, flags) = split(traceparent).ok_or_else(wrong)?;
         if version == 0xff || (version == 0 && traceparent.len() != TRACEPARENT_CHARS) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Broker;
 use super::dead_scan::{DeadFilter, DeadPlace, DeadScan};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{
     CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, RECOVER_IDS_MAX, REDRIVE_RATE_MAX,
 };
@@ -194,7 +194,7 @@ impl Broker {
     /// What dies after the sweep began is left alone, so that a message that fails at once does not go round and round.
     async fn sweep(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep, deed: Deed) -> Result<DeadSwept> {
         if sweep.rate.is_some_and(|rate| !(1..=REDRIVE_RATE_MAX).contains(&rate)) {
-            return Err(Error::invalid("rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
+            return Err(Error::wrong(Fault::Range, "rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
         }
         let mut scan = self.scan(topic, group, &sweep.filter, sweep.cursor.as_deref()).await?;
         let began = self.clock().instant();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::DeadReason;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX};
 use crate::message::{GroupName, MessageId};
 use crate::partition::Partition;
@@ -31,9 +31,11 @@ impl DeadFilter {
     pub fn check(&self) -> Result<()> {
         let range = 1..=DEAD_TEXT_BYTES_MAX;
         match &self.text {
-            Some(text) if !range.contains(&text.len()) => {
-                Err(Error::invalid("text", format!("has {} bytes, not 1 to {DEAD_TEXT_BYTES_MAX}", text.len())))
-            }
+            Some(text) if !range.contains(&text.len()) => Err(Error::wrong(
+                Fault::Range,
+                "text",
+                format!("has {} bytes, not 1 to {DEAD_TEXT_BYTES_MAX}", text.len()),
+            )),
             _ => Ok(()),
         }
     }

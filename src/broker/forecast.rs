@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Broker;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::store::{Forecast, Spans};
@@ -26,17 +26,17 @@ impl Broker {
         count: usize,
     ) -> Result<(Spans, Forecast)> {
         if !(Duration::from_millis(1)..=DELAY_MAX).contains(&step) {
-            return Err(Error::invalid("step", format!("is not in 1ms to {}", show_span(DELAY_MAX))));
+            return Err(Error::wrong(Fault::Range, "step", format!("is not in 1ms to {}", show_span(DELAY_MAX))));
         }
         if !(1..=FORECAST_SPANS_MAX).contains(&count) {
-            return Err(Error::invalid("spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
+            return Err(Error::wrong(Fault::Range, "spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
         }
         let descriptor = self.topics.look_at_group(topic, group).await?;
         let partitions = usize::from(descriptor.settings.partitions.get());
         if count * partitions > FORECAST_COUNTS_MAX {
             let most = FORECAST_COUNTS_MAX / partitions;
             let why = format!("{count} is too many for a topic of {partitions} partitions; it has at most {most}");
-            return Err(Error::invalid("spans", why));
+            return Err(Error::wrong(Fault::Range, "spans", why));
         }
         let read = self.reads.begin().await?;
         let step = Duration::from_millis(ms_up(step));

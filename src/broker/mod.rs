@@ -20,8 +20,10 @@ mod list;
 mod locate;
 mod moving;
 mod options;
+mod precondition;
 mod push;
 mod read_limiter;
+mod reserve;
 mod schedules;
 mod scrape;
 mod settle;
@@ -41,7 +43,9 @@ pub use dead_scan::DeadFilter;
 pub use list::{ListEntry, MessageList, Which};
 pub use moving::TopicMoved;
 pub use options::Options;
+pub use precondition::Precondition;
 pub use push::{Offer, PushOutcome};
+pub use reserve::ReserveRequest;
 pub use schedules::ScheduleList;
 pub use subscriptions::{GroupWish, PauseFor, Subscribed};
 pub use topics::Declared;
@@ -57,16 +61,16 @@ use self::spread::Spread;
 use self::topics::Topics;
 use crate::clock::Clock;
 use crate::dispatch::{Delivery, Dispatch, Session, Want};
-use crate::error::{Error, Missing, Result};
+use crate::error::{Error, Fault, Missing, Result};
 use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, MIN_AGE_MAX, STREAM_IN_FLIGHT_MAX, WAIT_MAX};
+use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::spans::Tracer;
 use crate::store::{Description, MemberId, Peeked, Store};
 use crate::tasks::Tasks;
-use crate::time::{Timestamp, show_span};
+use crate::time::Timestamp;
 use crate::topic::{Descriptor, check_visibility_timeout};
 
 /// A broker over one store. Clones share it.
@@ -86,17 +90,6 @@ pub struct Broker {
     options: Arc<Options>,
 }
 
-/// What a consumer asks for.
-#[derive(Debug, Clone, Copy)]
-pub struct ReserveRequest {
-    /// 1 to 1,000 deliveries.
-    pub max: usize,
-    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::dispatch::SHORT_POLL`].
-    pub wait: std::time::Duration,
-    /// Overrides the topic's visibility timeout.
-    pub visibility_timeout: Option<std::time::Duration>,
-}
-
 /// What a consumer that stays asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamRequest {
@@ -110,7 +103,7 @@ impl StreamRequest {
     fn check(self) -> Result<()> {
         if !(1..=STREAM_IN_FLIGHT_MAX).contains(&self.max_in_flight) {
             let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", self.max_in_flight);
-            return Err(Error::invalid("max_in_flight", why));
+            return Err(Error::wrong(Fault::Range, "max_in_flight", why));
         }
         self.visibility_timeout.map(check_visibility_timeout).transpose().map(drop)
     }
@@ -210,14 +203,7 @@ impl Broker {
         request: ReserveRequest,
         min_age: std::time::Duration,
     ) -> Result<Vec<Delivery>> {
-        check_count("max", request.max)?;
-        if min_age > MIN_AGE_MAX {
-            return Err(Error::invalid("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
-        }
-        if request.wait > WAIT_MAX {
-            return Err(Error::invalid("wait", format!("is at most {}", show_span(WAIT_MAX))));
-        }
-        request.visibility_timeout.map(check_visibility_timeout).transpose()?;
+        request.check(min_age)?;
         let clock = self.store.clock().local();
         let until = clock.instant().plus(request.wait);
         let mut descriptor = self.topics.group_or_create(topic, group).await?;
@@ -316,7 +302,7 @@ impl Broker {
 fn check_count(field: &str, count: usize) -> Result<()> {
     match count {
         1..=BATCH_MESSAGES_MAX => Ok(()),
-        _ => Err(Error::invalid(field, format!("{count} is not in 1 to {BATCH_MESSAGES_MAX}"))),
+        _ => Err(Error::wrong(Fault::Range, field, format!("{count} is not in 1 to {BATCH_MESSAGES_MAX}"))),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Broker, no_group};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Fault, Kind, Result};
 use crate::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::message::{GroupName, TopicName};
 use crate::time::{Timestamp, show_span};
@@ -134,13 +134,14 @@ impl Broker {
     /// `NotFound`, `Invalid` for a pause that ends too late.
     pub async fn pause_group(&self, topic: &TopicName, group: &GroupName, pause: PauseFor) -> Result<Arc<Descriptor>> {
         let now = self.store.clock().now();
-        let until = match pause {
-            PauseFor::Ever => None,
-            PauseFor::Span(span) => Some(now.plus(span)),
-            PauseFor::Until(until) => Some(until),
+        let (field, until) = match pause {
+            PauseFor::Ever => ("for", None),
+            PauseFor::Span(span) => ("for", Some(now.plus(span))),
+            PauseFor::Until(until) => ("until", Some(until)),
         };
         if until.is_some_and(|until| until > now.plus(DELAY_MAX)) {
-            return Err(Error::invalid("pause", format!("lasts {} at most", show_span(DELAY_MAX))));
+            let why = format!("a pause lasts {} at most", show_span(DELAY_MAX));
+            return Err(Error::wrong(Fault::Range, field, why));
         }
         self.set_pause(topic, group, Some(Pause { until })).await
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::census::PAIRS_AT_ONCE;
-use super::{Broker, Options, no_group};
+use super::{Broker, Options, Precondition, no_group};
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Missing, Result};
 use crate::limits::TOPICS_MAX;
@@ -204,9 +204,24 @@ impl Broker {
     /// # Errors
     /// `Invalid` settings; `Conflict` for another number of partitions; `Full` past the limit of topics.
     pub async fn declare(&self, topic: TopicName, settings: Settings) -> Result<Declared> {
+        self.declare_if(topic, settings, Precondition::None).await
+    }
+
+    /// The same if the topic is as expected. Of two that change it at once from the same generation, at whichever brokers,
+    /// one succeeds.
+    ///
+    /// # Errors
+    /// As [`Broker::declare`]; `Stale` when the topic is another one, or does not exist.
+    pub async fn declare_if(
+        &self,
+        topic: TopicName,
+        settings: Settings,
+        precondition: Precondition,
+    ) -> Result<Declared> {
         let wanted = Descriptor::new(topic, settings);
         wanted.check()?;
         let before = self.store.topic(&wanted.topic).await?;
+        precondition.check(&wanted.topic, before.as_ref())?;
         let created = before.is_none();
         let there = match before {
             Some(there) => there,
@@ -301,8 +316,20 @@ impl Broker {
     /// # Errors
     /// `NotFound`.
     pub async fn delete_topic(&self, topic: &TopicName) -> Result<()> {
+        self.delete_topic_if(topic, Precondition::None).await
+    }
+
+    /// The same if the topic is as expected, and is not changed by another request at the same time.
+    ///
+    /// # Errors
+    /// `NotFound`; `Stale` when the topic is another one.
+    pub async fn delete_topic_if(&self, topic: &TopicName, precondition: Precondition) -> Result<()> {
         let descriptor = self.topics.load(topic).await?;
-        self.store.delete(&descriptor).await?;
+        precondition.check(topic, Some(&descriptor))?;
+        match precondition {
+            Precondition::Generation(_) => self.store.delete_unchanged(&descriptor).await?,
+            Precondition::None | Precondition::Exists => self.store.delete(&descriptor).await?,
+        }
         self.topics.forget(topic);
         self.groups.close(&descriptor);
         tracing::info!(%topic, "topic deleted");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Broker;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
 use crate::message::{GroupName, MessageId, TopicName};
 use crate::partition::Partition;
@@ -144,14 +144,16 @@ impl WindowDeed {
                     show_span(by),
                     show_span(length)
                 );
-                Err(Error::invalid("by", why))
+                Err(Error::wrong(Fault::Range, "by", why))
             }
-            WindowDeed::Postpone(by) if window.to.plus(by) > now.plus(DELAY_MAX) => {
-                Err(Error::invalid("by", format!("would move messages more than {} ahead", show_span(DELAY_MAX))))
-            }
-            WindowDeed::Park if window.to.plus(PARKED_FOR) > now.plus(DELAY_MAX) || length > PARKED_FOR => {
-                Err(Error::invalid("to", format!("is more than {} ahead", show_span(DELAY_MAX - PARKED_FOR))))
-            }
+            WindowDeed::Postpone(by) if window.to.plus(by) > now.plus(DELAY_MAX) => Err(Error::wrong(
+                Fault::Range,
+                "by",
+                format!("would move messages more than {} ahead", show_span(DELAY_MAX)),
+            )),
+            WindowDeed::Park if window.to.plus(PARKED_FOR) > now.plus(DELAY_MAX) || length > PARKED_FOR => Err(
+                Error::wrong(Fault::Range, "to", format!("is more than {} ahead", show_span(DELAY_MAX - PARKED_FOR))),
+            ),
             WindowDeed::Unpark => Ok(Window { from: window.from.plus(PARKED_FOR), to: window.to.plus(PARKED_FOR) }),
             _ => Ok(window),
         }
@@ -170,7 +172,7 @@ impl WindowDeed {
 }
 
 fn check(window: Window) -> Result<()> {
-    if window.from < window.to { Ok(()) } else { Err(Error::invalid("to", "is not after `from`")) }
+    if window.from < window.to { Ok(()) } else { Err(Error::wrong(Fault::Range, "to", "is not after `from`")) }
 }
 
 /// `<partition>` or `<partition>.<due ms>.<id>`. Opaque to callers.

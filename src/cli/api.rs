@@ -43,6 +43,17 @@ pub(super) struct Problem {
     /// The results of a batch in which every message failed, or the verdict on a single receipt.
     #[serde(default)]
     results: serde_json::Value,
+    /// Everything that is wrong with the request.
+    #[serde(default)]
+    pub(super) errors: Vec<FieldError>,
+}
+
+/// One of several things that are wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct FieldError {
+    #[serde(default, alias = "pointer", alias = "parameter", alias = "header")]
+    place: String,
+    detail: String,
 }
 
 impl Problem {
@@ -68,9 +79,11 @@ impl fmt::Display for Problem {
             return write!(f, "{missing}; {} ({})", remedy(missing), self.name());
         }
         match self.detail.as_str() {
-            "" => write!(f, "{} ({})", self.title, self.name()),
-            detail => write!(f, "{detail} ({})", self.name()),
+            "" => write!(f, "{} ({})", self.title, self.name())?,
+            detail => write!(f, "{detail} ({})", self.name())?,
         }
+        // The detail has the first one.
+        self.errors.iter().skip(1).try_for_each(|error| write!(f, "\n  {}: {}", error.place, error.detail))
     }
 }
 

@@ -36,8 +36,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long opening a connection may take; the broker is on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The broker closes a connection that was idle for 5 s; one that is about to be closed must not be used.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// A broker closes a connection that was idle for 75 s; one that is about to be closed must not be used.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of a call.
 pub(super) type CallResult<T> = Result<T, CallError>;

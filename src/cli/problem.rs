@@ -100,6 +100,10 @@ mod tests {
         let failure = Failure::from(problem("invalid", "`delay`: is negative")?);
         assert_eq!(failure, Failure { code: FAILED, message: "`delay`: is negative (invalid)".to_owned() });
         assert_eq!(Failure::from(problem("unavailable", "")?).message, "T (unavailable)");
+        let many = r#"{"type": "urn:dwell:error:invalid", "title": "T", "status": 422, "detail": "`a`: is wrong; and 1 more in `errors`",
+            "errors": [{"pointer": "/a", "code": "type", "detail": "is wrong"}, {"parameter": "b", "code": "range", "detail": "too"}]}"#;
+        let shown = serde_json::from_str(many).map(|problem| CallError::Problem(Box::new(problem)))?.to_string();
+        assert_eq!(shown, "`a`: is wrong; and 1 more in `errors` (invalid)\n  b: too");
         for passing in ["unavailable", "full", "outcome-unknown"] {
             assert_eq!(Failure::from(problem(passing, "")?).code, UNAVAILABLE, "{passing}");
         }

@@ -96,54 +96,9 @@ pub(super) fn is_foreign(variable: &str) -> bool {
     kubernetes || variable.starts_with("DWELL_META_") || OTHERS.contains(&variable)
 }
 
-/// The name among `known` that was probably meant.
-pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
-    known
-        .map(|name| {
-            let whole = distance(wrong, name);
-            // `timeout` at the top is probably `redis.timeout`: the section is what was forgotten.
-            (if last(wrong) == last(name) { whole.min(1) } else { whole }, name)
-        })
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(4).max(2))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
-}
-
-/// How many letters have to be added, removed or changed to get from one text to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, other) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_key_is_found_and_nonsense_has_none() {
-        let cases = [
-            ("redis.timout", Some("redis.timeout")),
-            ("redis.Url", Some("redis.url")),
-            ("lsten", Some("listen")),
-            ("topic.visibilty_timeout", Some("topic.visibility_timeout")),
-            ("drain_timeout", Some("group.drain_timeout")),
-            ("completely.different", None),
-        ];
-        for (wrong, right) in cases {
-            assert_eq!(nearest(wrong, KEYS.into_iter()), right, "{wrong}");
-        }
-    }
 
     #[test]
     fn variables_of_kubernetes_and_of_commands_are_not_keys() {

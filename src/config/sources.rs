@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use config::{FileFormat, Map, Source, Value, ValueKind};
 
 use super::errors::ConfigError;
-use super::keys::{KEYS, env_name, is_foreign, nearest};
+use super::keys::{KEYS, env_name, is_foreign};
 use super::tokens::{TOKEN_KEYS, TOKENS};
 use super::webhooks::{WEBHOOK_KEYS, WEBHOOKS};
+use crate::spelling::nearest;
 
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

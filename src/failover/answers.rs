@@ -106,6 +106,12 @@ impl<S: LogTarget> Failover<S> {
         self.kept(journal, vec![end], losses).await.map(drop)
     }
 
+    /// Forgets a topic that was deleted.
+    pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
+        self.known.forget(&descriptor.topic);
+        self.keep_deletion(descriptor).await;
+    }
+
     /// Keeps the deletion of a topic, so that the journals of others do not bring it back.
     pub(super) async fn keep_deletion(&self, descriptor: &Descriptor) {
         if let Some(journal) = &self.journal {

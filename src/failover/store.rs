@@ -152,8 +152,13 @@ impl<S: LogTarget> Store for Failover<S> {
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
         self.store.delete(descriptor).await?;
-        self.known.forget(&descriptor.topic);
-        self.keep_deletion(descriptor).await;
+        self.is_deleted(descriptor).await;
+        Ok(())
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.delete_unchanged(descriptor).await?;
+        self.is_deleted(descriptor).await;
         Ok(())
     }
 

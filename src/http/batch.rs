@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::faults::{FieldError, collect};
 use super::params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, TopicProblem};
@@ -19,6 +20,7 @@ use super::schema;
 use super::shape::{Meta, due_of, payload_of, payload_text, trace_of, trace_of_headers};
 use super::strict::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
+use crate::error::Fault;
 use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
 use crate::message::{Conflict, Key, MessageId, NewMessage};
 use crate::store::Pushed;
@@ -67,7 +69,7 @@ pub(crate) struct BatchMessage {
     due_at: Option<Timestamp>,
     /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, example = "reject")]
+    #[schema(value_type = Option<schema::Past>)]
     past: Option<String>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[serde(default, with = "span::optional")]
@@ -246,27 +248,24 @@ fn answer(
 }
 
 fn of_object(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
-    let batch: Batch = parse(bytes)?;
-    let messages = batch.messages.0.into_iter().enumerate();
-    messages
-        .map(|(i, Object(message))| message.message(now).map_err(|wrong| wrong.within(&format!("messages[{i}]."))))
-        .collect()
+    parse(bytes, |batch: Batch| {
+        let messages = batch.messages.0.into_iter().map(|Object(message)| message.message(now));
+        collect(messages.enumerate(), |error, i| error.under(&format!("/messages/{i}")))
+    })
 }
 
 fn of_lines(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
-    let mut messages = Vec::new();
-    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        if messages.len() == BATCH_MESSAGES_MAX {
-            return Err(Problem::invalid("body", TooMany));
-        }
-        let message = parse::<BatchMessage>(line).and_then(|message| message.message(now));
-        messages.push(message.map_err(|wrong| wrong.within(&format!("line {number}:")))?);
+    let lines = || (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty());
+    if lines().nth(BATCH_MESSAGES_MAX).is_some() {
+        return Err(Problem::wrong(Fault::Range, "body", TooMany));
     }
+    let read = |(number, line): (usize, &[u8])| {
+        let message = parse(line, |message: BatchMessage| message.message(now));
+        (number, message.map_err(|problem| problem.in_line(number)))
+    };
+    let messages = collect(lines().map(read), FieldError::in_line)?;
     if messages.is_empty() {
-        return Err(Problem::invalid("body", "has no messages"));
+        return Err(Problem::wrong(Fault::Range, "body", "has no messages"));
     }
     Ok(messages)
 }
@@ -305,7 +304,7 @@ mod tests {
     #[test]
     fn a_wrong_message_is_named_by_its_place() {
         let cases = [
-            (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field"),
+            (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field `dealy`; did you mean `delay`?"),
             (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
             (r#"{"payload": "a", "delay": "3651d"}"#, "delay`: a message is due at most 3650 days ahead"),
             (r#"{"payload": "a", "delay": "1s", "due_at": 1767323045678}"#, "delay`: is given together with `due_at`"),
@@ -318,10 +317,7 @@ mod tests {
             (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
             (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in more than one form"),
             (r#"{"payload": "a", "payload_json": 1}"#, "payload`: is given in more than one form"),
-            (
-                r#"{"payload": {"order": 1}}"#,
-                "payload`: invalid type: map, expected a text; for JSON use `payload_json`",
-            ),
+            (r#"{"payload": {"order": 1}}"#, "payload`: a string is expected; for JSON use `payload_json`"),
             (r#"{"payload_json": null, "payload": ""}"#, "payload`: is given in more than one form"),
             ("{}", "payload`: is missing"),
         ];

@@ -15,6 +15,7 @@ use super::reply::Reply;
 use super::schema;
 use super::strict::{Json, present};
 use crate::broker::WindowDeed;
+use crate::error::Fault;
 use crate::store::Window;
 use crate::time::{Timestamp, millis, one_span, span};
 
@@ -35,7 +36,7 @@ impl<S: Sync> FromRequestParts<S> for BulkParams {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<BulkParams, Problem> {
         let params = Params::read(parts.uri.query(), &["from", "to"])?;
-        let time = |name| params.time(name)?.ok_or_else(|| Problem::invalid(name, "is missing"));
+        let time = |name| params.time(name)?.ok_or_else(|| Problem::of_parameter(name, Fault::Missing, "is missing"));
         Ok(BulkParams { from: time("from")?, to: time("to")? })
     }
 }
@@ -78,13 +79,13 @@ impl BulkChange {
             ("unpark", None) => Ok(WindowDeed::Unpark),
             ("postpone", Some(by)) => Ok(WindowDeed::Postpone(by)),
             ("advance", Some(by)) => Ok(WindowDeed::Advance(by)),
-            ("postpone" | "advance", None) => Err(Problem::invalid("by", "is missing: by how much?")),
+            ("postpone" | "advance", None) => Err(Problem::wrong(Fault::Missing, "by", "is missing: by how much?")),
             ("cancel" | "park" | "unpark", Some(_)) => {
-                Err(Problem::invalid("by", "belongs to `postpone` and `advance`"))
+                Err(Problem::wrong(Fault::Exclusive, "by", "belongs to `postpone` and `advance`"))
             }
             (other, _) => {
                 let why = format!("{other:?} is none of cancel, postpone, advance, park, unpark");
-                Err(Problem::invalid("action", why))
+                Err(Problem::wrong(Fault::Choice, "action", why))
             }
         }
     }
@@ -127,7 +128,8 @@ pub(crate) async fn count(
     params: BulkParams,
 ) -> Result<Reply<BulkCount>, Problem> {
     let window = Window { from: params.from, to: params.to };
-    Ok(Reply(BulkCount { waiting: app.broker.count_window(&topic, &group, window).await? }))
+    let waiting = app.broker.count_window(&topic, &group, window).await.map_err(Problem::of_query)?;
+    Ok(Reply(BulkCount { waiting }))
 }
 
 /// Cancel, postpone, advance or park the messages that are due in a window.
@@ -143,9 +145,10 @@ pub(crate) async fn change(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    Json(change): Json<BulkChange>,
+    change: Json<BulkChange>,
 ) -> Result<Reply<BulkChanged>, Problem> {
+    let (change, deed) = change.read(|change| change.deed().map(|deed| (change, deed)))?;
     let window = Window { from: change.from, to: change.to };
-    let done = app.broker.change_window(&topic, &group, window, change.deed()?, change.cursor.as_deref()).await?;
+    let done = app.broker.change_window(&topic, &group, window, deed, change.cursor.as_deref()).await?;
     Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
 }

@@ -55,6 +55,20 @@ pub(crate) struct Reserve {
     min_age_ms: Option<Duration>,
 }
 
+impl Reserve {
+    /// What is asked for, and how old messages have to be.
+    fn request(self) -> Result<(ReserveRequest, Duration), Problem> {
+        let request = ReserveRequest {
+            max: self.max.unwrap_or(1),
+            wait: one_span("wait", self.wait, self.wait_ms)?.unwrap_or_default(),
+            visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?,
+        };
+        let min_age = one_span("min_age", self.min_age, self.min_age_ms)?.unwrap_or_default();
+        request.check(min_age)?;
+        Ok((request, min_age))
+    }
+}
+
 /// A message in the hands of a consumer.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
@@ -128,14 +142,9 @@ pub(crate) async fn reserve(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     token: ShownToken,
-    JsonOrDefault(asked): JsonOrDefault<Reserve>,
+    asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
-    let request = ReserveRequest {
-        max: asked.max.unwrap_or(1),
-        wait: one_span("wait", asked.wait, asked.wait_ms)?.unwrap_or_default(),
-        visibility_timeout: one_span("visibility_timeout", asked.visibility_timeout, asked.visibility_timeout_ms)?,
-    };
-    let min_age = one_span("min_age", asked.min_age, asked.min_age_ms)?.unwrap_or_default();
+    let (request, min_age) = asked.read(Reserve::request)?;
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
     let consumer = Consumer::enter(app.clone(), token)?;
     let reserved = consumer.take(app.broker.reserve_aged(&topic, &group, request, min_age)).await?;

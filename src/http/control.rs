@@ -16,8 +16,8 @@ use super::reply::Reply;
 use super::schema;
 use super::shape::due_of;
 use super::strict::{Json, present};
-use crate::error::Kind;
-use crate::message::{Key, MessageId, TopicName};
+use crate::error::{Fault, Kind};
+use crate::message::{Due, Key, MessageId, TopicName};
 use crate::partition::Partition;
 use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled};
 use crate::time::{Timestamp, millis, one_span, span};
@@ -74,7 +74,7 @@ impl<S: Sync> FromRequestParts<S> for KeyParams {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<KeyParams, Problem> {
         let params = Params::read(parts.uri.query(), &["key"])?;
-        Ok(KeyParams { key: params.get("key").map(Key::new).transpose()? })
+        Ok(KeyParams { key: params.read_as("key", Key::new)? })
     }
 }
 
@@ -97,8 +97,21 @@ pub(crate) struct NewDue {
     due_at: Option<Timestamp>,
     /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, example = "reject")]
+    #[schema(value_type = Option<schema::Past>)]
     past: Option<String>,
+}
+
+impl NewDue {
+    fn due(self, now: Timestamp) -> Result<Due, Problem> {
+        let delay = one_span("delay", self.delay, self.delay_ms)?;
+        if delay.is_none() && self.due_at.is_none() {
+            return Err(Problem::wrong(Fault::Missing, "delay", "is missing, and so is `due_at`"));
+        }
+        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+        let due = due_of(delay, self.due_at, past)?;
+        due.fix(now)?;
+        Ok(due)
+    }
 }
 
 /// Cancel a message.
@@ -164,9 +177,9 @@ pub(crate) async fn reschedule(
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
     headers: HeaderMap,
-    Json(due): Json<NewDue>,
+    due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    reschedule_it(&app, &topic, id, params, &headers, &due).await
+    reschedule_it(&app, &topic, id, params, &headers, due).await
 }
 
 /// The path of a batch is also the path of the message with the id `batch`.
@@ -175,9 +188,9 @@ pub(crate) async fn reschedule_batch(
     TopicPath(topic): TopicPath,
     params: KeyParams,
     headers: HeaderMap,
-    Json(due): Json<NewDue>,
+    due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    reschedule_it(&app, &topic, MessageId::new("batch")?, params, &headers, &due).await
+    reschedule_it(&app, &topic, MessageId::new("batch")?, params, &headers, due).await
 }
 
 async fn reschedule_it(
@@ -186,14 +199,10 @@ async fn reschedule_it(
     id: MessageId,
     params: KeyParams,
     headers: &HeaderMap,
-    due: &NewDue,
+    due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let delay = one_span("delay", due.delay, due.delay_ms)?;
-    if delay.is_none() && due.due_at.is_none() {
-        return Err(Problem::invalid("delay", "is missing, and so is `due_at`"));
-    }
-    let past = due.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
-    let (due, expected) = (due_of(delay, due.due_at, past)?, expected(headers)?);
+    let now = app.broker.now();
+    let (due, expected) = (due.read(|due| due.due(now))?, expected(headers)?);
     let outcome = app.broker.reschedule(topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {
@@ -204,7 +213,7 @@ async fn reschedule_it(
             let detail = format!("message {id} is another one in group {group} than `If-Match` says; nothing changed");
             Err(Problem::new(Class::PreconditionFailed, detail))
         }
-        Rescheduled::Expires => Err(Problem::invalid("due_at", "is not before it expires")),
+        Rescheduled::Expires => Err(Problem::wrong(Fault::Range, "due_at", "is not before it expires")),
     }
 }
 
@@ -244,7 +253,7 @@ pub(crate) fn etag(peeked: &Peeked) -> String {
 fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
     let mut values = headers.get_all(header::IF_MATCH).iter();
     let Some(value) = values.next() else { return Ok(Expected::default()) };
-    let wrong = || Problem::invalid("If-Match", "is not one `etag` that dwell gave, or `*`");
+    let wrong = || Problem::of_header("If-Match", Fault::Format, "is not one `etag` that dwell gave, or `*`");
     let text = value.to_str().ok().filter(|_| values.next().is_none()).ok_or_else(wrong)?.trim();
     if text == "*" {
         return Ok(Expected::default());

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
+use super::created::{self, Place};
 use super::params::{CronPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
@@ -20,6 +21,7 @@ use super::schema;
 use super::shape::{Meta, payload_of, payload_text};
 use super::strict::{Json, present};
 use super::{App, json_list};
+use crate::error::Fault;
 use crate::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use crate::message::ScheduleName;
 use crate::schedule::{Missed, Schedule, Timing};
@@ -100,12 +102,19 @@ impl NewCronJob {
             (None, Some(every)) if self.time_zone.is_none() => {
                 Timing::Every { every, from: self.from.unwrap_or_default() }
             }
-            (Some(_), None) => return Err(Problem::invalid("from", "belongs to `every`, not to `cron`")),
-            (None, Some(_)) => return Err(Problem::invalid("time_zone", "belongs to `cron`, not to `every`")),
-            (Some(_), Some(_)) => return Err(Problem::invalid("cron", "is given together with `every`")),
-            (None, None) => return Err(Problem::invalid("cron", "is missing, and so is `every`")),
+            (Some(_), None) => {
+                return Err(Problem::wrong(Fault::Exclusive, "from", "belongs to `every`, not to `cron`"));
+            }
+            (None, Some(_)) => {
+                return Err(Problem::wrong(Fault::Exclusive, "time_zone", "belongs to `cron`, not to `every`"));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Problem::wrong(Fault::Exclusive, "cron", "is given together with `every`"));
+            }
+            (None, None) => return Err(Problem::wrong(Fault::Missing, "cron", "is missing, and so is `every`")),
         };
-        let wrong = |text: String| Problem::invalid("missed", format!("{text:?} is none of skip, last, all"));
+        let wrong =
+            |text: String| Problem::wrong(Fault::Choice, "missed", format!("{text:?} is none of skip, last, all"));
         let missed = match self.missed {
             None => Missed::default(),
             Some(text) => Missed::named(&text).ok_or_else(|| wrong(text))?,
@@ -262,7 +271,7 @@ pub(crate) async fn list(
     params: CronParams,
 ) -> Result<Response, Problem> {
     let mut held = app.answers.admit(json_list::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
-    let page = app.broker.schedules(&topic, params.cursor.as_deref()).await?;
+    let page = app.broker.schedules(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
     held.resize(json_list::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
     Ok(json_list::answer("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
@@ -275,7 +284,8 @@ pub(crate) async fn list(
     tag = "cron", request_body = NewCronJob,
     params(CronPath),
     responses(
-        (status = 201, description = "The cron job was created", body = CronJob),
+        (status = 201, description = "The cron job was created", body = CronJob,
+         headers(("Location" = String, description = "Path of the cron job"))),
         (status = 200, description = "The cron job existed", body = CronJob),
         Problem, TopicProblem, BodyProblem,
     )
@@ -284,11 +294,17 @@ pub(crate) async fn put(
     State(app): State<App>,
     CronPath(topic, name): CronPath,
     _: NoParams,
-    Json(new): Json<NewCronJob>,
-) -> Result<(StatusCode, Reply<CronJob>), Problem> {
-    let (made, record) = app.broker.put_schedule(&topic, new.named(name)?).await?;
-    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Reply(CronJob::from(record))))
+    new: Json<NewCronJob>,
+) -> Result<Response, Problem> {
+    let now = app.broker.now();
+    let schedule = new.read(|new| {
+        let schedule = new.named(name.clone())?;
+        schedule.check(now)?;
+        Ok(schedule)
+    })?;
+    let (made, record) = app.broker.put_schedule(&topic, schedule).await?;
+    let place = Place(&[("topics", topic.as_str()), ("cron", name.as_str())]);
+    Ok(created::answer(created::status(made), &place, CronJob::from(record)))
 }
 
 /// Get a cron job.

@@ -62,8 +62,25 @@ pub(super) struct Seat {
     number: u64,
     /// The stage, and above it the move at which it began.
     state: AtomicU64,
+    /// Whether the body of a request is still read: also of one that was refused, behind its answer.
+    has_body: AtomicBool,
     gives_way: CancellationToken,
 }
+
+/// What is awaited from the client of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// The header of its first request.
+    FirstHeader,
+    /// The header of its next request, since this state.
+    NextHeader(u64),
+    /// A body, or nothing.
+    Other,
+}
+
+/// A body that is read, until it is dropped.
+#[derive(Debug)]
+pub(super) struct BodyRead(Arc<Seat>);
 
 /// Holds a place until it is dropped.
 #[derive(Debug)]
@@ -114,7 +131,8 @@ impl Crowd {
         let number = seats.next;
         seats.next += 1;
         let (state, gives_way) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
-        let seat = Arc::new(Seat { crowd: self.clone(), number, state, gives_way });
+        let has_body = AtomicBool::new(false);
+        let seat = Arc::new(Seat { crowd: self.clone(), number, state, has_body, gives_way });
         seats.taken.insert(number, seat.clone());
         Some(Taken(seat))
     }
@@ -188,6 +206,23 @@ impl Seat {
         self.go(&[Stage::Silent, Stage::Idle], Stage::Answered).then(|| Turn(self.clone()))
     }
 
+    /// What is awaited now.
+    pub(super) fn reading(&self) -> Reading {
+        let state = self.state.load(Ordering::SeqCst);
+        match stage_of(state) {
+            _ if self.has_body.load(Ordering::SeqCst) => Reading::Other,
+            Stage::Silent => Reading::FirstHeader,
+            Stage::Idle => Reading::NextHeader(state),
+            Stage::Awaited | Stage::Answered | Stage::Gone => Reading::Other,
+        }
+    }
+
+    /// A body begins to be read.
+    pub(super) fn reads_body(self: &Arc<Self>) -> BodyRead {
+        self.has_body.store(true, Ordering::SeqCst);
+        BodyRead(self.clone())
+    }
+
     /// More of the body of the request that is being answered has to come first.
     pub(super) fn awaits_body(&self) {
         self.go(&[Stage::Answered], Stage::Awaited);
@@ -253,6 +288,12 @@ impl Turn {
     /// The answer begins: nothing more is awaited for it.
     pub(super) fn answers(&self) {
         self.0.go(&[Stage::Awaited], Stage::Answered);
+    }
+}
+
+impl Drop for BodyRead {
+    fn drop(&mut self) {
+        self.0.has_body.store(false, Ordering::SeqCst);
     }
 }
 

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::faults::collect;
 use super::params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
@@ -19,17 +20,18 @@ use super::strict::{Items, JsonOrDefault, present};
 use super::{App, json_list};
 use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
 use crate::codec::DeadReason;
+use crate::error::{Error, Fault, Result};
 use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
-use crate::message::{GroupName, MessageId, TopicName};
+use crate::message::MessageId;
 use crate::partition::Partition;
 use crate::store::Dead;
 use crate::time::{Timestamp, millis, one_span, span};
 
 /// What the requests accept as a reason.
-fn read_reason(text: &str) -> Result<DeadReason, String> {
+fn read_reason(text: &str) -> Result<DeadReason> {
     let names = || DeadReason::ALL.map(DeadReason::name).join(", ");
     let found = DeadReason::ALL.into_iter().find(|reason| reason.name() == text);
-    found.ok_or_else(|| format!("{text:?} is none of {}", names()))
+    found.ok_or_else(|| Error::wrong(Fault::Choice, "reason", format!("{text:?} is none of {}", names())))
 }
 
 /// Dead messages of a page when nothing is said.
@@ -159,10 +161,9 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
 }
 
 impl DeadParams {
-    fn filter(&self) -> Result<DeadFilter, Problem> {
-        let reason = self.reason.as_deref().map(read_reason).transpose();
+    fn filter(&self) -> Result<DeadFilter> {
         Ok(DeadFilter {
-            reason: reason.map_err(|why| Problem::invalid("reason", why))?,
+            reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
             younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text.clone(),
@@ -227,6 +228,7 @@ pub(crate) struct Which {
 enum Meant {
     Ids(Vec<MessageId>),
     Matching(DeadSweep),
+    Counting(DeadSweep),
 }
 
 impl Which {
@@ -238,32 +240,34 @@ impl Which {
             true => Ok(()),
             false => {
                 let why = "does not say which; give ids, reason, older_than, younger_than or text, or {\"all\": true}";
-                Err(Problem::invalid("body", why))
+                Err(Problem::wrong(Fault::Missing, "body", why))
             }
         }
     }
 
     fn read(self) -> Result<Meant, Problem> {
-        let reason = self.reason.as_deref().map(read_reason).transpose();
         let filter = DeadFilter {
-            reason: reason.map_err(|why| Problem::invalid("reason", why))?,
+            reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
             younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
             text: self.text,
         };
+        filter.check()?;
         if self.all && filter != DeadFilter::default() {
-            return Err(Problem::invalid("all", "is given beside what narrows the choice"));
+            return Err(Problem::wrong(Fault::Exclusive, "all", "is given beside what narrows the choice"));
         }
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
         let sweep = DeadSweep { filter, limit, rate, cursor };
-        let Some(Items(ids)) = self.ids else { return Ok(Meant::Matching(sweep)) };
-        if sweep != DeadSweep::default() || self.all || self.dry_run {
-            return Err(Problem::invalid("ids", "are given beside another field; name the messages or describe them"));
-        }
-        let check = |(i, id): (usize, String)| {
-            MessageId::new(id).map_err(|why| Problem::from(why).within(&format!("`ids[{i}]`:")))
+        let Some(Items(ids)) = self.ids else {
+            return Ok(if self.dry_run { Meant::Counting(sweep) } else { Meant::Matching(sweep) });
         };
-        ids.into_iter().enumerate().map(check).collect::<Result<_, _>>().map(Meant::Ids)
+        if sweep != DeadSweep::default() || self.all || self.dry_run {
+            let why = "are given beside another field; name the messages or describe them";
+            return Err(Problem::wrong(Fault::Exclusive, "ids", why));
+        }
+        let ids = ids.into_iter().map(|id| MessageId::new(id).map_err(Problem::from));
+        // Each is an item, not the field `id` of one.
+        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(Meant::Ids)
     }
 }
 
@@ -312,9 +316,10 @@ pub(crate) async fn list(
     params: DeadParams,
 ) -> Result<Response, Problem> {
     let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
-    let filter = params.filter()?;
+    let filter = params.filter().map_err(Problem::of_query)?;
     let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
-    let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await?;
+    let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
+    let page = page.map_err(Problem::of_query)?;
     let size =
         |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
     held.resize(json_list::weigh(page.dead.iter().map(size)));
@@ -335,13 +340,13 @@ pub(crate) async fn redrive(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    JsonOrDefault(which): JsonOrDefault<Which>,
+    which: JsonOrDefault<Which>,
 ) -> Result<Reply<Redriven>, Problem> {
-    if which.dry_run {
-        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
-        return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
-    }
-    let (redriven, next_cursor) = match which.read()? {
+    let (redriven, next_cursor) = match which.read(Which::read)? {
+        Meant::Counting(sweep) => {
+            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
+            return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
+        }
         Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
             let swept = app.broker.redrive_many(&topic, &group, &sweep).await?;
@@ -349,15 +354,6 @@ pub(crate) async fn redrive(
         }
     };
     Ok(Reply(Redriven { redriven, matching: None, next_cursor }))
-}
-
-/// What a dry run answers.
-async fn counted(app: &App, topic: &TopicName, group: &GroupName, which: Which) -> Result<DeadSwept, Problem> {
-    match which.read()? {
-        Meant::Matching(sweep) => Ok(app.broker.count_dead(topic, group, &sweep).await?),
-        // Which::read refuses ids beside `dry_run`.
-        Meant::Ids(_) => Err(Problem::invalid("ids", "are given beside `dry_run`")),
-    }
 }
 
 /// Delete dead letters for good.
@@ -373,14 +369,17 @@ pub(crate) async fn purge(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    JsonOrDefault(which): JsonOrDefault<Which>,
+    which: JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
-    which.expect_selector()?;
-    if which.dry_run {
-        let DeadSwept { count, next } = counted(&app, &topic, &group, which).await?;
-        return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
-    }
-    let (purged, next_cursor) = match which.read()? {
+    let meant = which.read(|which| {
+        which.expect_selector()?;
+        which.read()
+    })?;
+    let (purged, next_cursor) = match meant {
+        Meant::Counting(sweep) => {
+            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
+            return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
+        }
         Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
         Meant::Matching(sweep) => {
             let swept = app.broker.purge_many(&topic, &group, &sweep).await?;

@@ -1,11 +1,13 @@
 //! The OpenAPI document: its head, and what holds for every operation. Paths come from the handlers, shared schemas from
 //! `schema`, problems from `problem_sets`, and scopes from `needs`.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 use utoipa::openapi::schema::ComponentsBuilder;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi as Document};
-use utoipa::{Modify, OpenApi};
+use utoipa::{Modify, OpenApi, PartialSchema};
 
 use super::problem::ProblemBody;
 use super::settle::SettlementProblem;
@@ -14,6 +16,9 @@ use crate::access::Scope;
 
 #[cfg(test)]
 mod tests;
+
+/// The document that the broker serves.
+pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
 
 /// What is no part of any handler.
 #[derive(OpenApi)]
@@ -44,7 +49,8 @@ mod tests;
     ),
     components(schemas(
         ProblemBody, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
-        schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::Cursor, schema::Etag, schema::Time,
+        schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::Cursor, schema::Etag, schema::TopicEtag,
+        schema::Time,
         schema::ConflictPolicy, schema::MessageState, schema::DeathReason
     )),
     modifiers(&Shared)
@@ -81,6 +87,13 @@ pub(super) fn complete(mut document: Document) -> Value {
     let mut document = serde_json::to_value(document).unwrap_or_default();
     forbid_null(&mut document);
     document
+}
+
+/// The schema of a body, as the document has it.
+pub(super) fn schema_of<T: PartialSchema>() -> Value {
+    let mut schema = serde_json::to_value(T::schema()).unwrap_or_default();
+    forbid_null(&mut schema);
+    schema
 }
 
 /// The derived document lets every optional field be `null`. dwell neither accepts nor sends it: such a field is absent.

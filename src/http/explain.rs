@@ -31,7 +31,7 @@ impl<S: Sync> FromRequestParts<S> for ExplainParams {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ExplainParams, Problem> {
         let params = Params::read(parts.uri.query(), &["key"])?;
-        Ok(ExplainParams { key: params.get("key").map(Key::new).transpose()? })
+        Ok(ExplainParams { key: params.read_as("key", Key::new)? })
     }
 }
 

@@ -95,8 +95,8 @@ pub(crate) async fn forecast(
     params: ForecastParams,
 ) -> Result<Reply<GroupForecast>, Problem> {
     let count = usize::try_from(params.spans).unwrap_or(usize::MAX);
-    let step = one_span("step", params.step, params.step_ms)?.unwrap_or(STANDARD.0);
-    let (spans, forecast) = app.broker.forecast(&topic, &group, step, count).await?;
+    let step = one_span("step", params.step, params.step_ms).map_err(Problem::of_query)?.unwrap_or(STANDARD.0);
+    let (spans, forecast) = app.broker.forecast(&topic, &group, step, count).await.map_err(Problem::of_query)?;
     let due = |(index, due)| Due { until: spans.end(index + 1), due };
     Ok(Reply(GroupForecast {
         from: spans.from,

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::App;
+use super::created::{self, Place};
 use super::params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
@@ -17,6 +19,7 @@ use super::schema;
 use super::strict::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
+use crate::error::Fault;
 use crate::message::GroupName;
 use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Rate, Rest};
@@ -138,6 +141,17 @@ pub(crate) struct PauseOf {
     until: Option<Timestamp>,
 }
 
+impl PauseOf {
+    fn length(self) -> Result<PauseFor, Problem> {
+        match (one_span("for", self.span, self.span_ms)?, self.until) {
+            (Some(_), Some(_)) => Err(Problem::wrong(Fault::Exclusive, "for", "is given together with `until`")),
+            (Some(span), None) => Ok(PauseFor::Span(span)),
+            (None, Some(until)) => Ok(PauseFor::Until(until)),
+            (None, None) => Ok(PauseFor::Ever),
+        }
+    }
+}
+
 /// Create a group, or change its limits.
 ///
 /// A new group gets every message that is pushed from then on, or begins with a copy of another group.
@@ -146,7 +160,8 @@ pub(crate) struct PauseOf {
     tag = "groups", request_body = Option<NewGroup>,
     params(GroupPath),
     responses(
-        (status = 201, description = "The group was made", body = Group),
+        (status = 201, description = "The group was made", body = Group,
+         headers(("Location" = String, description = "Path of the group"))),
         (status = 200, description = "The group was there", body = Group),
         Problem, TopicProblem, BodyProblem,
     )
@@ -155,12 +170,14 @@ pub(crate) async fn make(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    JsonOrDefault(new): JsonOrDefault<NewGroup>,
-) -> Result<(StatusCode, Reply<Group>), Problem> {
+    new: JsonOrDefault<NewGroup>,
+) -> Result<Response, Problem> {
+    let new = new.read(Ok)?;
     let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
     let made = app.broker.make_group(&topic, &group, wish).await?;
-    let status = if made.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Reply(Group::new(&made.descriptor, &group, app.broker.now()))))
+    let place = Place(&[("topics", topic.as_str()), ("groups", group.as_str())]);
+    let body = Group::new(&made.descriptor, &group, app.broker.now());
+    Ok(created::answer(created::status(made.created), &place, body))
 }
 
 /// Get a group with its state and counts.
@@ -233,14 +250,9 @@ pub(crate) async fn pause(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    JsonOrDefault(pause): JsonOrDefault<PauseOf>,
+    pause: JsonOrDefault<PauseOf>,
 ) -> Result<Reply<Group>, Problem> {
-    let pause = match (one_span("for", pause.span, pause.span_ms)?, pause.until) {
-        (Some(_), Some(_)) => return Err(Problem::invalid("for", "is given together with `until`")),
-        (Some(span), None) => PauseFor::Span(span),
-        (None, Some(until)) => PauseFor::Until(until),
-        (None, None) => PauseFor::Ever,
-    };
+    let pause = pause.read(PauseOf::length)?;
     let descriptor = app.broker.pause_group(&topic, &group, pause).await?;
     Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
 }

@@ -13,6 +13,7 @@ use super::schema;
 use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};
 use crate::broker::{ListEntry, Which};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
 use crate::message::GroupName;
 use crate::partition::Partition;
@@ -143,8 +144,8 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
         let params = Params::read(parts.uri.query(), &["state", "group", "from", "to", "limit", "cursor"])?;
         let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
         Ok(ListParams {
-            state: params.get("state").map(state_of).transpose()?,
-            group: params.get("group").map(GroupName::new).transpose()?,
+            state: params.read_as("state", state_of)?,
+            group: params.read_as("group", GroupName::new)?,
             from: params.time("from")?,
             to: params.time("to")?,
             limit: params.number("limit", 1..=most)?,
@@ -153,9 +154,11 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
     }
 }
 
-fn state_of(name: &str) -> Result<Which, Problem> {
+fn state_of(name: &str) -> Result<Which> {
     let known = Which::NAMED.into_iter().find(|which| which.name() == name);
-    known.ok_or_else(|| Problem::invalid("state", format!("{name:?} is not one of scheduled, ready, in_flight, dead")))
+    known.ok_or_else(|| {
+        Error::wrong(Fault::Choice, "state", format!("{name:?} is not one of scheduled, ready, in_flight, dead"))
+    })
 }
 
 /// List messages by state and due time.
@@ -177,7 +180,8 @@ pub(crate) async fn list(
     let group = params.group.unwrap_or_else(GroupName::standard);
     let which = params.state.unwrap_or(Which::Waiting);
     let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
-    let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await?;
+    let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await;
+    let page = page.map_err(Problem::of_query)?;
     let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
     held.resize(json_list::weigh(page.messages.iter().map(size)));
     Ok(json_list::answer("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))

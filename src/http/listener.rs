@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,13 +20,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer_budget::AnswerBudget;
 use super::crowd::{Crowd, Seat};
+use super::keep_alive::{Announcement, KeepAlive};
 use super::patient::Patient;
 use super::socket::{self, SocketMode};
 use super::tls::Tls;
 use super::{Listen, watched};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT};
+use crate::limits::{
+    ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT, IDLE_TIMEOUT,
+};
 use crate::metrics::Metrics;
 use crate::seldom::Seldom;
 use crate::tasks::Tasks;
@@ -47,13 +50,20 @@ pub struct Connections {
     pub max: usize,
     /// For a header to arrive.
     pub header_timeout: Duration,
+    /// For the next request to begin.
+    pub idle_timeout: Duration,
     /// For requests that are being answered when the listener stops.
     pub stop_timeout: Duration,
 }
 
 impl Default for Connections {
     fn default() -> Connections {
-        Connections { max: CONNECTIONS_MAX, header_timeout: HEADER_TIMEOUT, stop_timeout: Duration::from_secs(5) }
+        Connections {
+            max: CONNECTIONS_MAX,
+            header_timeout: HEADER_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
+            stop_timeout: Duration::from_secs(5),
+        }
     }
 }
 
@@ -218,11 +228,14 @@ async fn recover(error: &std::io::Error, crowd: &Crowd) {
 async fn answer(
     router: TowerToHyperService<Router>,
     seat: Arc<Seat>,
+    announcement: Announcement,
     request: Request<Incoming>,
 ) -> Result<Response<watched::Answer<Body>>> {
     let turn = seat.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
+    let announcement = announcement.to(request.version(), request.headers());
     let request = request.map(|body| Body::new(watched::Request::new(body, seat)));
-    let Ok(answered) = router.call(request).await;
+    let Ok(mut answered) = router.call(request).await;
+    announcement.write(answered.headers_mut());
     Ok(answered.map(|body| watched::Answer::new(body, turn)))
 }
 
@@ -235,14 +248,16 @@ async fn connection(
     stop: CancellationToken,
 ) {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(|request| answer(router.clone(), seat.clone(), request));
+    let announcement = Announcement::new(how.idle_timeout);
+    let service = service_fn(|request| answer(router.clone(), seat.clone(), announcement.clone(), request));
+    let stream = Patient::new(stream, ANSWER_TIMEOUT, Clock::System, answers);
+    let stream = KeepAlive::new(stream, seat.clone(), how.header_timeout, how.idle_timeout, Clock::System);
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(how.header_timeout)
+        .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(HEADER_BYTES_MAX)
         .max_headers(HEADER_LINES_MAX)
-        .serve_connection(TokioIo::new(Patient::new(stream, ANSWER_TIMEOUT, Clock::System, answers)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -316,7 +331,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_sends_no_whole_header_is_closed() -> Outcome {
-        let how = Connections { header_timeout: Duration::from_millis(50), ..Connections::default() };
+        let short = Duration::from_millis(50);
+        let how = Connections { header_timeout: short, idle_timeout: short, ..Connections::default() };
         let (address, tasks) = serving(how).await?;
         assert_eq!(send(address, b"").await?, "");
         assert_eq!(send(address, b"GET / HTTP/1.1\r\nHost: localho").await?, "");

@@ -126,10 +126,7 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<LookParams, Problem> {
         let params = Params::read(parts.uri.query(), &["key", "group"])?;
-        Ok(LookParams {
-            key: params.get("key").map(Key::new).transpose()?,
-            group: params.get("group").map(GroupName::new).transpose()?,
-        })
+        Ok(LookParams { key: params.read_as("key", Key::new)?, group: params.read_as("group", GroupName::new)? })
     }
 }
 

@@ -8,19 +8,24 @@ mod verify;
 mod batch;
 mod body;
 mod body_budget;
+mod body_faults;
 mod console;
 mod consume;
 mod consumer;
 mod control;
+mod created;
 mod crowd;
 mod dead;
 mod document;
 mod explain;
+mod fallback;
+mod faults;
 mod forecast;
 mod forwarded;
 mod groups;
 mod guard;
 mod json_list;
+mod keep_alive;
 mod list;
 mod listen;
 mod listener;
@@ -58,7 +63,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::sync::Semaphore;
@@ -79,7 +83,6 @@ pub use trail::BY_HAND;
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::clock::Clock;
-use crate::error::Kind;
 use crate::limits::{
     ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT, CONNECTIONS_MAX, WAITING_TENTHS,
 };
@@ -89,7 +92,6 @@ use crate::tasks::Tasks;
 use answer_budget::AnswerBudget;
 use body_budget::BodyBudget;
 use observe::Faults;
-use problem::{Class, Problem};
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
 /// a counter.
@@ -264,27 +266,11 @@ pub fn router(app: App) -> Router {
 /// it, and who did may do so.
 fn layered(router: Router<App>, app: App) -> Router {
     router
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
+        .fallback(fallback::no_route)
+        .method_not_allowed_fallback(fallback::no_method)
         .layer(from_fn_with_state(app.clone(), access::check))
         .layer(from_fn_with_state(app.clone(), guard::check))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
-}
-
-async fn no_route(uri: Uri) -> Problem {
-    let hint = match uri.path() {
-        "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez",
-        _ => "",
-    };
-    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}{hint}", uri.path()))
-}
-
-async fn no_method(method: Method, uri: Uri) -> Problem {
-    let hint = match uri.path().ends_with("/stream") {
-        true => "; a stream takes messages, so it is opened with POST",
-        false => "",
-    };
-    Problem::new(Class::MethodNotAllowed, format!("{method} is not a method of {:?}{hint}", uri.path()))
 }

@@ -58,8 +58,9 @@ pub(crate) async fn move_topic(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
-    Json(MoveTo { to, partitions }): Json<MoveTo>,
+    wanted: Json<MoveTo>,
 ) -> Result<Reply<Moved>, Problem> {
+    let MoveTo { to, partitions } = wanted.read(Ok)?;
     let moved = app.broker.move_topic(&topic, &to, partitions).await?;
     Ok(Reply(Moved {
         moved: moved.waiting,

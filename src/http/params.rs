@@ -7,10 +7,12 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use utoipa::IntoParams;
 
+use super::faults::{Faults, FieldError};
 use super::problem::{Class, Problem};
 use super::schema;
-use crate::error::Kind;
+use crate::error::{Fault, Kind, Result};
 use crate::message::{GroupName, MessageId, ScheduleName, TopicName};
+use crate::spelling::nearest;
 use crate::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
 /// The parameters of a query: known names only, each at most once, well encoded.
@@ -20,20 +22,21 @@ pub(crate) struct Params(Vec<(String, String)>);
 impl Params {
     /// Reads a query. # Errors: 422 for a name that is not accepted or comes twice, 400 for bad encoding.
     pub(crate) fn read(query: Option<&str>, accepted: &[&str]) -> Result<Params, Problem> {
-        let mut params = Params::default();
+        let (mut params, mut faults) = (Params::default(), Faults::default());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name).map_err(|why| Problem::malformed(format!("the query {why}")))?;
             if !accepted.contains(&name.as_str()) {
-                return Err(Problem::invalid(&name, unknown(accepted)));
-            }
-            if params.get(&name).is_some() {
-                return Err(Problem::invalid(&name, "is given twice"));
+                faults.push(FieldError::of_parameter(&name, Fault::Unknown, unknown(&name, accepted)));
+                continue;
             }
             let value = decode(value).map_err(|why| Problem::malformed(format!("`{name}` {why}")))?;
-            params.0.push((name, value));
+            match params.get(&name).is_some() {
+                true => faults.push(FieldError::of_parameter(&name, Fault::Repeated, "is given twice")),
+                false => params.0.push((name, value)),
+            }
         }
-        Ok(params)
+        if faults.is_empty() { Ok(params) } else { Err(Problem::of_faults(faults)) }
     }
 
     /// The value of a parameter.
@@ -41,25 +44,35 @@ impl Params {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// A value that a parser of this name reads.
+    pub(crate) fn read_as<'a, T>(
+        &'a self,
+        name: &str,
+        read: impl Fn(&'a str) -> Result<T>,
+    ) -> Result<Option<T>, Problem> {
+        self.get(name).map(read).transpose().map_err(Problem::of_query)
+    }
+
     /// A duration as text.
     pub(crate) fn span(&self, name: &str) -> Result<Option<Duration>, Problem> {
-        self.get(name).map(parse_span).transpose().map_err(|why| Problem::invalid(name, why))
+        self.get(name).map(parse_span).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
     /// A duration in milliseconds.
     pub(crate) fn millis(&self, name: &str) -> Result<Option<Duration>, Problem> {
-        self.get(name).map(parse_millis).transpose().map_err(|why| Problem::invalid(name, why))
+        self.get(name).map(parse_millis).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
     /// `true` or `false`.
     pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>, Problem> {
-        let read = |text: &str| text.parse().map_err(|_| Problem::invalid(name, "is neither true nor false"));
+        let wrong = |_| Problem::of_parameter(name, Fault::Choice, "is neither true nor false");
+        let read = |text: &str| text.parse().map_err(wrong);
         self.get(name).map(read).transpose()
     }
 
     /// A time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
-        self.get(name).map(parse_timestamp).transpose().map_err(|why| Problem::invalid(name, why))
+        self.get(name).map(parse_timestamp).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
     /// A whole number.
@@ -67,8 +80,9 @@ impl Params {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) if range.contains(&number) => Ok(Some(number)),
-            _ => Err(Problem::invalid(
+            _ => Err(Problem::of_parameter(
                 name,
+                Fault::Range,
                 format!("{text:?} is not a whole number in {} to {}", range.start(), range.end()),
             )),
         }
@@ -83,7 +97,10 @@ pub(crate) fn check_path(path: &str) -> Result<(), Problem> {
     }
 }
 
-fn unknown(accepted: &[&str]) -> String {
+fn unknown(name: &str, accepted: &[&str]) -> String {
+    if let Some(meant) = nearest(name, accepted.iter().copied()) {
+        return format!("is not a parameter; did you mean `{meant}`?");
+    }
     if accepted.is_empty() {
         return "is not a parameter; there are none here".to_owned();
     }
@@ -172,7 +189,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TopicPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<TopicPath, Problem> {
         let path = read_path(parts, state).await?;
-        Ok(TopicPath(TopicName::new(segment(&path, "topic")?)?))
+        Ok(TopicPath(named(&path, "topic", TopicName::new)?))
     }
 }
 
@@ -181,7 +198,7 @@ impl<S: Send + Sync> FromRequestParts<S> for GroupPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<GroupPath, Problem> {
         let path = read_path(parts, state).await?;
-        Ok(GroupPath(TopicName::new(segment(&path, "topic")?)?, GroupName::new(segment(&path, "group")?)?))
+        Ok(GroupPath(named(&path, "topic", TopicName::new)?, named(&path, "group", GroupName::new)?))
     }
 }
 
@@ -190,7 +207,7 @@ impl<S: Send + Sync> FromRequestParts<S> for CronPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<CronPath, Problem> {
         let path = read_path(parts, state).await?;
-        Ok(CronPath(TopicName::new(segment(&path, "topic")?)?, ScheduleName::new(segment(&path, "name")?)?))
+        Ok(CronPath(named(&path, "topic", TopicName::new)?, named(&path, "name", ScheduleName::new)?))
     }
 }
 
@@ -199,12 +216,17 @@ impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<MessagePath, Problem> {
         let path = read_path(parts, state).await?;
-        Ok(MessagePath(TopicName::new(segment(&path, "topic")?)?, MessageId::new(segment(&path, "id")?)?))
+        Ok(MessagePath(named(&path, "topic", TopicName::new)?, named(&path, "id", MessageId::new)?))
     }
 }
 
 async fn read_path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
     RawPathParams::from_request_parts(parts, state).await.map_err(|why| Problem::malformed(why.body_text()))
+}
+
+/// What a segment of the path names.
+fn named<'a, T>(path: &'a RawPathParams, name: &str, read: impl Fn(&'a str) -> Result<T>) -> Result<T, Problem> {
+    read(segment(path, name)?).map_err(Problem::of_query)
 }
 
 fn segment<'a>(path: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
@@ -229,7 +251,7 @@ mod tests {
         assert!(Params::read(None, &[])?.0.is_empty());
 
         let cases = [
-            ("dealy=5s", 422, "`dealy`: is not a parameter; there are key, delay"),
+            ("dealy=5s", 422, "`dealy`: is not a parameter; did you mean `delay`?"),
             ("key=a&key=a", 422, "`key`: is given twice"),
             ("key=%FF", 400, "`key` is not UTF-8"),
             ("key=%F", 400, "`key` has a '%' without two hexadecimal digits behind it"),

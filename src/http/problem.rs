@@ -10,10 +10,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::control::GroupFate;
+use super::faults::{Faults, FieldError};
 use super::push::PushResult;
 use super::reply::Reply;
 use super::schema;
-use crate::error::{Error, Kind, Missing};
+use crate::error::{Error, Fault, Kind, Missing};
 use crate::request_id::RequestId;
 
 /// What precedes the name of a kind in `type`.
@@ -148,7 +149,8 @@ pub(crate) struct Problem {
     /// Carries the detail, cut to its limit.
     error: Error,
     id: Option<String>,
-    // Boxed: most problems have neither, and every handler returns one.
+    // Boxed: most problems have none, and every handler returns one.
+    errors: Option<Box<Listed>>,
     results: Option<Box<serde_json::Value>>,
     groups: Option<Box<serde_json::Value>>,
     verdict: Option<Box<Refused>>,
@@ -160,6 +162,13 @@ struct Refused {
     reason: &'static str,
     #[serde(flatten)]
     verdicts: serde_json::Value,
+}
+
+/// The fields that are wrong.
+#[derive(Debug)]
+struct Listed {
+    errors: Vec<FieldError>,
+    more: usize,
 }
 
 /// What is wrong, beside the response that says so, for the log.
@@ -177,7 +186,8 @@ pub(crate) struct Said {
     as = Problem,
     examples(json!({
         "type": "urn:dwell:error:invalid", "title": "The request is wrong", "status": 422,
-        "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A"
+        "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A",
+        "errors": [{"pointer": "/delay", "code": "format", "detail": "\"-5s\" is negative"}]
     }))
 )]
 pub(crate) struct ProblemBody {
@@ -197,6 +207,14 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MissingNames>)]
     missing: Option<Missing>,
+    /// Everything that is wrong with the request, as far as that can be said field by field; at most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, max_items = 100)]
+    errors: Vec<FieldError>,
+    /// How many errors are not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    more_errors: Option<usize>,
     /// Message id to repeat a push with, when its outcome is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::MessageId>)]
@@ -236,9 +254,50 @@ impl Problem {
             status: class.status(),
             error: Error::new(kind, detail),
             id: None,
+            errors: None,
             results: None,
             groups: None,
             verdict: None,
+        }
+    }
+
+    /// Fields or parameters are wrong. The first one decides the type and begins the detail.
+    pub(crate) fn of_faults(faults: Faults) -> Problem {
+        let (errors, more) = faults.into_parts();
+        let others = errors.len().saturating_sub(1) + more;
+        let detail = match (errors.first(), others) {
+            (None, _) => String::new(),
+            (Some(first), 0) => first.to_string(),
+            (Some(first), others) => format!("{first}; and {others} more in `errors`"),
+        };
+        let is_large = errors.first().is_some_and(|first| first.fault() == Fault::TooLarge);
+        let kind = if is_large { Kind::TooLarge } else { Kind::Invalid };
+        let errors = Some(Box::new(Listed { errors, more }));
+        Problem { errors, ..Problem::new(Class::Verb(kind), detail) }
+    }
+
+    /// One field or parameter is wrong.
+    pub(crate) fn of_field(error: FieldError) -> Problem {
+        let mut faults = Faults::default();
+        faults.push(error);
+        Problem::of_faults(faults)
+    }
+
+    /// A parameter is wrong.
+    pub(crate) fn of_parameter(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
+        Problem::of_field(FieldError::of_parameter(name, fault, why.to_string()))
+    }
+
+    /// A header is wrong.
+    pub(crate) fn of_header(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
+        Problem::of_field(FieldError::of_header(name, fault, why.to_string()))
+    }
+
+    /// The error of a request without a body: what it names is a parameter.
+    pub(crate) fn of_query(error: Error) -> Problem {
+        match error.field() {
+            Some((name, fault, why)) => Problem::of_parameter(name, fault, why),
+            None => error.into(),
         }
     }
 
@@ -247,9 +306,17 @@ impl Problem {
         Problem::new(Class::Malformed, detail)
     }
 
-    /// A field or parameter is wrong.
-    pub(crate) fn invalid(field: &str, why: impl fmt::Display) -> Problem {
-        Error::invalid(field, why).into()
+    /// A field of the body is wrong.
+    pub(crate) fn wrong(fault: Fault, field: &str, why: impl fmt::Display) -> Problem {
+        Error::wrong(fault, field, why).into()
+    }
+
+    /// The fields that are wrong, and how many more; `None` when it is about something else.
+    pub(crate) fn into_errors(self) -> Result<(Vec<FieldError>, usize), Box<Problem>> {
+        match self.errors {
+            Some(listed) => Ok((listed.errors, listed.more)),
+            None => Err(Box::new(self)),
+        }
     }
 
     /// Says that a wait is over-crowded, not that the broker is: 429 in place of 503.
@@ -261,14 +328,12 @@ impl Problem {
         problem
     }
 
-    /// Says which item of a batch is meant: the place goes before the field that the detail begins with.
-    pub(crate) fn within(mut self, place: &str) -> Problem {
-        let detail = self.detail();
-        let detail = match detail.strip_prefix('`') {
-            Some(rest) if place.ends_with('.') => format!("`{place}{rest}"),
-            _ => format!("{place} {detail}"),
-        };
-        self.error = self.error.saying(detail);
+    /// Says in which line of the body it is.
+    pub(crate) fn in_line(mut self, number: usize) -> Problem {
+        if self.errors.is_none() {
+            let detail = format!("line {number}: {}", self.detail());
+            self.error = self.error.saying(detail);
+        }
         self
     }
 
@@ -317,13 +382,17 @@ impl Problem {
 
     /// The fields, without the name of the request.
     pub(crate) fn body(self) -> ProblemBody {
+        let detail = self.detail().to_owned();
+        let Listed { errors, more } = self.errors.map_or(Listed { errors: Vec::new(), more: 0 }, |listed| *listed);
         ProblemBody {
             r#type: format!("{TYPE_PREFIX}{}", self.class.name()),
             title: self.class.title(),
-            status: self.status().as_u16(),
-            detail: self.detail().to_owned(),
+            status: self.status.as_u16(),
+            detail,
             request_id: None,
             missing: self.error.what_is_missing().cloned(),
+            errors,
+            more_errors: (more > 0).then_some(more),
             id: self.id,
             results: self.results.map(|results| *results),
             groups: self.groups.map(|groups| *groups),
@@ -344,12 +413,16 @@ fn remedy(missing: &Missing) -> String {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
+        if let Some(wrong) = FieldError::of(&error) {
+            return Problem::of_field(wrong);
+        }
         let error = match error.what_is_missing().map(remedy) {
             Some(detail) => error.saying(detail),
             None => error,
         };
         let class = Class::Verb(error.kind());
-        Problem { class, status: class.status(), error, id: None, results: None, groups: None, verdict: None }
+        let status = class.status();
+        Problem { class, status, error, id: None, errors: None, results: None, groups: None, verdict: None }
     }
 }
 
@@ -390,13 +463,6 @@ mod tests {
         }
         let rows = page.lines().skip_while(|line| !line.starts_with("| type `urn:dwell:error:`")).skip(2);
         assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), Class::all().count());
-    }
-
-    #[test]
-    fn a_detail_says_which_item_is_meant() {
-        let detail = |place| Problem::invalid("delay", "is wrong").within(place).detail().to_owned();
-        assert_eq!(detail("messages[17]."), "`messages[17].delay`: is wrong");
-        assert_eq!(detail("line 18:"), "line 18: `delay`: is wrong");
     }
 
     #[test]

@@ -88,7 +88,7 @@ const STATUSES: [(StatusCode, &str); 14] = [
     (StatusCode::NOT_FOUND, "No such topic, group, message or cron job."),
     (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time."),
     (StatusCode::CONFLICT, "The request contradicts what exists, or the topic changed meanwhile."),
-    (StatusCode::PRECONDITION_FAILED, "The message does not have the `etag` of `If-Match`."),
+    (StatusCode::PRECONDITION_FAILED, "The message or topic is not as `If-Match` says."),
     (StatusCode::PAYLOAD_TOO_LARGE, "A size limit is exceeded."),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The request takes another content type."),
     (StatusCode::UNPROCESSABLE_ENTITY, "A field or parameter is unknown, repeated, missing or out of range."),

@@ -6,19 +6,21 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::batch::BatchMessage;
+use super::created::{self, Place};
 use super::params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
 use super::problem_sets::{BodyProblem, TopicProblem};
-use super::reply::Reply;
 use super::schema;
 use super::shape::{Meta, due_of, trace_of_headers};
 use super::strict::{media_type, parse};
 use super::{App, body};
 use crate::broker::PushOutcome;
+use crate::error::{Error, Fault, Result};
 use crate::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
 use crate::partition::Partition;
@@ -107,7 +109,7 @@ pub(crate) struct PushParams {
     #[param(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
     /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
-    #[param(value_type = Option<String>, example = "reject")]
+    #[param(value_type = Option<schema::Past>)]
     past: Option<Past>,
     /// A duration from the due time, after which it is not delivered any more. Default: for ever.
     #[param(value_type = Option<schema::Duration>)]
@@ -145,13 +147,13 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
         ];
         let params = Params::read(parts.uri.query(), &accepted)?;
         Ok(PushParams {
-            key: params.get("key").map(Key::new).transpose()?,
-            id: params.get("id").map(MessageId::new).transpose()?,
-            conflict: params.get("conflict").map(str::parse).transpose()?,
+            key: params.read_as("key", Key::new)?,
+            id: params.read_as("id", MessageId::new)?,
+            conflict: params.read_as("conflict", str::parse)?,
             delay: params.span("delay")?,
             delay_ms: params.millis("delay_ms")?,
             due_at: params.time("due_at")?,
-            past: params.get("past").map(str::parse).transpose()?,
+            past: params.read_as("past", str::parse)?,
             ttl: params.span("ttl")?,
             ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
@@ -180,7 +182,7 @@ impl PushParams {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    fn due(&self) -> Result<Due, Problem> {
+    fn due(&self) -> Result<Due> {
         due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
     }
 }
@@ -203,7 +205,8 @@ impl PushParams {
         description = "An envelope, or the payload: any bytes of any other content type"
     ),
     responses(
-        (status = 201, description = "The message is stored", body = PushResult),
+        (status = 201, description = "The message is stored", body = PushResult,
+         headers(("Location" = String, description = "Path of the message"))),
         (status = 202, description = "The store is away; the message is on the local disk and goes there", body = PushResult),
         (status = 200, description = "The id was there already: nothing changed, or what waited was replaced or debounced", body = PushResult),
         Problem, TopicProblem, BodyProblem,
@@ -215,7 +218,7 @@ pub(crate) async fn push(
     params: PushParams,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Reply<PushResult>), Problem> {
+) -> Result<Response, Problem> {
     let message = match is_envelope(&params, &headers)? {
         true => enveloped(&app, &params, &headers, body).await?,
         false => raw(&app, params, &headers, body).await?,
@@ -229,7 +232,9 @@ pub(crate) async fn push(
         Pushed::Duplicate | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };
     let topic_created = outcome.topic_created;
-    Ok((status, Reply(PushResult { topic_created, ..PushResult::from(outcome) })))
+    let result = PushResult { topic_created, ..PushResult::from(outcome) };
+    let place = Place(&[("topics", topic.as_str()), ("messages", id.as_str())]);
+    Ok(created::answer(status, &place, result))
 }
 
 /// Whether the body is an envelope, as its content type says unless the client says otherwise.
@@ -238,7 +243,7 @@ fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem
         (Some(raw), _) => raw,
         (None, None | Some(b"false")) => false,
         (None, Some(b"true")) => true,
-        (None, Some(_)) => return Err(Problem::invalid("Dwell-Raw", "is neither true nor false")),
+        (None, Some(_)) => return Err(Problem::of_header("Dwell-Raw", Fault::Choice, "is neither true nor false")),
     };
     Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
 }
@@ -247,7 +252,7 @@ fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem
 async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
     // Everything that the header says is checked before the body is read, and so is the payload's announced size.
     let mut message = message_of(params, headers)?;
-    message.check(app.clock.now())?;
+    message.check(app.clock.now()).map_err(of_raw)?;
     message.payload = body::read(app, headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
     Ok(message)
 }
@@ -255,29 +260,40 @@ async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> 
 /// The message that the body describes.
 async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
     if let Some(name) = params.first_given() {
-        return Err(Problem::invalid(name, format!("is a field of an envelope, not a parameter beside one; {HINT}")));
+        let why = format!("is a field of an envelope, not a parameter beside one; {HINT}");
+        return Err(Problem::of_parameter(name, Fault::Exclusive, why));
     }
     if let Some(name) = headers.keys().find(|name| name.as_str().starts_with(META_PREFIX)) {
-        return Err(Problem::invalid(name.as_str(), format!("belongs into `meta` of the envelope; {HINT}")));
+        let why = format!("belongs into `meta` of the envelope; {HINT}");
+        return Err(Problem::of_header(name.as_str(), Fault::Exclusive, why));
     }
     let bytes = body::read(app, headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
-    let item: BatchMessage = parse(&bytes).map_err(|problem| problem.hinting(HINT))?;
     let now = app.clock.now();
-    let mut message = item.message(now)?;
+    let message = parse(&bytes, |item: BatchMessage| item.message(now));
+    let mut message = message.map_err(|problem| problem.hinting(HINT))?;
     message.id = id_of(message.id, headers)?;
     message.trace = message.trace.or_else(|| trace_of_headers(headers));
     message.check(now)?;
     Ok(message)
 }
 
+/// The error of a message whose fields are parameters and headers.
+fn of_raw(error: Error) -> Problem {
+    match error.field() {
+        Some(("content_type", fault, why)) => Problem::of_header("Content-Type", fault, why),
+        Some(("meta", fault, why)) => Problem::of_header("Dwell-Meta", fault, why),
+        _ => Problem::of_query(error),
+    }
+}
+
 fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
-    let due = params.due()?;
+    let due = params.due().map_err(Problem::of_query)?;
     Ok(NewMessage {
         id: id_of(params.id, headers)?,
         conflict: params.conflict.unwrap_or_default(),
         key: params.key,
         due,
-        ttl: one_span("ttl", params.ttl, params.ttl_ms)?,
+        ttl: one_span("ttl", params.ttl, params.ttl_ms).map_err(Problem::of_query)?,
         max_attempts: params.max_attempts,
         priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
         content_type: content_type_of(headers)?,
@@ -292,21 +308,21 @@ fn id_of(id: Option<MessageId>, headers: &HeaderMap) -> Result<Option<MessageId>
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(id) };
     if id.is_some() || values.next().is_some() {
-        return Err(Problem::invalid(IDEMPOTENCY_KEY, "is given twice, or together with `id`"));
+        return Err(Problem::of_header(IDEMPOTENCY_KEY, Fault::Repeated, "is given twice, or together with `id`"));
     }
-    let wrong = |why: &str| Problem::invalid(IDEMPOTENCY_KEY, why);
+    let wrong = |why: &str| Problem::of_header(IDEMPOTENCY_KEY, Fault::Format, why);
     let text = value.to_str().map_err(|_| wrong("an id has only visible ASCII characters without spaces"))?;
-    MessageId::new(text).map(Some).map_err(|error| wrong(error.detail()))
+    MessageId::new(text).map(Some).map_err(|error| wrong(error.field().map_or(error.detail(), |(_, _, why)| why)))
 }
 
 fn content_type_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     let value = values.next();
     if values.next().is_some() {
-        return Err(Problem::invalid("content-type", "is given twice"));
+        return Err(Problem::of_header("content-type", Fault::Repeated, "is given twice"));
     }
     let text = value.map(|value| value.to_str().map(str::to_owned)).transpose();
-    text.map_err(|_| Problem::invalid("content-type", "has only visible ASCII characters"))
+    text.map_err(|_| Problem::of_header("content-type", Fault::Format, "has only visible ASCII characters"))
 }
 
 fn meta_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
@@ -317,6 +333,6 @@ fn meta_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
             .map_err(|_| Problem::malformed(format!("the header `{META_PREFIX}{name}` is not UTF-8")))?;
         meta.0.push((name.to_owned(), value));
     }
-    meta.check().map_err(|why| Problem::invalid("meta", why))?;
+    meta.check().map_err(|why| Problem::of_header("Dwell-Meta", Fault::Repeated, why))?;
     Ok(meta.0)
 }

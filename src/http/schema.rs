@@ -13,6 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::problem::{Class, TYPE_PREFIX};
 use crate::codec::DeadReason;
 use crate::dispatch::Verdict;
+use crate::error::Fault;
 use crate::limits::{
     CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX,
     NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
@@ -43,6 +44,9 @@ const TRACEPARENT: &str = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-
 
 /// What dwell gave, or any.
 const ETAG: &str = r#"^([*]|"[0-9]{1,15}[.][0-9]{1,9}")$"#;
+
+/// What dwell gave, or any.
+const TOPIC_ETAG: &str = r#"^([*]|"[0-9]{1,16}")$"#;
 
 /// Smaller numbers look like seconds.
 const TIME_MIN: u64 = 100_000_000_000;
@@ -130,6 +134,8 @@ schemas! {
     Cursor = pattern("^.*$", "cursor").examples(["3.0.1767323045678.b3JkZXItNDcxMQ"]);
     /// Names a message's due time and attempts.
     Etag = pattern(ETAG, "etag").examples(["\"1767323045678.1\""]);
+    /// Names a version of a topic; `*` is any.
+    TopicEtag = pattern(TOPIC_ETAG, "etag").examples(["\"1767323045678\""]);
     /// A duration: text with units (`30s`, `1h30m`, `250ms`, `30d`), or ISO 8601 (`PT30M`).
     Duration = pattern(DURATION, "dwell-duration").examples(["30s"]);
     /// An OpenAPI 3.1 document.
@@ -187,6 +193,10 @@ schemas! {
         .schema_type(Type::String)
         .enum_values(Some(Class::all().map(|class| format!("{TYPE_PREFIX}{}", class.name()))))
         .examples([format!("{TYPE_PREFIX}invalid")]);
+    /// Code of an error: docs/protocol.md lists them all.
+    FaultCode = words(Fault::ALL.map(Fault::code));
+    /// What happens when a due time is in the past.
+    Past = words(["now", "reject"]);
     /// What a push does when a message with its id exists.
     ConflictPolicy = words(message::Conflict::ALL.map(message::Conflict::name));
     /// Outcome of a push.

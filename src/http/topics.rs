@@ -4,18 +4,20 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
+use super::created::{self, Place, precondition, tagged, unmatched};
 use super::params::{NoParams, TopicPath};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, StoreProblem, TopicProblem};
+use super::problem_sets::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
 use super::strict::{JsonOrDefault, present};
-use crate::error::Kind;
+use crate::error::{Kind, Result};
 use crate::message::GroupName;
 use crate::partition::Partition;
 use crate::retry::Backoff;
@@ -24,7 +26,7 @@ use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
 
 /// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"partitions": 8, "visibility_timeout": "30s", "max_attempts": 16})))]
 pub(crate) struct TopicSettings {
@@ -89,8 +91,8 @@ pub(crate) struct TopicSettings {
 
 impl TopicSettings {
     /// These settings, and those of `base` where nothing is said.
-    fn over(self, base: Settings) -> Result<Settings, Problem> {
-        Ok(Settings {
+    fn over(self, base: Settings) -> Result<Settings> {
+        let settings = Settings {
             partitions: self.partitions.unwrap_or(base.partitions),
             visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?
                 .unwrap_or(base.visibility_timeout),
@@ -104,7 +106,9 @@ impl TopicSettings {
             dead_max_age: one_span("dead_max_age", self.dead_max_age, self.dead_max_age_ms)?
                 .unwrap_or(base.dead_max_age),
             dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
-        })
+        };
+        settings.check()?;
+        Ok(settings)
     }
 }
 
@@ -262,27 +266,44 @@ pub(crate) struct TopicList {
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", operation_id = "createOrUpdateTopic",
     tag = "topics", request_body = Option<TopicSettings>,
-    params(TopicPath),
+    params(
+        TopicPath,
+        ("If-Match" = Option<schema::TopicEtag>, Header, description = "The `ETag` that the topic has to have; `*`: it has to exist")
+    ),
     responses(
-        (status = 201, description = "The topic was made", body = Topic),
-        (status = 200, description = "The topic was there", body = Topic),
-        Problem, TopicProblem, BodyProblem,
+        (status = 201, description = "The topic was made", body = Topic,
+         headers(("Location" = String, description = "Path of the topic"), ("ETag" = schema::TopicEtag, description = "Its version"))),
+        (status = 200, description = "The topic was there", body = Topic,
+         headers(("ETag" = schema::TopicEtag, description = "Its version"))),
+        Problem, TopicProblem, BodyProblem, MatchProblem,
     )
 )]
 pub(crate) async fn declare(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
-    JsonOrDefault(settings): JsonOrDefault<TopicSettings>,
-) -> Result<(StatusCode, Reply<Topic>), Problem> {
+    headers: HeaderMap,
+    settings: JsonOrDefault<TopicSettings>,
+) -> Result<Response, Problem> {
+    let precondition = precondition(&headers)?;
+    let settings = settings.read(|settings| {
+        settings.clone().over(Settings::default())?;
+        Ok(settings)
+    })?;
     let base = match app.broker.topic(&topic).await {
-        Ok(descriptor) => descriptor.settings.clone(),
+        // What the body does not name is kept from this version, so it has to be the one that is expected.
+        Ok(descriptor) => {
+            precondition.check(&topic, Some(&descriptor)).map_err(|error| unmatched(precondition, error))?;
+            descriptor.settings.clone()
+        }
         Err(error) if error.kind() == Kind::NotFound => app.broker.topic_defaults().clone(),
         Err(error) => return Err(error.into()),
     };
-    let declared = app.broker.declare(topic, settings.over(base)?).await?;
-    let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Reply(Topic::from(&declared.descriptor))))
+    let declared = app.broker.declare_if(topic.clone(), settings.over(base)?, precondition).await;
+    let declared = declared.map_err(|error| unmatched(precondition, error))?;
+    let (status, place) = (created::status(declared.created), Place(&[("topics", topic.as_str())]));
+    let answer = created::answer(status, &place, Topic::from(&declared.descriptor));
+    Ok(tagged(answer, &declared.descriptor))
 }
 
 /// Get a topic with its settings and counts.
@@ -293,7 +314,8 @@ pub(crate) async fn declare(
     tag = "topics",
     params(TopicPath),
     responses(
-        (status = 200, description = "The topic", body = TopicDescription),
+        (status = 200, description = "The topic", body = TopicDescription,
+         headers(("ETag" = schema::TopicEtag, description = "Version of its settings and groups"))),
         Problem, TopicProblem,
     )
 )]
@@ -301,10 +323,11 @@ pub(crate) async fn describe(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
-) -> Result<Reply<TopicDescription>, Problem> {
+) -> Result<Response, Problem> {
     let descriptor = app.broker.topic(&topic).await?;
     let stats = app.broker.stats(&topic).await?;
-    Ok(Reply(TopicDescription::new(&descriptor, stats)))
+    let answer = Reply(TopicDescription::new(&descriptor, stats)).into_response();
+    Ok(tagged(answer, &descriptor))
 }
 
 /// Delete a topic with all its messages.
@@ -313,18 +336,24 @@ pub(crate) async fn describe(
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}", operation_id = "deleteTopic",
     tag = "topics",
-    params(TopicPath),
+    params(
+        TopicPath,
+        ("If-Match" = Option<schema::TopicEtag>, Header, description = "The `ETag` that the topic has to have")
+    ),
     responses(
         (status = 204, description = "The topic is gone"),
-        Problem, TopicProblem,
+        Problem, TopicProblem, MatchProblem,
     )
 )]
 pub(crate) async fn delete(
     State(app): State<App>,
     TopicPath(topic): TopicPath,
     _: NoParams,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    app.broker.delete_topic(&topic).await?;
+    let precondition = precondition(&headers)?;
+    let deleted = app.broker.delete_topic_if(&topic, precondition).await;
+    deleted.map_err(|error| unmatched(precondition, error))?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -89,7 +89,7 @@ pub(crate) async fn verify(
     GroupPath(topic, group): GroupPath,
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
-    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await?;
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await.map_err(Problem::of_query)?;
     Ok(Reply(audit.into()))
 }
 
@@ -107,6 +107,6 @@ pub(crate) async fn repair(
     GroupPath(topic, group): GroupPath,
     params: VerifyParams,
 ) -> Result<Reply<Findings>, Problem> {
-    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await?;
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await.map_err(Problem::of_query)?;
     Ok(Reply(audit.into()))
 }

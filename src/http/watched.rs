@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::crowd::{Seat, Turn};
+use super::crowd::{BodyRead, Seat, Turn};
 use crate::error::{Error, Result};
 
 /// The body of a request.
 pub(super) struct Request {
     body: Incoming,
     seat: Arc<Seat>,
+    _read: BodyRead,
 }
 
 /// The body of an answer: the request is being answered until it is dropped.
@@ -24,7 +25,8 @@ pub(super) struct Answer<B> {
 
 impl Request {
     pub(super) fn new(body: Incoming, seat: Arc<Seat>) -> Request {
-        Request { body, seat }
+        let read = seat.reads_body();
+        Request { body, seat, _read: read }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::DELAY_MAX;
 use crate::time::Timestamp;
 
@@ -53,7 +53,7 @@ impl std::str::FromStr for Past {
 
     fn from_str(text: &str) -> Result<Past> {
         let known = Past::ALL.into_iter().find(|past| past.name() == text);
-        known.ok_or_else(|| Error::invalid("past", format!("{text:?} is none of now, reject")))
+        known.ok_or_else(|| Error::wrong(Fault::Choice, "past", format!("{text:?} is none of now, reject")))
     }
 }
 
@@ -67,13 +67,13 @@ impl Due {
         let (field, at) = match self {
             Due::In(delay) => ("delay", now.plus(delay)),
             Due::Ahead(at) if at < now => {
-                return Err(Error::invalid("due_at", format!("{at} is in the past, and `past` is reject")));
+                return Err(Error::wrong(Fault::Range, "due_at", format!("{at} is in the past, and `past` is reject")));
             }
             Due::At(at) | Due::Ahead(at) => ("due_at", at.max(now)),
         };
         if at > now.plus(DELAY_MAX) {
             let days = DELAY_MAX.as_secs() / 86_400;
-            return Err(Error::invalid(field, format!("a message is due at most {days} days ahead")));
+            return Err(Error::wrong(Fault::Range, field, format!("a message is due at most {days} days ahead")));
         }
         Ok(at)
     }

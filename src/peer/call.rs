@@ -24,8 +24,8 @@ use crate::metrics::Metrics;
 use crate::request_id::{REQUEST_ID, RequestId};
 use crate::time::Timestamp;
 
-/// A broker closes a connection that was idle for 5 s; one that is about to be closed must not be used.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// A broker closes a connection that was idle for 75 s; one that is about to be closed must not be used.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls other brokers. The connections to them are kept and used again.
 pub(super) struct Caller {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cronexpr::{Crontab, MakeTimestamp};
 use jiff::tz::TimeZoneDatabase;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{SCHEDULE_CRON_BYTES_MAX, SCHEDULE_EVERY_MAX, SCHEDULE_EVERY_MIN};
 use crate::time::{Timestamp, ms_up, show_span};
 
@@ -38,22 +38,26 @@ impl Timing {
         match self {
             Timing::Cron { cron, time_zone } => {
                 if cron.len() > SCHEDULE_CRON_BYTES_MAX || time_zone.len() > SCHEDULE_CRON_BYTES_MAX {
-                    return Err(Error::invalid("cron", format!("has at most {SCHEDULE_CRON_BYTES_MAX} bytes")));
+                    return Err(Error::wrong(
+                        Fault::Range,
+                        "cron",
+                        format!("has at most {SCHEDULE_CRON_BYTES_MAX} bytes"),
+                    ));
                 }
                 // The machine's own list has names that mean something else on each, such as `localtime`.
                 if TimeZoneDatabase::bundled().get(time_zone).is_err() {
                     let why = format!("{time_zone:?} is not the name of a time zone, such as \"Europe/Berlin\"");
-                    return Err(Error::invalid("time_zone", why));
+                    return Err(Error::wrong(Fault::Format, "time_zone", why));
                 }
-                let parsed = parse(cron, time_zone).map_err(|why| Error::invalid("cron", why))?;
+                let parsed = parse(cron, time_zone).map_err(|why| Error::wrong(Fault::Format, "cron", why))?;
                 match next(&parsed, now) {
                     Some(_) => Ok(()),
-                    None => Err(Error::invalid("cron", format!("{cron:?} never occurs"))),
+                    None => Err(Error::wrong(Fault::Range, "cron", format!("{cron:?} never occurs"))),
                 }
             }
             Timing::Every { every, .. } if !(SCHEDULE_EVERY_MIN..=SCHEDULE_EVERY_MAX).contains(every) => {
                 let range = format!("{} to {}", show_span(SCHEDULE_EVERY_MIN), show_span(SCHEDULE_EVERY_MAX));
-                Err(Error::invalid("every", format!("{} is not in {range}", show_span(*every))))
+                Err(Error::wrong(Fault::Range, "every", format!("{} is not in {range}", show_span(*every))))
             }
             Timing::Every { .. } => Ok(()),
         }

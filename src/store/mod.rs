@@ -139,6 +139,12 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes a topic with all its messages. Deleting one that is gone does nothing.
     async fn delete(&self, descriptor: &Descriptor) -> Result<()>;
 
+    /// The same, if the topic still has the generation of `descriptor`: of two that change it at once one succeeds.
+    ///
+    /// # Errors
+    /// `Stale` when it has another one.
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()>;
+
     /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each.
     ///
     /// An id that a group holds in any state, or that was settled within the dedup window, is a duplicate and changes

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::{RATE_MAX, RATE_MIN, SLOT_OPEN};
 
 /// So many messages a second at most, by all members of a group together.
@@ -21,7 +21,7 @@ impl Rate {
     /// # Errors
     /// `Invalid` out of range.
     pub fn new(per_second: f64) -> Result<Rate> {
-        Rate::checked(per_second, per_second).map_err(|why| Error::invalid("rate", why))
+        Rate::checked(per_second, per_second).map_err(|why| Error::wrong(Fault::Range, "rate", why))
     }
 
     /// Reads a limit as people write it; 0 is none.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Descriptor, Rate};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::message::GroupName;
 use crate::partition::Partition;
@@ -99,7 +99,7 @@ impl Descriptor {
                 let why = format!(
                     "{limit} is less than the {partitions} partitions of the topic: each has a share of its own"
                 );
-                Err(Error::invalid("max_in_flight", why))
+                Err(Error::wrong(Fault::Range, "max_in_flight", why))
             }
         }
     }

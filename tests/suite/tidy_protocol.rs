@@ -176,7 +176,9 @@ fn every_limit_of_the_page_is_the_one_of_the_code() {
         ("time for a client to read on, while there is no room among them", seconds(limits::ANSWER_TIMEOUT_SCARCE)),
         ("header of a request", bytes(limits::HEADER_BYTES_MAX)),
         ("lines of a header", with_commas(limits::HEADER_LINES_MAX)),
-        ("time for a header, and of an idle connection", seconds(limits::HEADER_TIMEOUT)),
+        ("errors that a problem lists", with_commas(limits::LISTED_ERRORS_MAX)),
+        ("time for a header", seconds(limits::HEADER_TIMEOUT)),
+        ("silence of a connection between two requests", seconds(limits::IDLE_TIMEOUT)),
         ("time for a body", seconds(limits::BODY_TIMEOUT)),
         ("time for a client to read on, while an answer waits for it", seconds(limits::ANSWER_TIMEOUT)),
     ];

@@ -272,14 +272,11 @@ impl Store for Embedded {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        let now = self.inner.now();
-        let number = self.inner.topics_mut().delete(&self.inner, descriptor, now)?;
-        self.inner.commit().await?;
-        self.inner.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
-        if let Some(number) = number {
-            self.inner.remove_all(&keys::topic_data(number)).await?;
-        }
-        Ok(())
+        self.inner.delete(descriptor, false).await
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.delete(descriptor, true).await
     }
 
     async fn push(

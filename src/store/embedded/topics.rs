@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
+use crate::store::Channel;
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
 
@@ -236,11 +237,21 @@ impl Topics {
         }
     }
 
-    /// Replaces a topic by its tombstone, and returns its number, unless it is gone already.
-    pub(super) fn delete(&mut self, inner: &Inner, wanted: &Descriptor, now: Timestamp) -> Result<Option<u32>> {
+    /// Replaces a topic by its tombstone, and returns its number, unless it is gone already; if asked to, only while its
+    /// generation is that of `wanted`.
+    fn delete(
+        &mut self,
+        inner: &Inner,
+        wanted: &Descriptor,
+        is_unchanged: bool,
+        now: Timestamp,
+    ) -> Result<Option<u32>> {
         self.forget_old_tombstones(inner, now)?;
         let same = |topic: &&Topic| topic.descriptor().incarnation == wanted.incarnation;
         let Some(topic) = self.live(&wanted.topic).filter(same) else { return Ok(None) };
+        if is_unchanged && topic.descriptor().generation != wanted.generation {
+            return Err(Error::stale(format!("topic {} changed meanwhile: read it again", wanted.topic)));
+        }
         let generation = self.next_generation(&wanted.topic, now);
         let descriptor = Descriptor { generation, deleted: true, ..topic.descriptor().clone() };
         let record = Record { descriptor, groups: Vec::new(), changed_at: now, ..topic.record.clone() };
@@ -283,5 +294,18 @@ impl Topics {
             }
         }
         inner.apply(batch)
+    }
+}
+
+impl Inner {
+    /// Deletes a topic with all its messages; if asked to, only while its generation is that of `descriptor`.
+    pub(super) async fn delete(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
+        let number = self.topics_mut().delete(self, descriptor, is_unchanged, self.now())?;
+        self.commit().await?;
+        self.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
+        if let Some(number) = number {
+            self.remove_all(&keys::topic_data(number)).await?;
+        }
+        Ok(())
     }
 }

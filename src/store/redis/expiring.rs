@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use super::{Shared, ms, topics};
+use super::{Shared, topics};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::limits::PAIR_MESSAGES_MAX;
@@ -15,6 +15,11 @@ use crate::version::Version;
 
 /// The pause before a call is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
+
+/// Whole milliseconds of a span, at least one.
+pub(super) fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1)
+}
 
 /// A call that changes a partition of a topic.
 pub(super) struct Expiring<'a> {

@@ -52,6 +52,7 @@ pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use self::connection::Terms;
 use self::control::Canceller;
+use self::expiring::ms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
@@ -231,7 +232,11 @@ impl Store for Redis {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.shared.delete(descriptor).await
+        self.shared.delete(descriptor, false).await
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.delete(descriptor, true).await
     }
 
     async fn push(
@@ -492,9 +497,4 @@ impl Shared {
             _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
         }
     }
-}
-
-/// Whole milliseconds of a span, at least one.
-fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1)
 }

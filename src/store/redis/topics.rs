@@ -49,7 +49,7 @@ impl Shared {
         }
         if let Some(deleted) = &before {
             // A deletion that was interrupted is finished first.
-            self.delete(deleted).await?;
+            self.delete(deleted, false).await?;
             before = None;
         }
         let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
@@ -132,18 +132,23 @@ impl Shared {
     /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
     /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it. Who is
     /// overtaken by another who finishes it, and makes the topic again, touches nothing of the new one.
-    pub(super) async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+    /// Deletes a topic; if asked to, only while its generation is that of `descriptor`.
+    pub(super) async fn delete(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
         let key = self.keys.topic(&descriptor.topic);
         // Who still means an older topic of this name deletes nothing of the new one.
         let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
         let Some(there) = there else { return Ok(()) };
+        let stale = || Error::stale(format!("topic {} was changed by someone else; try again", descriptor.topic));
         let tombstone = if there.deleted {
             there
         } else {
+            if is_unchanged && there.generation != descriptor.generation {
+                return Err(stale());
+            }
             let generation = self.next_generation(there.generation);
             let tombstone = Descriptor { deleted: true, generation, ..there.clone() };
             if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
-                return Err(Error::stale(format!("topic {} was changed by someone else; try again", there.topic)));
+                return Err(stale());
             }
             tombstone
         };

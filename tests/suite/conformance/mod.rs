@@ -73,6 +73,8 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         what_becomes_due_within_a_span_is_counted_to_the_millisecond, a_window_is_gone_through_in_pages,
         what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;
     topics: creating_a_topic_twice_returns_the_first, an_update_needs_the_current_generation,
+        of_a_change_and_a_deletion_of_one_generation_one_succeeds,
+        of_changes_that_expect_the_same_generation_one_succeeds,
         a_push_under_an_older_descriptor_is_refused, an_owner_keeps_its_pair_through_an_update,
         a_new_group_gets_what_is_pushed_from_then_on, a_deleted_topic_is_gone_with_its_messages,
         a_topic_made_again_is_another_one,

@@ -1,11 +1,12 @@
 use std::task::Poll;
 
+use dwell::broker::{Options, Precondition};
 use dwell::error::{Kind, Result};
 use dwell::message::{GroupName, TopicName};
 use dwell::store::{PairStats, Pushed};
 use dwell::topic::{Descriptor, Settings};
 
-use crate::support::{LEASE, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
+use crate::support::{LEASE, Running, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
 
 pub(super) async fn creating_a_topic_twice_returns_the_first(world: World) -> Result<()> {
     let first = world.topic("orders").await?.descriptor;
@@ -29,6 +30,48 @@ pub(super) async fn an_update_needs_the_current_generation(world: World) -> Resu
     assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
     world.store.delete(&updated).await?;
     assert_eq!(kind_of(world.store.update(&updated).await), Some(Kind::NotFound));
+    Ok(())
+}
+
+pub(super) async fn of_a_change_and_a_deletion_of_one_generation_one_succeeds(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?.descriptor;
+    let updated = world.store.update(&orders).await?;
+    assert_eq!(kind_of(world.store.delete_unchanged(&orders).await), Some(Kind::Stale));
+    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
+    world.store.delete_unchanged(&updated).await?;
+    assert_eq!(world.store.topic(&orders.topic).await?, None);
+    for round in 0..10 {
+        let there = world.topic("orders").await?.descriptor;
+        let (changed, deleted) = tokio::join!(world.store.update(&there), world.store.delete_unchanged(&there));
+        assert!(changed.is_ok() != deleted.is_ok(), "round {round}: {changed:?} and {deleted:?}");
+        if let Ok(changed) = changed {
+            world.store.delete(&changed).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn of_changes_that_expect_the_same_generation_one_succeeds(world: World) -> Result<()> {
+    let brokers = [Running::start(&world, Options::default())?, Running::start(&world, Options::default())?];
+    let topic = TopicName::new("orders")?;
+    let mut generation = brokers[0].broker.declare(topic.clone(), Settings::default()).await?.descriptor.generation;
+    for round in 1..20 {
+        let change = |broker: usize| {
+            let settings = Settings { max_attempts: 100 + 2 * round + broker as u32, ..Settings::default() };
+            brokers[broker].broker.declare_if(topic.clone(), settings, Precondition::Generation(generation))
+        };
+        let (one, other) = tokio::join!(change(0), change(1));
+        let (won, lost) = if one.is_ok() { (one, other) } else { (other, one) };
+        assert_eq!(kind_of(lost), Some(Kind::Stale), "round {round}");
+        generation = won?.descriptor.generation;
+        let there = brokers[0].broker.topic(&topic).await?;
+        assert_eq!(there.generation, generation, "round {round}");
+    }
+    let old = Precondition::Generation(generation - 1);
+    assert_eq!(kind_of(brokers[0].broker.delete_topic_if(&topic, old).await), Some(Kind::Stale));
+    brokers[1].broker.delete_topic_if(&topic, Precondition::Generation(generation)).await?;
+    let absent = brokers[0].broker.declare_if(topic, Settings::default(), Precondition::Exists).await;
+    assert_eq!(kind_of(absent), Some(Kind::Stale));
     Ok(())
 }
 

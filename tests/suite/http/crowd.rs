@@ -21,14 +21,14 @@ async fn room_for(max: usize) -> Outcome<Served> {
     .await
 }
 
-async fn connect(dwell: &Served, said: &[u8]) -> Outcome<TcpStream> {
+pub(super) async fn connect(dwell: &Served, said: &[u8]) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(dwell.base.strip_prefix("http://").ok_or("no address")?).await?;
     stream.write_all(said).await?;
     Ok(stream)
 }
 
 /// Reads until something was said.
-async fn until(stream: &mut TcpStream, end: &str) -> Outcome<String> {
+pub(super) async fn until(stream: &mut TcpStream, end: &str) -> Outcome<String> {
     let mut heard = Vec::new();
     while !heard.ends_with(end.as_bytes()) {
         match timeout(Duration::from_secs(10), stream.read_u8()).await? {
@@ -40,7 +40,7 @@ async fn until(stream: &mut TcpStream, end: &str) -> Outcome<String> {
 }
 
 /// Whether the broker has closed it.
-async fn is_closed(stream: &mut TcpStream) -> Outcome<bool> {
+pub(super) async fn is_closed(stream: &mut TcpStream) -> Outcome<bool> {
     match timeout(Duration::from_secs(10), stream.read(&mut [0])).await? {
         Ok(read) => Ok(read == 0),
         Err(error) => Ok(error.kind() == ErrorKind::ConnectionReset),

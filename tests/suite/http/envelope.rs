@@ -89,11 +89,11 @@ async fn wrong_envelope_says_how_a_document_is_pushed_and_stores_nothing() -> Ou
     dwell.ask("PUT /v1/topics/orders").await?;
     let hint = "a JSON document as the payload is sent with ?raw=true";
     let cases = [
-        ("", r#"{"order": 4711}"#, "`order`: unknown field `order`"),
-        ("", "[1]", "expected a JSON object"),
+        ("", r#"{"order": 4711}"#, "`order`: unknown field `order`; there are"),
+        ("", "[1]", "an object is expected, not a list"),
         ("?delay=1h", r#"{"payload": "x"}"#, "`delay`: is a field of an envelope"),
         ("", "{}", "`payload`: is missing"),
-        ("", r#"{"payload": {"order": 1}}"#, "a text; for JSON use `payload_json`"),
+        ("", r#"{"payload": {"order": 1}}"#, "a string is expected; for JSON use `payload_json`"),
         ("", r#"{"payload": "x", "payload_json": 1}"#, "`payload`: is given in more than one form"),
         ("", r#"{"payload": "x", "delay": 30}"#, "`delay`: 30 has no unit"),
     ];

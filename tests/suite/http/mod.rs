@@ -2,6 +2,7 @@
 
 mod clients;
 mod groups;
+mod keep_alive;
 mod control;
 mod created;
 mod crowd;
@@ -16,3 +17,4 @@ mod stream;
 mod traces;
 mod units;
 mod unread;
+mod versions;

@@ -51,7 +51,7 @@ async fn a_wrong_batch_stores_nothing() -> Outcome {
     let with = |bad: &str| format!(r#"{{"messages": [{{"payload": "good"}}, {bad}]}}"#);
     refused(&dwell, batch, with(r#"{"payload": "a", "delay_s": 5}"#), 422, "`messages[1].delay_s`").await?;
     refused(&dwell, batch, with(r#"{"payload": "a", "delay": "-5s"}"#), 422, "`messages[1].delay`").await?;
-    refused(&dwell, batch, with(r#"{"payload": "a", "delay": "1s", "delay": "2s"}"#), 422, "duplicate field").await?;
+    refused(&dwell, batch, with(r#"{"payload": "a", "delay": "1s", "delay": "2s"}"#), 422, "is given twice").await?;
     refused(&dwell, batch, with(r#"{"payload": "a", "key": "\u0000"}"#), 422, "`messages[1].key`").await?;
     refused(&dwell, batch, with("{}").replace("{}", "{"), 400, "is not JSON").await?;
     refused(&dwell, batch, b"{\"messages\": [{\"payload\": \"a\", \"key\": \"\xff\"}]}".to_vec(), 400, "is not JSON")
@@ -97,7 +97,8 @@ async fn a_wrong_consumer_is_told_what_is_wrong() -> Outcome {
     refused(&dwell, "GET /v1/topics/orders/messages/absent", "", 404, "absent").await?;
     let declare = "PUT /v1/topics/orders";
     refused(&dwell, declare, r#"{"partitions": 1025}"#, 422, "`partitions`: 1025 is not in 1 to 1024").await?;
-    refused(&dwell, declare, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, 422, "a ladder has 1 to 32 steps").await
+    refused(&dwell, declare, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, 422, "the list is empty; 1 to 32 items")
+        .await
 }
 
 #[tokio::test]

@@ -1,0 +1,55 @@
+//! Finds the name that a misspelt one probably stands for.
+
+/// The name among `known` that was probably meant.
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    known
+        .map(|name| {
+            let whole = distance(wrong, name);
+            // `timeout` at the top is probably `redis.timeout`: the section is what was forgotten.
+            (if last(wrong) == last(name) { whole.min(1) } else { whole }, name)
+        })
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(4).max(2) && *distance < wrong.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// How many letters have to be added, removed or changed to get from one text to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_finds_what_was_meant_and_nothing_for_nonsense() {
+        let known =
+            ["redis.timeout", "redis.url", "listen", "topic.visibility_timeout", "group.drain_timeout", "delay"];
+        let cases = [
+            ("redis.timout", Some("redis.timeout")),
+            ("redis.Url", Some("redis.url")),
+            ("lsten", Some("listen")),
+            ("dealy", Some("delay")),
+            ("topic.visibilty_timeout", Some("topic.visibility_timeout")),
+            ("drain_timeout", Some("group.drain_timeout")),
+            ("completely.different", None),
+            ("a", None),
+        ];
+        for (wrong, right) in cases {
+            assert_eq!(nearest(wrong, known.into_iter()), right, "{wrong}");
+        }
+    }
+}
