@@ -24,7 +24,7 @@ const NACK: &str = "POST /v1/topics/orders/groups/default/nack";
 const EXTEND: &str = "POST /v1/topics/orders/groups/default/extend";
 const RESCHEDULE: &str = "PATCH /v1/topics/orders/messages/a";
 const WINDOW: &str = "POST /v1/topics/orders/groups/default/window";
-const SCHEDULE: &str = "PUT /v1/topics/orders/schedules/nightly";
+const SCHEDULE: &str = "PUT /v1/topics/orders/cron/nightly";
 const REDRIVE: &str = "POST /v1/topics/orders/groups/default/dead-letters/redrive";
 const PURGE: &str = "POST /v1/topics/orders/groups/default/dead-letters/purge";
 

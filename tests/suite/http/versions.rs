@@ -18,9 +18,9 @@ async fn every_created_resource_has_a_location_that_leads_to_it() -> Outcome {
         ("PUT /v1/topics/orders", json!({}), "/v1/topics/orders"),
         ("PUT /v1/topics/orders/groups/audit", json!({}), "/v1/topics/orders/groups/audit"),
         (
-            "PUT /v1/topics/orders/schedules/nightly",
+            "PUT /v1/topics/orders/cron/nightly",
             json!({"every": "1h", "payload": "a"}),
-            "/v1/topics/orders/schedules/nightly",
+            "/v1/topics/orders/cron/nightly",
         ),
         (
             "POST /v1/topics/orders/messages",
