@@ -139,8 +139,8 @@ impl WindowDeed {
         match self {
             WindowDeed::Postpone(by) | WindowDeed::Advance(by) if by < length => {
                 let why = format!(
-                    "{} is shorter than the window, {}: messages would stay in it, and be moved again; \
-                     take windows of that length, when postponing the latest first",
+                    "{} is shorter than the time from `from` to `to`, {}: messages would stay there and be moved again; \
+                     do it in parts of that length, the latest first when postponing",
                     show_span(by),
                     show_span(length)
                 );

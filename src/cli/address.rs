@@ -28,7 +28,9 @@ impl ServerAddress {
         let url = Url::parse(&full)
             .map_err(|why| format!("expected http://HOST:PORT, https://HOST:PORT or unix:/path: {why}"))?;
         match url {
-            url if !["http", "https"].contains(&url.scheme()) => Err("dwell speaks http and https".to_owned()),
+            url if !["http", "https"].contains(&url.scheme()) => {
+                Err("expected http://HOST:PORT, https://HOST:PORT or unix:/path".to_owned())
+            }
             url if url.path() != "/" || url.query().is_some() || !url.username().is_empty() => {
                 Err("expected only http://HOST:PORT or https://HOST:PORT, nothing behind it".to_owned())
             }

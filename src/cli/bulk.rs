@@ -92,7 +92,7 @@ pub(super) async fn run(args: &BulkArgs) -> Result<(), Failure> {
             if !yes.is_given() {
                 let count = client.count_bulk(&which.of(), which.from, which.to).await?;
                 let count = output::messages(count);
-                yes.ask(format_args!("Cancel {count} of {} that are due between these times?", which.topic))?;
+                yes.ask(format_args!("Cancel {count} of {} due between these times?", which.topic))?;
             }
             (which, "cancel", None, "cancelled")
         }

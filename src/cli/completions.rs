@@ -24,7 +24,7 @@ pub(super) struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  dwell man /usr/local/share/man/man1        dwell(1), dwell-push(1), dwell-topic-create(1) and the others")]
+  dwell man /usr/local/share/man/man1    dwell(1), dwell-push(1), dwell-topic-create(1) and so on")]
 pub(super) struct ManArgs {
     /// An existing directory; pages of the same names are replaced
     #[arg(value_name = "DIR")]

@@ -111,8 +111,8 @@ const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "te
 struct WhichArgs {
     #[command(flatten)]
     of: GroupArgs,
-    /// The messages
-    #[arg(required_unless_present_any = DESCRIBED, conflicts_with_all = DESCRIBED, value_parser = parse::id)]
+    /// Their ids
+    #[arg(conflicts_with_all = DESCRIBED, value_parser = parse::id)]
     ids: Vec<MessageId>,
     /// All that are dead now
     #[arg(long)]
@@ -158,10 +158,12 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
             Ok(())
         }
         DeadCommand::Redrive(which) => {
+            which.check()?;
             let of = which.of.of();
             which.sweep("redriven", async |request: &Which| client.redrive(&of, request).await).await
         }
         DeadCommand::Purge { which, yes } => {
+            which.check()?;
             let of = which.of.of();
             if which.all && !which.dry_run && !yes.is_given() {
                 let count = which.count(&client, &of).await?;
@@ -173,6 +175,20 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
 }
 
 impl WhichArgs {
+    /// Refuses a command that does not say which. # Errors: usage.
+    fn check(&self) -> Result<(), Failure> {
+        let filter = &self.filter;
+        let is_filtered = filter.reason.is_some() || filter.text.is_some();
+        let has_age = filter.older_than.is_some() || filter.younger_than.is_some();
+        match self.all || is_filtered || has_age || !self.ids.is_empty() {
+            true => Ok(()),
+            false => {
+                let ways = "give ids, or --reason, --older-than, --younger-than or --text, or --all";
+                Err(Failure::usage(format!("say which dead letters of {}: {ways}", self.of.topic)))
+            }
+        }
+    }
+
     fn request(&self) -> Which {
         let (filter, rate, all, dry_run) = (self.filter.filter(), self.rate, self.all, self.dry_run);
         Which { filter, rate, all, dry_run, ..Which::default() }

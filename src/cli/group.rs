@@ -41,12 +41,6 @@ enum GroupCommand {
     Create(CreateArgs),
     /// Change the limits of a group that exists
     Update(UpdateArgs),
-    /// Print the groups of a topic and their states
-    List {
-        /// The topic
-        #[arg(value_parser = parse::topic)]
-        topic: TopicName,
-    },
     /// Print the state and the counts of a group
     Get {
         #[command(flatten)]
@@ -54,6 +48,12 @@ enum GroupCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Print the groups of a topic and their states
+    List {
+        /// The topic
+        #[arg(value_parser = parse::topic)]
+        topic: TopicName,
     },
     /// Delete a group with all its messages
     Delete {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde_json::Value;
 
 use super::api::Payload;
@@ -50,11 +50,12 @@ enum MessageCommand {
     /// Take a message out of every group in which it waits
     Cancel(WhichArgs),
     /// Give a message another due time
+    #[command(group(ArgGroup::new("due").args(["delay", "at"]).required(true)))]
     Reschedule {
         #[command(flatten)]
         which: WhichArgs,
         /// Due so long from now, as in 30s, 1h30m, 2d
-        #[arg(long, value_name = "DURATION", value_parser = parse_span, required_unless_present = "at")]
+        #[arg(long, value_name = "DURATION", value_parser = parse_span, allow_hyphen_values = true)]
         delay: Option<Duration>,
         /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h
         #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true, conflicts_with = "delay")]

@@ -3,6 +3,7 @@
 
 mod address;
 mod api;
+mod unknown;
 mod verify;
 mod bench;
 mod bulk;
@@ -146,8 +147,12 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; where they cannot be printed there is nobody to tell.
-            let _ = error.print();
+            let typed: Vec<String> = std::env::args().skip(1).collect();
+            match unknown::explained(&error, &typed, &Cli::command()) {
+                Some(text) => output::note(text.trim_end()),
+                // Help and version are no errors; where they cannot be printed there is nobody to tell.
+                None => drop(error.print()),
+            }
             return if error.use_stderr() { failure::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };

@@ -1,5 +1,6 @@
 //! Values of the command line, checked with the same limits as everywhere.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -9,6 +10,9 @@ use crate::retry::{Backoff, Step};
 use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
 use crate::topic::{Expiry, Ordering, Rate};
 use crate::trace::TraceContext;
+
+/// What all times of a command line are relative to: the hour from `now` to `+1h` is no longer than that.
+static NOW: LazyLock<Timestamp> = LazyLock::new(|| Clock::System.now());
 
 /// The detail of an error, for clap, which names the argument itself.
 fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
@@ -49,7 +53,7 @@ pub(super) fn past(text: &str) -> Result<Past, String> {
 
 /// A time as the API takes it, or one relative to now: `now`, `+1h`, `-30m`.
 pub(super) fn time(text: &str) -> Result<Timestamp, String> {
-    time_at(text, Clock::System.now())
+    time_at(text, *NOW)
 }
 
 fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {

@@ -45,8 +45,6 @@ enum TopicCommand {
     Create(CreateArgs),
     /// Change the settings that are named of a topic that exists
     Update(CreateArgs),
-    /// Print the names of all topics
-    List,
     /// Print settings and counts of a topic
     Get {
         /// The topic
@@ -56,6 +54,8 @@ enum TopicCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print the names of all topics
+    List,
     /// Move all messages of a topic into another one, until nothing is left; ending it and beginning again goes on
     Move {
         /// The topic

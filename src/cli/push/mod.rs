@@ -52,9 +52,9 @@ pub(super) struct PushArgs {
     #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
     conflict: Option<Conflict>,
     /// Due so long from now, as in 30s, 1h30m, 2d
-    #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at", allow_hyphen_values = true)]
     delay: Option<Duration>,
-    /// Due at this time: RFC 3339 or Unix milliseconds
+    /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     at: Option<Timestamp>,
     /// If the time is in the past: now (due at once) or reject

@@ -241,7 +241,8 @@ async fn details_speak_the_language_of_the_protocol() -> Outcome {
 
 #[tokio::test]
 async fn every_faulty_message_of_a_batch_is_named_and_the_list_is_bounded() -> Outcome {
-    let item = |i: usize| if i % 2 == 0 { json!({"payload": "a"}) } else { json!({"payload": "a", "delay": "soon"}) };
+    let item =
+        |i: usize| if i.is_multiple_of(2) { json!({"payload": "a"}) } else { json!({"payload": "a", "delay": "soon"}) };
     let batch = |n: usize| (0..n).map(item).collect::<Vec<_>>();
     let (_, problem) = send(BATCH, "application/json", &json!({"messages": batch(20)}).to_string()).await?;
     let expected: Vec<_> = (0..20).skip(1).step_by(2).map(|i| format!("/messages/{i}/delay format")).collect();

@@ -40,7 +40,7 @@ function listed(topic, found, reload) {
   }
   const heads = ["Name", "State", "Occurs", "Next at", "Missed", "Payload"];
   if (MAY_CHANGE) heads.push("Actions");
-  const rows = found.cron_jobs.map((/** @type {any} */ schedule) => {
+  const rows = found.cron_jobs.map((/** @type {any} */ entry) => {
     const { name, paused } = entry;
     const cells = [name, chip(paused ? "paused" : "active"), occurs(entry), time(entry.next_at), entry.missed, preview(entry)];
     const verb = paused ? "resume" : "pause";
