@@ -180,7 +180,6 @@ impl Announcement {
     pub(super) fn write(self, answer: &mut HeaderMap) {
         let Some(value) = self.0.filter(|_| !answer.contains_key(CONNECTION)) else { return };
         answer.insert(KEEP_ALIVE, value);
-        answer.insert(CONNECTION, HeaderValue::from_static("keep-alive"));
     }
 }
 
