@@ -245,9 +245,8 @@ mod tests {
                 let example = example.split("  ").next().unwrap_or_default();
                 let example = example.split(['|', '>', '<']).next().unwrap_or_default();
                 // A quoted argument is one word here, whatever is in it.
-                let mut parts = example.split('\'').enumerate().peekable();
                 let mut args = Vec::new();
-                while let Some((n, part)) = parts.next() {
+                for (n, part) in example.split('\'').enumerate() {
                     match n % 2 {
                         0 => args.extend(part.split_whitespace().map(str::to_owned)),
                         _ => args.push(part.to_owned()),
