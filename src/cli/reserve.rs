@@ -14,12 +14,13 @@ use crate::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell reserve orders                                  one delivery that is due now, if there is one
+  dwell reserve orders                         one delivery that is due now, if there is one
   dwell reserve orders --max 10 --wait 20s --json
   dwell reserve orders --json | jq -r .receipt | dwell ack orders -
 
-A line begins with the receipt; with --json it is an object. Without `ack`, `nack` or `extend` a delivery is nacked after
-the visibility timeout. Nothing that is due prints nothing, with exit code 0.";
+A line begins with the receipt; with --json it is an object. Without `ack`, `nack` or `extend` a
+delivery is nacked after the visibility timeout. If nothing is due, nothing is printed, with exit
+code 0.";
 
 /// Take deliveries and print them with their receipts, for a script to settle
 #[derive(Debug, Args)]

@@ -20,7 +20,8 @@ Examples:
   dwell ack orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e
   dwell reserve orders --max 10 --json | jq -r .receipt | dwell ack orders -
 
-Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason. Repeating an ack is harmless.";
+Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its reason.
+Repeating an ack is harmless.";
 
 const NACK_EXAMPLES: &str = "\
 Examples:
@@ -34,8 +35,8 @@ const EXTEND_EXAMPLES: &str = "\
 Examples:
   dwell extend orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --visibility-timeout 5m
 
-The deadline is so long from now. Exit code 0 if every receipt was applied; 1 if one was not, which is printed with its
-reason.";
+The deadline is so long from now. Exit code 0 if every receipt was applied; 1 if one was not, which
+is printed with its reason.";
 
 /// The receipts to settle.
 #[derive(Debug, Args)]

@@ -112,8 +112,8 @@ async fn what_is_wrong_beside_the_body_is_named_as_parameter_or_header() -> Outc
         ("DELETE /v1/topics/orders/messages/a?key=".to_owned(), "key", "format"),
         ("GET /v1/topics/orders/messages?state=x".to_owned(), "state", "choice"),
         ("GET /v1/topics/orders/messages?group=a%20b".to_owned(), "group", "format"),
-        (format!("GET {group}/window?from=2026-01-02T03:04:05Z"), "to", "missing"),
-        (format!("GET {group}/window?from=2026-01-02T03:04:05Z&to=2026-01-02T03:04:05Z"), "to", "range"),
+        (format!("GET {group}/bulk?from=2026-01-02T03:04:05Z"), "to", "missing"),
+        (format!("GET {group}/bulk?from=2026-01-02T03:04:05Z&to=2026-01-02T03:04:05Z"), "to", "range"),
         (format!("GET {group}/dead-letters?reason=boredom"), "reason", "choice"),
         (format!("GET {group}/forecast?step=1s&step_ms=5"), "step", "exclusive"),
         (

@@ -101,7 +101,7 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
     put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing,
         a_replaced_message_is_another_one, a_debounced_message_has_another_due_time_and_nothing_else,
         what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,
-        a_message_is_not_debounced_past_its_expiry,
+        a_message_is_not_debounced_past_its_expiry, a_message_of_the_id_with_another_key_is_another_message,
         a_call_meets_its_own_messages_in_order, a_put_takes_so_many_messages_and_not_one_more;
     list: what_waits_is_listed_in_the_order_in_which_it_is_tried, a_window_has_its_beginning_and_not_its_end,
         a_list_holds_still_while_messages_come_and_go, what_is_in_flight_is_listed_in_pages,

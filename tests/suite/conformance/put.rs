@@ -143,15 +143,34 @@ pub(super) async fn what_was_settled_lately_or_in_one_group_is_not_given_again(w
 
 pub(super) async fn a_message_is_not_debounced_past_its_expiry(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    let mut message = orders.message("a", 10)?;
+    let of_key = |mut message: Message| -> Result<Message> {
+        message.envelope.key = Some(Key::new("k".repeat(256))?);
+        Ok(message)
+    };
+    let mut message = of_key(orders.message("a", 10)?)?;
     let expires_at = world.now().plus(Duration::from_millis(100));
-    message.envelope.key = Some(Key::new("k".repeat(256))?);
     message.envelope.expires_at = Some(expires_at);
     orders.push_all(std::slice::from_ref(&message)).await?;
-    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 100)?).await?, Put::Expires);
+    assert_eq!(put(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 100)?)?).await?, Put::Expires);
     assert_eq!(orders.reschedule_if("a", expires_at, Expected::default()).await?, Rescheduled::Expires);
     assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(message));
-    assert_eq!(put(&orders, Conflict::Debounce, &other(&orders, "a", 99)?).await?, DEBOUNCED);
+    assert_eq!(put(&orders, Conflict::Debounce, &of_key(other(&orders, "a", 99)?)?).await?, DEBOUNCED);
+    Ok(())
+}
+
+pub(super) async fn a_message_of_the_id_with_another_key_is_another_message(world: World) -> Result<()> {
+    let orders = world.topic("orders").await?;
+    let mut message = orders.message("a", 10)?;
+    message.envelope.key = Some(Key::new("k")?);
+    orders.push_all(std::slice::from_ref(&message)).await?;
+    for key in [None, Some(Key::new("kk")?), Some(Key::new("l")?)] {
+        for conflict in [Conflict::Replace, Conflict::Debounce] {
+            let mut other = other(&orders, "a", 20)?;
+            other.envelope.key = key.clone();
+            assert_eq!(put(&orders, conflict, &other).await?, Put::OtherKey, "{conflict:?} {key:?}");
+        }
+    }
+    assert_eq!(orders.peek("a").await?.map(|peeked| peeked.message), Some(message));
     Ok(())
 }
 
