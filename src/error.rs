@@ -278,6 +278,11 @@ impl Error {
         self.kind
     }
 
+    /// Whether the store could not be reached, or did not answer: not because of what was asked.
+    pub fn is_outage(&self) -> bool {
+        matches!(self.kind, Kind::Unavailable | Kind::OutcomeUnknown)
+    }
+
     /// Whether the store answered, and refuses how it is configured here: see [`Error::refused`].
     pub fn is_refusal(&self) -> bool {
         matches!(self.about.as_deref(), Some(About::Refusal))

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use crate::clock::Instant;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::{Depth, Tally, WITHIN};
 use crate::seldom::Seldom;
@@ -160,7 +160,7 @@ impl Census {
             }
             match self.count_topic(&topic).await {
                 Ok(groups) => counted.push((topic, groups)),
-                Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => return Err(error),
+                Err(error) if error.is_outage() => return Err(error),
                 Err(error) => {
                     if self.not_counted.is_due(self.now()) {
                         tracing::warn!(%topic, %error, "the messages of a topic were not counted");

@@ -1,7 +1,6 @@
 //! Why a message is not delivered yet.
 
 use super::Broker;
-use super::locate::is_away;
 use crate::dispatch::{Hindrance, Whereabouts};
 use crate::error::Result;
 use crate::message::{GroupName, Key, MessageId, TopicName};
@@ -59,7 +58,7 @@ impl Broker {
             let pair = descriptor.pair(partition, group);
             let peeked = match read.call(self.store.peek(&pair, id)).await {
                 // The store is away; what is known is where the message is.
-                Err(error) if buffered && is_away(&error) => None,
+                Err(error) if buffered && error.is_outage() => None,
                 peeked => peeked?,
             };
             let reason = match peeked {

@@ -55,7 +55,7 @@ impl Broker {
         match self.find_message(descriptor, &partitions, id).await {
             Ok(stored) => found.extend(stored.into_iter().map(|(at, peeked)| (at, peeked.message.envelope.key))),
             // The verb says what is wrong, or finds what it needs on the disk.
-            Err(error) if is_away(&error) && (is_buffered || is_certain) => {}
+            Err(error) if error.is_outage() && (is_buffered || is_certain) => {}
             Err(error) => return Err(error),
         }
         let Some(key) = key else {
@@ -107,11 +107,6 @@ impl Broker {
         }
         Ok(found)
     }
-}
-
-/// Whether the store could not be asked.
-pub(super) fn is_away(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown)
 }
 
 fn ambiguous<'a>(id: &MessageId, keys: impl Iterator<Item = Option<&'a Key>>) -> Error {

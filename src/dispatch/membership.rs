@@ -234,7 +234,7 @@ async fn tenure(
             tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "an acquisition came too late");
             Event::AcquireFailed(partition)
         }
-        Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
+        Err(error) if error.is_outage() => {
             // Said once elsewhere, and not for each partition and each attempt.
             tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "the store was not asked for a lease");
             Event::AcquireFailed(partition)

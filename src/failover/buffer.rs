@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Failover, is_outage};
+use super::Failover;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
@@ -34,7 +34,7 @@ impl<S: LogTarget> Failover<S> {
                 "earlier messages of the topic, which has an ordering, are on their way to the store",
             ),
             None => match self.pass(descriptor, partition, call, conflict, messages).await {
-                Err(error) if is_outage(&error) => {
+                Err(error) if error.is_outage() => {
                     self.breaker.open(&error);
                     error
                 }
@@ -133,7 +133,7 @@ impl<S: LogTarget> Failover<S> {
                 self.known.miss(topic);
                 Ok(None)
             }
-            Err(error) if is_outage(&error) => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
             Err(error) => Err(error),
         }
     }
@@ -153,7 +153,7 @@ impl<S: LogTarget> Failover<S> {
             created => created,
         };
         match created {
-            Err(error) if is_outage(&error) => {
+            Err(error) if error.is_outage() => {
                 if !self.is_giving_back() {
                     self.breaker.open(&error);
                 }

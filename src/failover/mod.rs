@@ -202,7 +202,7 @@ impl<S: LogTarget> Failover<S> {
                 let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
                 return Err(Error::refused(format!("{}; {remedy}", error.detail())));
             }
-            Err(error) if is_outage(&error) => failover.breaker.open(&error),
+            Err(error) if error.is_outage() => failover.breaker.open(&error),
             identified => identified?,
         }
         Ok(failover)
@@ -297,11 +297,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 
 /// How long the store's own time limit may take to speak.
 const GRACE: Duration = Duration::from_millis(20);
-
-/// Whether a call failed because the store is away, and not because of what was asked.
-fn is_outage(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown)
-}
 
 fn another_store(options: &FailoverOptions, store: &impl LogTarget, kept: u64) -> String {
     format!(

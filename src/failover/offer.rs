@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::future::join_all;
 
-use super::{Failover, is_outage};
+use super::Failover;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
@@ -319,5 +319,5 @@ fn ended(cancel: &Record) -> Record {
 
 /// Whether nothing was taken because the store is unavailable.
 pub(super) fn outage(offered: &Offered) -> Option<&Error> {
-    offered.why.as_ref().filter(|error| offered.done() == 0 && is_outage(error))
+    offered.why.as_ref().filter(|error| offered.done() == 0 && error.is_outage())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::offer::{Offered, outage};
-use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE, is_outage};
+use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind};
 use crate::store::LogTarget;
@@ -161,7 +161,7 @@ impl<S: LogTarget> Failover<S> {
     }
 
     fn stuck(&self, error: &Error) -> Step {
-        let matters = !is_outage(error) || error.kind() == Kind::OutcomeUnknown;
+        let matters = !error.is_outage() || error.kind() == Kind::OutcomeUnknown;
         if matters && self.unsaid.not_replayed.is_due(Clock::System.instant()) {
             tracing::error!(%error, "buffered messages cannot be replayed now");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
-use super::{Failover, PAUSE, is_outage};
+use super::{Failover, PAUSE};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -124,7 +124,7 @@ impl<S: LogTarget> Failover<S> {
         for last in self.known.all() {
             let mut pause = PAUSE.0;
             while let Err(error) = self.give_back_topic(&last).await {
-                if !is_outage(&error) {
+                if !error.is_outage() {
                     tracing::warn!(%error, topic = %last.topic, "a topic that the store lost is not created again");
                     break;
                 }
@@ -151,7 +151,7 @@ impl<S: LogTarget> Failover<S> {
                 Ok(reports) => reports,
                 Err(error) => {
                     // A Redis that does not allow to ask must not keep messages from consumers for good.
-                    let most = if is_outage(&error) { BUSY_MAX } else { 1 };
+                    let most = if error.is_outage() { BUSY_MAX } else { 1 };
                     if waited >= self.options.silence * most {
                         tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
                         return;
@@ -314,7 +314,7 @@ impl<S: LogTarget> Failover<S> {
     ) -> Result<u64> {
         let (records, changes): (Vec<Record>, Vec<Change>) = changes.into_iter().unzip();
         match self.limited(self.store.restore(descriptor, partition, &changes, losses)).await {
-            Err(error) if !is_outage(&error) && error.kind() != Kind::Stale => {
+            Err(error) if !error.is_outage() && error.kind() != Kind::Stale => {
                 tracing::warn!(%error, topic = %descriptor.topic, records = records.len(), "not given back yet: left to the WAL");
                 let requests: Vec<Record> = records.into_iter().filter_map(request).collect();
                 self.wal.append(requests.clone()).await?;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answers::JournaledOwner;
-use super::{Failover, is_outage};
+use super::Failover;
 use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
@@ -119,7 +119,7 @@ impl<S: LogTarget> Store for Failover<S> {
             Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
         };
         match looked {
-            Err(error) if is_outage(&error) => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
             looked => looked,
         }
     }

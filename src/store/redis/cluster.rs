@@ -23,7 +23,7 @@ use super::reply::{Reply, maybe_text};
 use super::scripts::{Call, Script};
 use super::{RedisOptions, slot};
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 
 /// How often a call may be sent elsewhere.
 const HOPS_MAX: u32 = 5;
@@ -232,7 +232,7 @@ impl Cluster {
                     (node, asking) = (elsewhere(&node, host, port), true);
                 }
                 _ => {
-                    let failed = |error: &Error| matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown);
+                    let failed = |error: &Error| error.is_outage();
                     if answer.as_ref().is_err_and(failed) {
                         // Another one may be the primary of this slot by now.
                         let _ = self.look(Clock::System.instant()).await;

@@ -17,7 +17,7 @@ use super::info::{self, Info};
 use super::place::Place;
 use super::scripts::{COMMAND, Call, Script};
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 
 /// Timeouts in a row after which a connection counts as half open.
@@ -307,7 +307,7 @@ impl Connection {
     }
 
     fn note(&self, error: Error) -> Error {
-        if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) {
+        if error.is_outage() {
             self.terms.metrics.store.up.set(0);
         }
         error

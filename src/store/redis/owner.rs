@@ -133,7 +133,7 @@ impl RedisOwner {
                     self.in_doubt = unanswered;
                     return Ok((Reply::of(value)?, sent));
                 }
-                Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown) => {
+                Err(error) if error.is_outage() => {
                     unanswered |= error.kind() == Kind::OutcomeUnknown;
                     self.in_doubt = unanswered;
                     tracing::debug!(verb = call.script.verb, epoch = %self.epoch, %error, "a call is repeated");
