@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::answers::JournaledOwner;
 use super::Failover;
+use super::answers::JournaledOwner;
 use crate::disk::free_bytes;
 use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
