@@ -28,7 +28,7 @@ macro_rules! text_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text. # Errors: [`Kind::Invalid`], naming what is wrong.
+            /// Checks the text. # Errors: `Invalid`, naming what is wrong.
             pub fn new(text: impl AsRef<str>) -> Result<Self> {
                 let text = text.as_ref();
                 $check(text).map_err(|why| Error::wrong(Fault::Format, $field, why))?;
@@ -270,7 +270,7 @@ impl NewMessage {
         self
     }
 
-    /// Checks every limit and fixes the due time. # Errors: [`Kind::Invalid`] or [`Kind::TooLarge`], naming the field.
+    /// Checks every limit and fixes the due time. # Errors: `Invalid` or `TooLarge`, naming the field.
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
