@@ -10,13 +10,13 @@ use crate::config::{Config, ConfigErrors, Flag, Sources, show};
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell config check --config dwell.toml   say everything that is wrong, with exit code 64
+  dwell config check --config dwell.toml   everything that is wrong, with exit code 64
   dwell config show                        what is in force, and where each value comes from
   DWELL_LEASE_TTL=5s dwell config show
 
-Every key is a key of the file, an environment variable (`redis.url` is DWELL_REDIS_URL), and the
-common ones are flags. A flag wins over the environment, the environment over the file, the file
-over the default. Webhooks are in the file only.";
+Set a key in the file or as an environment variable (`redis.url` is DWELL_REDIS_URL); the common
+ones are flags, too. A flag wins over the environment, the environment over the file, the file
+over the default. Webhooks and access tokens are in the file only.";
 
 /// Check or show the configuration
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct ConfigCommandArgs {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Say everything that is wrong with the configuration
+    /// List everything that is wrong with the configuration
     Check(ConfigArgs),
     /// Print the configuration in force, with the origin of every value; passwords are masked
     Show(ConfigArgs),

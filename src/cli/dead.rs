@@ -83,10 +83,10 @@ struct FilterArgs {
     /// Only those that died of this: max_attempts, buried, unreadable or expired
     #[arg(long)]
     reason: Option<String>,
-    /// Only those that died at least so long ago
+    /// Only those that died at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     older_than: Option<Duration>,
-    /// Only those that died at most so long ago
+    /// Only those that died at most this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     younger_than: Option<Duration>,
     /// Only those with this in the last error or in the payload
@@ -111,7 +111,7 @@ const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "te
 struct WhichArgs {
     #[command(flatten)]
     of: GroupArgs,
-    /// Their ids
+    /// Ids of dead letters
     #[arg(conflicts_with_all = DESCRIBED, value_parser = parse::id)]
     ids: Vec<MessageId>,
     /// All that are dead now
@@ -119,10 +119,10 @@ struct WhichArgs {
     all: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many of them at most
+    /// At most this many
     #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// So many a second
+    /// At most this many a second
     #[arg(long, value_name = "N", conflicts_with = "ids")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(REDRIVE_RATE_MAX)))]
     rate: Option<u32>,

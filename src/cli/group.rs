@@ -105,10 +105,10 @@ struct UpdateArgs {
 
 #[derive(Debug, Args)]
 struct LimitArgs {
-    /// Messages a second, at most, by all brokers together; 0 is without a limit
+    /// Messages a second, at most, by all brokers together; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse::rate)]
     rate: Option<f64>,
-    /// Deliveries in flight, at most, in all partitions together; 0 is without a limit
+    /// Deliveries in flight, at most, in all partitions together; 0 removes the limit
     #[arg(long, value_name = "N")]
     max_in_flight: Option<u32>,
 }
@@ -124,7 +124,7 @@ impl LimitArgs {
 struct PauseArgs {
     #[command(flatten)]
     of: PlaceArgs,
-    /// For so long from now on
+    /// For this long from now on
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
     span: Option<Duration>,
     /// Until this time

@@ -16,9 +16,10 @@ Examples:
   dwell health --live                             exit code 0: it answers at all
   dwell health --server unix:/run/dwell/dwell.sock
 
-Restart a broker that is not alive. Do not restart one that is not ready: that brings no store back.";
+Restart a broker that is not alive. Do not restart one that is not ready: a restart does not bring
+its store back.";
 
-/// Ask whether a broker is ready, or lives: for a container without a shell or curl
+/// Ask whether a broker is ready, or alive: for a container without a shell or curl
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HealthArgs {

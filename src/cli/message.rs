@@ -1,4 +1,4 @@
-//! `dwell message`: lists messages, looks at one, cancels it, gives it another due time.
+//! `dwell message`: gets, lists, cancels and reschedules messages, and makes them due now.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ Examples:
   dwell message run orders close-4711 --key customer-7
   dwell message list orders --state scheduled --to +1h
 
-A message that a consumer has, or that is ready in its owner's memory, is in flight: it is neither
+A message that a consumer has, or that its owner has prefetched, is in flight: it is neither
 cancelled nor rescheduled, and the command fails.";
 
-/// Look at, list, cancel and reschedule messages
+/// Get, list, cancel, reschedule and run messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct MessageArgs {
@@ -54,7 +54,7 @@ enum MessageCommand {
     Reschedule {
         #[command(flatten)]
         which: WhichArgs,
-        /// Due so long from now, as in 30s, 1h30m, 2d
+        /// Due this long from now, as in 30s, 1h30m, 2d
         #[arg(long, value_name = "DURATION", value_parser = parse_span, allow_hyphen_values = true)]
         delay: Option<Duration>,
         /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h

@@ -113,7 +113,7 @@ struct ServerArgs {
     /// A file that holds the access token and nothing else, if the broker asks for one
     #[arg(long, global = true, env = "DWELL_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// For https://: the certificates (PEM) that the broker's has to follow from; without it the system's
+    /// For https://: CA certificates (PEM) used to verify the broker; without it the system's
     #[arg(long, global = true, env = "DWELL_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 }

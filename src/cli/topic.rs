@@ -61,7 +61,7 @@ enum TopicCommand {
         /// The topic
         #[arg(value_parser = parse::topic)]
         topic: TopicName,
-        /// The other topic; made if it is not there
+        /// The other topic; created if it does not exist
         #[arg(value_parser = parse::topic)]
         to: TopicName,
         /// Its number of partitions
@@ -101,16 +101,16 @@ struct CreateArgs {
     /// `key`: the messages of a key one after the other; cannot be changed later
     #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
     ordering: Option<Ordering>,
-    /// How long after its due time a message without a ttl of its own is worth delivering; 0s is for ever
+    /// How long after its due time a message without its own ttl is worth delivering; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
-    /// What becomes of a message whose time is over: drop or bury
+    /// What happens to an expired message: drop or bury
     #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
     on_expiry: Option<Expiry>,
-    /// How long dead messages are kept; 0s is for ever
+    /// How long dead letters are kept; 0s is indefinitely
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     dead_max_age: Option<Duration>,
-    /// How many dead messages a group keeps in each partition, the newest; 0 is all
+    /// How many dead letters a group keeps in each partition, the newest; 0 is all
     #[arg(long, value_name = "N")]
     dead_max_count: Option<u64>,
 }
@@ -211,7 +211,7 @@ fn settings(topic: &Topic) -> String {
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
 }
 
-/// How long and how many dead messages are kept.
+/// How long and how many dead letters are kept.
 fn kept_dead(settings: &Settings) -> String {
     let age = (!settings.dead_max_age.is_zero()).then(|| show_span(settings.dead_max_age));
     let count =

@@ -37,8 +37,8 @@ A command gets the payload on stdin, and in its environment DWELL_TOPIC, DWELL_G
 DWELL_KEY, DWELL_ATTEMPT, DWELL_PARTITION, DWELL_DUE_AT, DWELL_PUSHED_AT, DWELL_LATENESS_MS,
 DWELL_CONTENT_TYPE, DWELL_TRACEPARENT, DWELL_TRACESTATE and a DWELL_META_<NAME> for every meta. Exit
 code 0 acks. Any other nacks, with the exit code and the end of stderr as the reason. While a
-command runs, its deadline is moved on. Ctrl-C waits for the commands that run; a second one does
-not, and their messages come again.";
+command runs, its deadline is extended. Ctrl-C waits for the commands that run; a second one does
+not, and their messages are delivered again.";
 
 /// Consume messages: print them, or run a command for each
 #[derive(Debug, Args)]
@@ -50,22 +50,22 @@ pub(super) struct ConsumeArgs {
     /// The group to consume for
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// Deliveries to take at a time; with --exec as many commands run beside each other [default: 10, with --exec 1]
+    /// Deliveries to take at a time, with --exec commands to run at a time [default: 10, with --exec 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
     max: Option<u16>,
-    /// End after so many deliveries
+    /// End after this many deliveries
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Run this command, with sh, for each delivery
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// How long a delivery may take before it comes again [default: the topic's]
+    /// How long a delivery may take before it is nacked [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Option<Duration>,
-    /// Only messages that were pushed at least so long ago
+    /// Only messages that were pushed at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "stream")]
     min_age: Option<Duration>,
-    /// Read one stream in place of asking again and again
+    /// Read one stream instead of polling
     #[arg(long, conflicts_with_all = ["count", "exec"])]
     stream: bool,
     /// Print one JSON object a line

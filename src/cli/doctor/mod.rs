@@ -45,7 +45,7 @@ advice.
 Exit code: 0 when nothing fails (with --strict: and nothing warns), 1 otherwise, 64 when the
 configuration is wrong, 69 when Redis cannot be reached.";
 
-/// Look at everything that could make this installation lose, delay or refuse messages
+/// Check everything that could make this installation lose, delay or refuse messages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct DoctorArgs {

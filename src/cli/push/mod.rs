@@ -51,7 +51,7 @@ pub(super) struct PushArgs {
     /// If the id is there already: keep what is there, reject, replace it, or debounce: move its due time
     #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
     conflict: Option<Conflict>,
-    /// Due so long from now, as in 30s, 1h30m, 2d
+    /// Due this long from now, as in 30s, 1h30m, 2d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, conflicts_with = "at", allow_hyphen_values = true)]
     delay: Option<Duration>,
     /// Due at this time: RFC 3339, Unix milliseconds, or relative to now, as in +1h
