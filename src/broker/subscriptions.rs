@@ -89,7 +89,7 @@ impl Broker {
             })
             .await?;
         match (created, changed) {
-            (true, _) => tracing::info!(%topic, %group, "group made"),
+            (true, _) => tracing::info!(%topic, %group, "group created"),
             (false, true) => tracing::info!(%topic, %group, "group changed"),
             (false, false) => {}
         }

@@ -97,7 +97,7 @@ fn remedy(missing: &Missing) -> String {
 }
 
 /// The settings of a topic that a declaration names.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Declaration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partitions: Option<u16>,

@@ -7,6 +7,7 @@ mod settling;
 
 use std::time::Duration;
 
+use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,6 +104,12 @@ impl Client {
     pub(super) async fn declare(&self, topic: &TopicName, settings: &Declaration) -> CallResult<(bool, Topic)> {
         let request = self.request(Method::PUT, &format!("/{topic}")).json(settings);
         self.call(request).await.map(|(status, topic)| (status == StatusCode::CREATED, topic))
+    }
+
+    /// Changes settings of a topic, which is not created if it was deleted meanwhile.
+    pub(super) async fn update_topic(&self, topic: &TopicName, settings: &Declaration) -> CallResult<Topic> {
+        let request = self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings);
+        self.call(request).await.map(|(_, topic)| topic)
     }
 
     /// Deletes a topic.

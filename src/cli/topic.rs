@@ -141,8 +141,12 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
             output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
         }
         TopicCommand::Update(args) => {
+            let changed = args.declaration();
+            if changed == Declaration::default() {
+                return Err(Failure::usage("name a setting to change, as in `--max-attempts 3`"));
+            }
             client.topic(&args.topic).await?;
-            let (_, topic) = client.declare(&args.topic, &args.declaration()).await?;
+            let topic = client.update_topic(&args.topic, &changed).await?;
             output::line(format_args!("{} updated\n{}", topic.topic, settings(&topic)))
         }
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
@@ -204,7 +208,7 @@ fn settings(topic: &Topic) -> String {
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
         ("  ordering", settings.ordering.name().to_owned()),
-        ("  ttl", if settings.ttl.is_zero() { "for ever".to_owned() } else { show_span(settings.ttl) }),
+        ("  ttl", if settings.ttl.is_zero() { "indefinitely".to_owned() } else { show_span(settings.ttl) }),
         ("  on expiry", settings.on_expiry.name().to_owned()),
         ("  dead kept", kept_dead(settings)),
     ];
@@ -217,7 +221,7 @@ fn kept_dead(settings: &Settings) -> String {
     let count =
         (settings.dead_max_count > 0).then(|| format!("the newest {} of each partition", settings.dead_max_count));
     let bounds: Vec<String> = age.into_iter().chain(count).collect();
-    if bounds.is_empty() { "for ever".to_owned() } else { bounds.join(", ") }
+    if bounds.is_empty() { "indefinitely".to_owned() } else { bounds.join(", ") }
 }
 
 /// Settings, and a table with a line for every partition and group and one for all of a group. Between the two what keeps
@@ -293,9 +297,9 @@ orders
   backoff             exponential: from 1s, times 2, to 10m, shortened by up to 20%
   dedup window        0s
   ordering            none
-  ttl                 for ever
+  ttl                 indefinitely
   on expiry           drop
-  dead kept           for ever
+  dead kept           indefinitely
 
 partition  group    scheduled  ready  in flight  dead  next due                  oldest ready  owner
         0  default         12      3          2     1  2026-01-02T03:04:05.000Z  12ms          a

@@ -20,7 +20,7 @@ Examples:
 
 Exit code: 0 when nothing was found, or all of it was repaired; 1 otherwise.";
 
-/// Verify that ids and bodies of a topic agree in the store, and repair those that do not
+/// Verify that ids and bodies of a topic agree in the store; repair those that do not
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct VerifyArgs {

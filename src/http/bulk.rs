@@ -19,14 +19,14 @@ use crate::error::Fault;
 use crate::store::Window;
 use crate::time::{Timestamp, millis, one_span, span};
 
-/// Which window.
+/// A window of due times.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct BulkParams {
-    /// Where it begins.
+    /// Start of the window.
     #[param(value_type = schema::Time)]
     from: Timestamp,
-    /// Where it ends; what is due then is not in it.
+    /// End of the window, which is not part of it.
     #[param(value_type = schema::Time)]
     to: Timestamp,
 }
@@ -48,10 +48,10 @@ impl<S: Sync> FromRequestParts<S> for BulkParams {
     {"from": "2026-01-02T03:00:00Z", "to": "2026-01-02T04:00:00Z", "action": "postpone", "by": "2h"}
 )))]
 pub(crate) struct BulkChange {
-    /// Where it begins.
+    /// Start of the window.
     #[schema(value_type = schema::Time)]
     from: Timestamp,
-    /// Where it ends; what is due then is not in it.
+    /// End of the window, which is not part of it.
     #[schema(value_type = schema::Time)]
     to: Timestamp,
     /// `cancel`, `postpone`, `advance`, `park` or `unpark`.

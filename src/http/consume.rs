@@ -45,7 +45,7 @@ pub(crate) struct Reserve {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 30000)]
     visibility_timeout_ms: Option<Duration>,
-    /// Only messages that were pushed at least so long ago, at most 3,650 d. Default 0.
+    /// Minimum time since a message was pushed, at most 3,650 d. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     min_age: Option<Duration>,

@@ -121,13 +121,13 @@ pub(crate) struct DeadParams {
     /// Only those that died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
     #[param(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
-    /// Only those that died at least so long ago.
+    /// Minimum age of a dead letter.
     #[param(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
     /// The same in milliseconds; not together with `older_than`.
     #[param(value_type = Option<u64>, example = 3600000)]
     older_than_ms: Option<Duration>,
-    /// Only those that died at most so long ago.
+    /// Maximum age of a dead letter.
     #[param(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
     /// The same in milliseconds; not together with `younger_than`.
@@ -184,7 +184,7 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
-    /// They died at least so long ago.
+    /// Minimum age of a dead letter.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     older_than: Option<Duration>,
@@ -192,7 +192,7 @@ pub(crate) struct Which {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 3600000)]
     older_than_ms: Option<Duration>,
-    /// They died at most so long ago.
+    /// Maximum age of a dead letter.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     younger_than: Option<Duration>,
@@ -204,11 +204,11 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::SearchText>)]
     text: Option<String>,
-    /// So many of them at most.
+    /// The largest number of dead letters to change.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<u64>, minimum = 1)]
     limit: Option<NonZeroU64>,
-    /// So many a second.
+    /// Dead letters a second, at most.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 1, maximum = 100_000)]
     rate: Option<u32>,

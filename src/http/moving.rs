@@ -20,7 +20,7 @@ use crate::message::TopicName;
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"to": "orders-16", "partitions": 16})))]
 pub(crate) struct MoveTo {
-    /// The other topic; made if it is not there.
+    /// The topic to move to; created if it does not exist.
     #[schema(value_type = schema::TopicName)]
     to: TopicName,
     /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.

@@ -48,7 +48,7 @@ pub(crate) struct PushResult {
     /// Its id, given or made.
     #[schema(value_type = schema::MessageId)]
     pub(crate) id: MessageId,
-    /// Where it went.
+    /// The partition that stores the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]
     pub(crate) partition: Option<Partition>,
@@ -207,8 +207,8 @@ impl PushParams {
     responses(
         (status = 201, description = "The message is stored", body = PushResult,
          headers(("Location" = String, description = "Path of the message"))),
-        (status = 202, description = "The store is away; the message is on the local disk and goes there", body = PushResult),
-        (status = 200, description = "The id was there already: nothing changed, or what waited was replaced or debounced", body = PushResult),
+        (status = 202, description = "The store is unavailable: the message is on the local disk, and is replayed later", body = PushResult),
+        (status = 200, description = "The id exists: nothing changed, or the waiting message was replaced or debounced", body = PushResult),
         Problem, TopicProblem, BodyProblem,
     )
 )]

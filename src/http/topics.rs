@@ -62,8 +62,8 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Ordering>)]
     ordering: Option<Ordering>,
-    /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is for
-    /// ever. Default 0.
+    /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is
+    /// indefinitely. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
@@ -75,7 +75,7 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Expiry>)]
     on_expiry: Option<Expiry>,
-    /// How long dead messages are kept, at most 3,650 d; 0 is for ever. Default 0.
+    /// How long dead letters are kept, at most 3,650 d; 0 is indefinitely. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     dead_max_age: Option<Duration>,
@@ -83,7 +83,7 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 1209600000)]
     dead_max_age_ms: Option<Duration>,
-    /// How many dead messages a group keeps in each partition; 0 is all. Default 0.
+    /// How many dead letters a group keeps in each partition; 0 is all. Default 0.
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 0, maximum = 10_000_000)]
     dead_max_count: Option<u64>,

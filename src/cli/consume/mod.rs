@@ -90,7 +90,8 @@ pub(super) async fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let mut tally = Tally::default();
     let result = consumer.run(&mut Signals::listen()?, &mut tally).await;
     let Tally { delivered, acked, nacked, unsettled } = tally;
-    let rest = if unsettled > 0 { format!(", {unsettled} not settled: they come again") } else { String::new() };
+    let rest =
+        if unsettled > 0 { format!(", {unsettled} not settled: they are delivered again") } else { String::new() };
     output::note(format_args!("{delivered} delivered, {acked} acked, {nacked} nacked{rest}"));
     result
 }

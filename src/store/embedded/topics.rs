@@ -195,7 +195,7 @@ impl Topics {
         inner.apply(record.write()?)?;
         let descriptor = record.descriptor.clone();
         self.keep(record);
-        tracing::info!(topic = %descriptor.topic, partitions = descriptor.settings.partitions, "topic made");
+        tracing::info!(topic = %descriptor.topic, partitions = descriptor.settings.partitions, "topic created");
         Ok(descriptor)
     }
 

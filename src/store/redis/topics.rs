@@ -66,7 +66,7 @@ impl Shared {
         let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
         self.list(&descriptor.topic).await?;
         self.roll_all(&in_place, None).await?;
-        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic made");
+        tracing::info!(topic = %in_place.topic, partitions = in_place.settings.partitions, "topic created");
         Ok(in_place)
     }
 

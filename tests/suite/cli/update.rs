@@ -20,6 +20,8 @@ async fn update_changes_what_exists_and_nothing_else() -> Result<()> {
         .map_err(|error| Error::bug(error.to_string()))?;
     assert_eq!((&all["ttl_ms"], &all["meta"]["a"], &all["payload"]), (&3_600_000.into(), &"b".into(), &"close".into()));
     assert!(shell.dwell(&["topic", "update", "orders", "--max-attempts", "3"])?.out.starts_with("orders updated\n"));
+    let nothing = shell.dwell(&["topic", "update", "orders"])?;
+    assert!(nothing.code == Some(64) && nothing.err.contains("name a setting to change"), "{nothing:?}");
     let limited = shell.dwell(&["group", "update", "orders", "default", "--rate", "5"])?.out;
     assert_eq!(limited, "default updated; active, at most 5 a second\n");
     for absent in [

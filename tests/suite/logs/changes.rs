@@ -90,9 +90,9 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     for expected in [
         "log opened",
         "started",
-        "topic made",
+        "topic created",
         "topic changed",
-        "group made",
+        "group created",
         "group changed",
         "group paused",
         "group resumed",
@@ -114,7 +114,7 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     ] {
         assert!(rest.any(|message| message == expected), "{expected} is not where it belongs: {all:#?}");
     }
-    let once = ["topic made", "topic changed", "group paused", "cron job changed", "replay done", "group joined"];
+    let once = ["topic created", "topic changed", "group paused", "cron job changed", "replay done", "group joined"];
     for expected in once {
         assert_eq!(all.iter().filter(|line| message(line) == expected).count(), 1, "{expected}: {all:#?}");
     }
