@@ -59,11 +59,6 @@ impl Journal {
         &self.metrics
     }
 
-    /// How long to wait from one look to the next.
-    pub(super) fn pause(&self) -> Duration {
-        self.window / LOOKS
-    }
-
     /// Keeps what the store answered. A journal that cannot be written makes no push fail: its answer says so.
     pub(super) async fn keep(&self, records: Vec<Record>) -> bool {
         if records.is_empty() {
@@ -83,11 +78,14 @@ impl Journal {
         self.trail().unbroken = self.clock.instant();
     }
 
-    /// Drops what the store has answered for long enough. The store answered just now.
+    /// Drops what the store has answered for long enough, a few times in a window. The store answered just now.
     pub(super) async fn look(&self) -> Result<()> {
         let now = self.clock.instant();
         let due = {
             let mut trail = self.trail();
+            if trail.marks.back().is_some_and(|(at, _)| now.since(*at) < self.window / LOOKS) {
+                return Ok(());
+            }
             if let Some(end) = self.log.depth().end {
                 trail.marks.push_back((now, end));
             }

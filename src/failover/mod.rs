@@ -86,6 +86,8 @@ pub struct Failover<S> {
     behind: Behind,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
+    /// When the last whole offer of the journal began, ms by the store's clock.
+    offered_at: AtomicU64,
     /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
     identified: AtomicBool,
     /// Held while a page of the WAL is offered to the store.
@@ -187,6 +189,7 @@ impl<S: LogTarget> Failover<S> {
             known,
             behind,
             made_up: AtomicU64::new(0),
+            offered_at: AtomicU64::new(0),
             identified,
             offering: Mutex::default(),
             page_sent: AtomicBool::new(false),

@@ -14,7 +14,8 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::message::{Conflict, TopicName};
 use crate::partition::Partition;
-use crate::store::{Change, LogTarget, Progress};
+use crate::store::{Change, LogTarget, Progress, Reports};
+use crate::time::Timestamp;
 use crate::topic::Descriptor;
 use crate::wal::{Entry, Position, Record};
 
@@ -26,6 +27,9 @@ const PAGE_BYTES: usize = 2 * CALL_BYTES_MAX;
 
 /// How often the other brokers are looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// How often a broker with a journal looks at the others, before it would count as silent.
+const LOOKS: u32 = 4;
 
 /// Times the silence of a broker, after which nobody waits for it although it says that it restores.
 const BUSY_MAX: u32 = 30;
@@ -73,7 +77,7 @@ impl<S: LogTarget> Failover<S> {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = losses.changed() => if changed.is_err() { return },
-                () = self.journal_look() => {}
+                missed = self.journal_look() => if missed { restored = None },
             }
         }
     }
@@ -97,26 +101,57 @@ impl<S: LogTarget> Failover<S> {
         }
     }
 
-    /// Gives back what this broker knows, and waits for the others.
+    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss meanwhile.
     async fn restore(&self, is_loss: bool) {
-        let began = Clock::System.instant();
-        let count = self.losses();
+        let (began, count) = (Clock::System.instant(), self.losses());
+        let mut says = if is_loss { Progress::Lost } else { Progress::Look };
+        while self.restore_once(says, began, count).await {
+            says = Progress::Look;
+        }
+    }
+
+    /// Answers whether another broker noticed another loss.
+    async fn restore_once(&self, says: Progress, began: Instant, count: u64) -> bool {
+        let is_loss = says == Progress::Lost;
+        let offered_at = self.begin_offer(says, began).await;
         if is_loss {
             self.give_back_topics().await;
         }
         let given_back = self.offer_journal(count).await;
         if self.losses() != count {
             // It has lost more: all of it is offered again, from the beginning.
-            return;
+            return false;
         }
         self.made_up.store(count + 1, Ordering::Relaxed);
+        self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
         self.buffered.notify_one();
-        self.wait_for_others(began, is_loss).await;
+        if self.wait_for_others(began, is_loss, offered_at).await {
+            return true;
+        }
         if given_back > 0 {
             tracing::warn!(messages = given_back, "the store had lost messages: the journal gave them back");
         }
         let took = Clock::System.instant().since(began);
         self.metrics.store.restore_seconds.observe(took.as_secs_f64());
+        false
+    }
+
+    /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from now on
+    /// counts for all losses before it.
+    async fn begin_offer(&self, says: Progress, began: Instant) -> Timestamp {
+        loop {
+            match self.limited(self.store.report(&self.broker, says)).await {
+                Ok(reports) => return reports.now.max(reports.lost_at),
+                Err(error) if self.gives_up(&error, began) => return Timestamp::default(),
+                Err(_) => Clock::System.sleep(PAUSE.0).await,
+            }
+        }
+    }
+
+    /// Whether nobody can be asked any more: a Redis that does not allow to ask must not keep messages from consumers for good.
+    fn gives_up(&self, error: &Error, began: Instant) -> bool {
+        let most = if error.is_outage() { BUSY_MAX } else { 1 };
+        Clock::System.instant().since(began) >= self.options.silence * most
     }
 
     /// Creates the topics again that this broker knows and the store does not, as they were.
@@ -142,32 +177,35 @@ impl<S: LogTarget> Failover<S> {
         Ok(())
     }
 
-    /// Waits until every broker with a journal that is known has restored, or was silent for too long.
-    async fn wait_for_others(&self, began: Instant, is_loss: bool) {
-        let said = if self.journal.is_some() { Progress::Settled } else { Progress::Look };
+    /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether one
+    /// noticed another loss, so that what this broker has is to be offered again.
+    async fn wait_for_others(&self, began: Instant, is_loss: bool, offered_at: Timestamp) -> bool {
+        let said = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
             let waited = Clock::System.instant().since(began);
             let reports = match self.limited(self.store.report(&self.broker, said)).await {
                 Ok(reports) => reports,
-                Err(error) => {
-                    // A Redis that does not allow to ask must not keep messages from consumers for good.
-                    let most = if error.is_outage() { BUSY_MAX } else { 1 };
-                    if waited >= self.options.silence * most {
-                        tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
-                        return;
-                    }
+                Err(error) if self.gives_up(&error, began) => {
+                    tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
+                    return false;
+                }
+                Err(_) => {
                     Clock::System.sleep(PAUSE.1).await;
                     continue;
                 }
             };
+            let Reports { now, lost_at, brokers: reports } = reports;
+            if self.journal.is_some() && lost_at > offered_at && waited < self.options.silence * BUSY_MAX {
+                return true;
+            }
             let reported: BTreeSet<&str> = reports.iter().map(|report| report.broker.as_str()).collect();
             let others = |broker: &&str| **broker != self.broker;
             let mut awaited: BTreeSet<String> = BTreeSet::new();
             for report in reports.iter().filter(|report| others(&report.broker.as_str())) {
                 // What was said before the loss says nothing about it.
-                let spoke_since = report.age < waited;
-                let is_silent = waited >= self.options.silence && report.age >= self.options.silence;
-                if !(is_silent || report.is_settled && (spoke_since || !is_loss)) {
+                let spoke_since = report.at > lost_at;
+                let is_silent = waited >= self.options.silence && now.since(report.at) >= self.options.silence;
+                if !(is_silent || report.is_settled && spoke_since) {
                     awaited.insert(report.broker.clone());
                 }
             }
@@ -182,22 +220,29 @@ impl<S: LogTarget> Failover<S> {
             }
             if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
                 self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
-                return;
+                return false;
             }
             self.set_awaited(awaited);
             Clock::System.sleep(LOOK_AFTER).await;
         }
     }
 
-    /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal.
-    async fn journal_look(&self) {
+    /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers whether
+    /// one of them noticed a loss that this broker did not.
+    async fn journal_look(&self) -> bool {
         let Some(journal) = &self.journal else { return std::future::pending().await };
-        self.clock.sleep(journal.pause()).await;
+        // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
+        self.clock.sleep(self.options.silence / LOOKS).await;
         journal.log().observe();
         let before = self.losses();
-        match self.limited(self.store.report(&self.broker, Progress::Settled)).await {
+        let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
+        match self.limited(self.store.report(&self.broker, Progress::Settled(offered_at))).await {
+            Ok(Reports { lost_at, .. }) if lost_at > offered_at => {
+                journal.broken();
+                return true;
+            }
             Ok(reports) if self.losses() == before => {
-                self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
+                self.set_restorers(reports.brokers.into_iter().map(|report| report.broker).collect());
                 if journal.log().depth().records > 0
                     && let Err(error) = journal.look().await
                     && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
@@ -207,6 +252,7 @@ impl<S: LogTarget> Failover<S> {
             }
             _ => journal.broken(),
         }
+        false
     }
 
     /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and answers
@@ -217,7 +263,7 @@ impl<S: LogTarget> Failover<S> {
         let (mut said, mut unread_since) = (None, None);
         while self.losses() == losses {
             let now = Clock::System.instant();
-            if said.is_none_or(|said| now.since(said) >= self.options.silence / 4)
+            if said.is_none_or(|said| now.since(said) >= self.options.silence / LOOKS)
                 && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
             {
                 said = Some(now);

@@ -1,13 +1,12 @@
 //! What the outage layer asks of a store: to apply what a log kept.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 
 use super::{Put, Store};
 use crate::error::Result;
 use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::partition::Partition;
+use crate::time::Timestamp;
 use crate::topic::Descriptor;
 use crate::version::{CallId, CallPart, Version};
 
@@ -51,10 +50,12 @@ pub enum Change {
 /// How far a broker that keeps a journal is with restoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
+    /// It noticed that the store lost something.
+    Lost,
     /// It restores.
     Busy,
-    /// It has restored all that it had.
-    Settled,
+    /// It has restored all that it had, and began to offer it at this time of the store.
+    Settled(Timestamp),
     /// It stops, and has nothing that is not in the store.
     Gone,
     /// Nothing is said; the others are looked at.
@@ -65,12 +66,24 @@ impl Progress {
     /// The name by which scripts know it.
     pub fn name(self) -> &'static str {
         match self {
+            Progress::Lost => "lost",
             Progress::Busy => "busy",
-            Progress::Settled => "settled",
+            Progress::Settled(_) => "settled",
             Progress::Gone => "gone",
             Progress::Look => "look",
         }
     }
+}
+
+/// What all brokers said that keep a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reports {
+    /// The store's time.
+    pub now: Timestamp,
+    /// When a broker last noticed a loss; the epoch if none did.
+    pub lost_at: Timestamp,
+    /// Each broker, in no order.
+    pub brokers: Vec<BrokerReport>,
 }
 
 /// What a broker said last.
@@ -80,8 +93,8 @@ pub struct BrokerReport {
     pub broker: String,
     /// Whether it has restored all that it had.
     pub is_settled: bool,
-    /// How long ago it said so.
-    pub age: Duration,
+    /// When it said so, by the store's clock.
+    pub at: Timestamp,
 }
 
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
@@ -140,7 +153,8 @@ pub trait LogTarget: Store {
     ) -> Result<u64>;
 
     /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal.
-    async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>>;
+    /// A broker that began to offer before a loss that another one noticed is not settled, whatever it says.
+    async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
 
     /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`].
     fn hold_at_losses(&self);

@@ -34,7 +34,7 @@ pub use clock_note::ClockNote;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use epoch::{Claim, Epoch, MemberId};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
-pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed};
+pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports};
 pub use loss::Loss;
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,

@@ -371,14 +371,25 @@ async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() 
 #[tokio::test]
 async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
     let story = Story::begin().await?;
-    story.target.report("a", Progress::Busy).await?;
+    let began = story.target.report("a", Progress::Busy).await?.now;
     story.world.time.advance(Duration::from_millis(70));
-    let reports = story.target.report("b", Progress::Settled).await?;
-    let mut said: Vec<_> = reports.iter().map(|r| (r.broker.as_str(), r.is_settled, r.age.as_millis())).collect();
-    said.sort_unstable();
-    assert_eq!(said, [("a", false, 70), ("b", true, 0)]);
+    let said = async |broker: &'static str, progress: Progress| -> Result<Vec<(String, bool, u64)>> {
+        let reports = story.target.report(broker, progress).await?.brokers;
+        let mut said: Vec<_> =
+            reports.into_iter().map(|r| (r.broker, r.is_settled, r.at.as_ms() - began.as_ms())).collect();
+        said.sort_unstable();
+        Ok(said)
+    };
+    let told = |broker: &str, is_settled, at| (broker.to_owned(), is_settled, at);
+    assert_eq!(said("b", Progress::Settled(began)).await?, [told("a", false, 0), told("b", true, 70)]);
+    // Whoever began to offer before it was noticed that something is lost has to offer it again.
+    story.world.time.advance(Duration::from_millis(10));
+    let lost = story.target.report("a", Progress::Lost).await?;
+    assert_eq!(lost.lost_at, lost.now);
+    assert_eq!(said("b", Progress::Settled(began)).await?, [told("a", false, 0), told("b", false, 80)]);
+    assert_eq!(said("b", Progress::Settled(lost.now)).await?, [told("a", false, 0), told("b", true, 80)]);
     story.target.report("a", Progress::Gone).await?;
-    assert_eq!(story.target.report("b", Progress::Look).await?.len(), 1);
+    assert_eq!(said("b", Progress::Look).await?.len(), 1);
     Ok(())
 }
 

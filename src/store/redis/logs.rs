@@ -1,7 +1,5 @@
 //! Applying what a log kept.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 
 use super::control::{Canceller, with_groups};
@@ -16,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
 use crate::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed};
+use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed, Reports};
+use crate::time::Timestamp;
 use crate::topic::Descriptor;
 use crate::version::{CallPart, Version};
 
@@ -66,19 +65,24 @@ impl LogTarget for Redis {
         self.shared.restore(descriptor, partition, changes, losses).await
     }
 
-    async fn report(&self, broker: &str, progress: Progress) -> Result<Vec<BrokerReport>> {
+    async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
+        let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
         let call = Call::new(&SCRIPTS.brokers, &[&self.shared.keys.brokers()])
             .arg(broker)
             .arg(progress.name())
+            .arg(began.as_ms())
             .arg(self.shared.time_override());
-        let (_, mut reply) = self.shared.ask(&call).await?;
-        let mut reports = Vec::new();
+        let sent = self.shared.clock.local().instant();
+        let mut reply = Reply::of(self.shared.connection.eval(&call).await?)?;
+        let (_, now_us, lost_at) = (reply.text()?, reply.number()?, Timestamp::from_ms(reply.number()?));
+        self.shared.clock.observe(sent, now_us);
+        let mut brokers = Vec::new();
         while reply.left() > 0 {
-            let (broker, said, age_ms) = (reply.text()?, reply.text()?, reply.number()?);
-            let is_settled = said == Progress::Settled.name();
-            reports.push(BrokerReport { broker, is_settled, age: Duration::from_millis(age_ms) });
+            let (broker, said, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
+            let is_settled = said == Progress::Settled(at).name();
+            brokers.push(BrokerReport { broker, is_settled, at });
         }
-        Ok(reports)
+        Ok(Reports { now: Timestamp::from_ms(now_us / 1_000), lost_at, brokers })
     }
 
     fn hold_at_losses(&self) {
