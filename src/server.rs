@@ -110,7 +110,6 @@ impl Server {
     /// # Errors
     /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
     pub async fn start(options: ServerOptions) -> Result<Server> {
-        options.check()?;
         // Binding first: an address in use must not cost a take-over of the store.
         let access = Access::new(options.tokens, options.clock.clone());
         access.look();

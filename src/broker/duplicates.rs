@@ -82,7 +82,7 @@ impl There {
     }
 }
 
-/// What a push is told whose id another message of its partition has.
+/// The error of a push whose id belongs to another message of the partition.
 pub(super) fn other_key(id: &MessageId) -> Error {
     let why =
         format!("message {id} is there with another key, in the same partition; nothing changed: choose another id");

@@ -1,10 +1,10 @@
-//! What a topic has to be for a request to change it.
+//! A condition on the topic that a request changes.
 
 use crate::error::{Error, Result};
 use crate::message::TopicName;
 use crate::topic::Descriptor;
 
-/// What a topic has to be.
+/// A condition on a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Precondition {
     /// Anything, also absent.

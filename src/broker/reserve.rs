@@ -1,4 +1,4 @@
-//! What a consumer asks for, and the limits of that.
+//! A consumer's request for deliveries, and its limits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::limits::{MIN_AGE_MAX, WAIT_MAX};
 use crate::time::show_span;
 use crate::topic::check_visibility_timeout;
 
-/// What a consumer asks for.
+/// A request for deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct ReserveRequest {
     /// 1 to 1,000 deliveries.

@@ -34,7 +34,7 @@ pub(super) struct Problem {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) detail: String,
-    /// What does not exist.
+    /// The resource that does not exist.
     #[serde(default)]
     pub(super) missing: Option<Missing>,
     /// The id to repeat a push with whose outcome is unknown.
@@ -229,7 +229,7 @@ pub(super) struct PushResults {
     pub(super) results: Vec<Pushed>,
 }
 
-/// What a consumer asks for.
+/// A request for deliveries.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reserve {
     pub(super) max: usize,

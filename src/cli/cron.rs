@@ -257,7 +257,7 @@ fn row(cron: &CronJob) -> Vec<String> {
     vec![cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()]
 }
 
-/// What it is, and the next times.
+/// Describes a cron job and its next times.
 fn described(cron: &CronJob) -> String {
     let timing = timing(cron);
     let times = std::iter::successors(cron.next_at, |at| timing.next(*at)).take(NEXT_TIMES);

@@ -133,7 +133,7 @@ impl ServerArgs {
 /// Checks that arguments are understood, without running anything. For tests of what the documentation tells people to type.
 ///
 /// # Errors
-/// What would be printed.
+/// The text to print.
 pub fn check(args: &[String]) -> Result<(), String> {
     let all = std::iter::once("dwell").chain(args.iter().map(String::as_str));
     match Cli::try_parse_from(all) {
@@ -223,7 +223,7 @@ mod tests {
         assert!(all.len() > 60, "{}", all.len());
         let mut long = Vec::new();
         for (path, command) in all {
-            // What stands below is laid out by hand: it fits without being wrapped.
+            // The text below the options is laid out by hand and must fit unwrapped.
             let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let texts = [command.clone().render_help(), command.clone().render_long_help()];
             let texts = texts.map(|text| text.to_string()).into_iter().chain([below]);

@@ -202,10 +202,8 @@ impl<S: LogTarget> Failover<S> {
             let others = |broker: &&str| **broker != self.broker;
             let mut awaited: BTreeSet<String> = BTreeSet::new();
             for report in reports.iter().filter(|report| others(&report.broker.as_str())) {
-                // What was said before the loss says nothing about it.
-                let spoke_since = report.at > lost_at;
                 let is_silent = waited >= self.options.silence && now.since(report.at) >= self.options.silence;
-                if !(is_silent || report.is_settled && spoke_since) {
+                if !(is_silent || report.is_settled) {
                     awaited.insert(report.broker.clone());
                 }
             }

@@ -20,7 +20,7 @@ use crate::dispatch;
 use crate::partition::Partition;
 use crate::time::{Timestamp, millis, one_span, span};
 
-/// What a consumer asks for.
+/// A request for deliveries.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"max": 10, "wait": "20s"})))]

@@ -203,7 +203,7 @@ pub(crate) struct ProblemBody {
     /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-    /// What does not exist, when that is a topic, a group or a cron job.
+    /// The topic, group or cron job that does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MissingNames>)]
     missing: Option<Missing>,

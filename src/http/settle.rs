@@ -142,7 +142,7 @@ impl Extend {
     }
 }
 
-/// What became of a decision.
+/// Outcome of one receipt.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Settled {
     /// Receipt, as sent.

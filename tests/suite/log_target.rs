@@ -386,6 +386,7 @@ async fn brokers_hear_of_each_other_how_far_they_are() -> Result<()> {
     story.world.time.advance(Duration::from_millis(10));
     let lost = story.target.report("a", Progress::Lost).await?;
     assert_eq!(lost.lost_at, lost.now);
+    assert!(lost.brokers.iter().all(|report| !report.is_settled), "{lost:?}");
     assert_eq!(said("b", Progress::Settled(began)).await?, [told("a", false, 0), told("b", false, 80)]);
     assert_eq!(said("b", Progress::Settled(lost.now)).await?, [told("a", false, 0), told("b", true, 80)]);
     story.target.report("a", Progress::Gone).await?;

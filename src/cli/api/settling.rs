@@ -49,7 +49,7 @@ pub(in crate::cli) struct Verdicts {
     pub(in crate::cli) results: Vec<Verdict>,
 }
 
-/// What became of a decision.
+/// Outcome of one receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(in crate::cli) struct Verdict {
     pub(in crate::cli) receipt: String,

@@ -72,17 +72,15 @@ impl LogTarget for Redis {
             .arg(progress.name())
             .arg(began.as_ms())
             .arg(self.shared.time_override());
-        let sent = self.shared.clock.local().instant();
-        let mut reply = Reply::of(self.shared.connection.eval(&call).await?)?;
-        let (_, now_us, lost_at) = (reply.text()?, reply.number()?, Timestamp::from_ms(reply.number()?));
-        self.shared.clock.observe(sent, now_us);
+        let (_, mut reply) = self.shared.ask(&call).await?;
+        let (now, lost_at) = (Timestamp::from_ms(reply.number()?), Timestamp::from_ms(reply.number()?));
         let mut brokers = Vec::new();
         while reply.left() > 0 {
             let (broker, said, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
             let is_settled = said == Progress::Settled(at).name();
             brokers.push(BrokerReport { broker, is_settled, at });
         }
-        Ok(Reports { now: Timestamp::from_ms(now_us / 1_000), lost_at, brokers })
+        Ok(Reports { now, lost_at, brokers })
     }
 
     fn hold_at_losses(&self) {
