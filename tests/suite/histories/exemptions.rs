@@ -13,7 +13,8 @@ pub(super) struct Exemptions {
     wiped: BTreeSet<Identity>,
     /// Messages that may be missing: only a wiped journal had them when Redis lost everything.
     missing: BTreeSet<String>,
-    /// Messages that may come again: only a wiped journal, or a broker on the other side of a split, had their ack.
+    /// Messages that may come again: only a wiped journal, a silent broker, or one on the other side of a split, had their
+    /// ack.
     repeated: BTreeSet<String>,
     /// Ids that may be in any state until they are set or cancelled again.
     unknown: BTreeSet<String>,
@@ -56,6 +57,11 @@ impl Exemptions {
     /// It was acked at a primary that another broker had left: nobody waits for a broker that is silent for a lease ttl.
     pub(super) fn acked_apart(&mut self, id: &str) {
         self.repeated.insert(id.to_owned());
+    }
+
+    /// A broker is silent for longer than a lease ttl, perhaps before it restored what a loss took: nobody waits for it.
+    pub(super) fn silent(&mut self, identity: Identity, by: &Acknowledged) {
+        self.repeated.extend(by.acks.iter().filter(|(_, acked_by)| **acked_by == identity).map(|(id, _)| id.clone()));
     }
 
     /// Its state is known again.

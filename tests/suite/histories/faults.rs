@@ -17,6 +17,9 @@ const FAILOVER: Duration = Duration::from_secs(60);
 /// How long a broker is frozen, in ms: longer than its leases.
 const FROZEN_BROKER: std::ops::Range<u64> = 1_200..2_500;
 
+/// Within this time every broker uses the primary that all agree on: twice the lease ttl.
+const NOTICED: Duration = Duration::from_secs(2);
+
 /// How long Redis is frozen, in ms: shorter and longer than the leases.
 const FROZEN_REDIS: std::ops::Range<u64> = 100..2_000;
 
@@ -114,6 +117,7 @@ impl Run {
         let (at, calm) = (self.rng.usize(0..self.brokers.len()), self.rng.usize(CALM));
         match fault {
             Fault::Cut => {
+                self.before_a_silence(at).await?;
                 self.connect(&[at], Mode::Refuse);
                 self.pass(calm).await?;
                 self.connect(&[at], Mode::Pass);
@@ -123,6 +127,7 @@ impl Run {
             Fault::ReplyLost => self.strike(at, Strike::Reply, calm).await,
             Fault::RequestLost => self.strike(at, Strike::Request, calm).await,
             Fault::BrokerKilled => {
+                self.before_a_silence(at).await?;
                 self.kill(at)?;
                 self.start(at).await
             }
@@ -176,8 +181,31 @@ impl Run {
         Ok(())
     }
 
+    /// A broker is about to be silent for a while. After a loss, the others wait for its journal no longer than a lease ttl:
+    /// so either everything is restored before, or what it acked may be delivered again.
+    async fn before_a_silence(&mut self, at: usize) -> Result<()> {
+        if self.plan.kind == Kind::Durable || self.brokers.len() == 1 {
+            return Ok(());
+        }
+        if self.rng.bool() {
+            self.restored().await
+        } else {
+            self.exempt.silent(self.brokers[at].identity, &self.by);
+            Ok(())
+        }
+    }
+
+    /// Waits until every broker noticed the last loss and gave back what it has.
+    async fn restored(&mut self) -> Result<()> {
+        self.redis.whole().await?;
+        self.settled().await?;
+        self.pass_for(NOTICED).await?;
+        self.settled().await
+    }
+
     /// A broker stands still for longer than its leases, with deliveries that its consumer acks the moment it resumes.
     async fn freeze(&mut self, at: usize) -> Result<()> {
+        self.before_a_silence(at).await?;
         let held = self.reserve(at, "0s").await?;
         let process = self.brokers[at].process.as_ref().map(|process| process.id());
         let process = process.ok_or_else(|| Error::bug("a broker that does not run is frozen"))?;

@@ -352,13 +352,16 @@ impl Run {
 
     /// Waits until every broker has nothing buffered and nothing to restore.
     pub(super) async fn settled(&self) -> Result<()> {
-        for broker in &self.brokers {
+        for (at, broker) in self.brokers.iter().enumerate() {
             let Some(process) = &broker.process else { continue };
+            let mut last = None;
             let ready = async || {
-                let answer = process.client.get("/readyz").await;
-                Ok(answer.filter(|(status, body)| *status == 200 && body["status"] == "ready"))
+                last = process.client.get("/readyz").await;
+                let is_ready = |(status, body): &(u16, Value)| *status == 200 && body["status"] == "ready";
+                Ok(last.as_ref().is_some_and(is_ready).then_some(()))
             };
-            eventually_within(Duration::from_secs(60), "a broker has nothing left to do", ready).await?;
+            let waited = eventually_within(Duration::from_secs(60), "a broker has nothing left to do", ready).await;
+            waited.inspect_err(|_| eprintln!("broker {at} after {:?}: {last:?}", self.faults))?;
         }
         Ok(())
     }
