@@ -5,7 +5,7 @@ use std::time::Duration;
 use dwell::error::{Error, Kind, Result};
 use dwell::store::Renewal;
 
-use crate::support::{LEASE, RedisServer, TestTopic, World, acks, eventually, failed, ids_of, member, up_to};
+use crate::support::{LEASE, RedisServer, TestTopic, World, acks, connect, eventually, failed, ids_of, member, up_to};
 
 /// A topic on a Redis with these options.
 async fn topic_on(options: &[&str]) -> Result<(RedisServer, World, TestTopic)> {
@@ -163,7 +163,7 @@ async fn a_redis_that_loads_its_files_is_waited_for() -> Result<()> {
 async fn a_redis_with_too_many_clients_says_so() -> Result<()> {
     let (server, _world, orders) = topic_on(&[]).await?;
     let client = redis::Client::open(server.url()).map_err(|error| Error::bug(error.to_string()))?;
-    let connected = client.get_multiplexed_async_connection().await;
+    let connected = connect(&client).await;
     let mut one = connected.map_err(|error| Error::unavailable(error.to_string()))?;
     let mut ask = async |command: &str| {
         let words: Vec<&str> = command.split(' ').collect();

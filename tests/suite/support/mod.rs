@@ -25,7 +25,7 @@ pub(crate) use self::ledger::{Bounds, Ledger, Tally};
 pub(crate) use self::patience::{eventually, eventually_within, failed, repeatedly};
 pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
-pub(crate) use self::redis::RedisServer;
+pub(crate) use self::redis::{RedisServer, connect};
 pub(crate) use self::running::Running;
 pub(crate) use self::sentinel::{Watched, signal, signal_to};
 pub(crate) use self::sequences::Sequences;
@@ -36,7 +36,7 @@ pub(crate) use self::topic::{
 pub(crate) use self::world::{World, scratch};
 
 /// How long something may take before a story fails: longer than any machine needs, since no story measures with it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A number from the environment, to make a story longer or to repeat it.
 pub(crate) fn from_environment<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use dwell::error::{Error, Result};
-use redis::{Client, Cmd, FromRedisValue, RedisError};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::{eventually, failed, scratch};
+use super::{PATIENCE, eventually, failed, scratch};
 
 /// A redis-server with a scratch directory and a Unix socket of its own, so that no two tests can meet on a port.
 /// It is killed when dropped.
@@ -107,7 +108,7 @@ impl RedisServer {
     /// A command with arguments of any bytes.
     pub(crate) async fn call<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         let client = Client::open(self.url()).map_err(refused)?;
-        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        let mut connection = connect(&client).await.map_err(refused)?;
         command.query_async(&mut connection).await.map_err(refused)
     }
 
@@ -149,7 +150,7 @@ impl RedisServer {
             all.cmd("RESTORE").arg(key).arg(left).arg(dump.as_slice()).ignore();
         }
         let client = Client::open(self.url()).map_err(refused)?;
-        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        let mut connection = connect(&client).await.map_err(refused)?;
         all.query_async(&mut connection).await.map_err(refused)
     }
 
@@ -165,6 +166,13 @@ impl Drop for RedisServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A connection that waits as long as a story does: half a second, the default, is short on a machine with much to do.
+pub(crate) async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let patient =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&patient).await
 }
 
 fn socket(dir: &Path) -> String {

@@ -19,7 +19,7 @@ use dwell::topic::{Descriptor, Pair, Settings};
 use tempfile::TempDir;
 
 use super::cluster::Cluster;
-use super::redis::RedisServer;
+use super::redis::{RedisServer, connect};
 use super::tls::Certificates;
 use super::{LEASE, TestTopic, eventually, failed};
 
@@ -201,7 +201,7 @@ impl World {
         };
         let refused = |error: redis::RedisError| Error::unavailable(format!("{command:?}: {error}"));
         let client = redis::Client::open(server.url()).map_err(refused)?;
-        let mut connection = client.get_multiplexed_async_connection().await.map_err(refused)?;
+        let mut connection = connect(&client).await.map_err(refused)?;
         let mut said = redis::Cmd::new();
         said.arg(command);
         let answer: redis::Value = said.query_async(&mut connection).await.map_err(refused)?;
