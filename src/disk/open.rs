@@ -12,8 +12,9 @@ use sled::Db;
 use super::private::{check_owner, close_directory};
 use super::settled::settle;
 
-/// How often a locked directory is tried: sled's own threads let go of it a moment after it was closed.
-const LOCK_ATTEMPTS: u32 = 50;
+/// How often a locked directory is tried: sled's own threads, and a process that was just forked, let go of it a moment
+/// after it was closed.
+const LOCK_ATTEMPTS: u32 = 500;
 
 /// How long to wait between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);

@@ -45,8 +45,31 @@ impl Note {
 pub(super) struct Place {
     dir: PathBuf,
     done: Mark,
-    /// Locked. The lock goes with it.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// The lock on a directory. It ends when this is dropped, also if a process that was just forked still has the file: by
+/// itself a lock lasts until everybody has closed it.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    /// `None` when somebody else has it.
+    fn take(dir: &Path) -> io::Result<Option<Lock>> {
+        let file = File::open(dir)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file, which follows, unlocks it too unless it was inherited.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Place {
@@ -57,16 +80,11 @@ impl Place {
     pub(super) fn take(dir: &Path) -> Result<(Place, u64)> {
         let unavailable = |error: io::Error| failed(dir, &error);
         make_private_directory(dir).map_err(unavailable)?;
-        let lock = File::open(dir).map_err(unavailable)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let place = dir.display();
-                let detail = format!("another dwell uses the log in {place}: stop it, or use another --data-dir");
-                return Err(Error::new(Kind::Conflict, detail));
-            }
-            Err(errno) => return Err(unavailable(errno.into())),
-        }
+        let Some(lock) = Lock::take(dir).map_err(unavailable)? else {
+            let place = dir.display();
+            let detail = format!("another dwell uses the log in {place}: stop it, or use another --data-dir");
+            return Err(Error::new(Kind::Conflict, detail));
+        };
         let (mark, done) = Mark::open(&dir.join(DONE)).map_err(unavailable)?;
         Ok((Place { dir: dir.to_owned(), done: mark, _lock: lock }, done.unwrap_or(0)))
     }
@@ -167,4 +185,22 @@ pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
 
 fn failed(path: &Path, error: &io::Error) -> Error {
     Error::unavailable(format!("the log in {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_although_a_forked_process_still_has_the_file() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let lock = Lock::take(dir.path())?.ok_or("it is locked")?;
+        // The same open file, as a child has it between fork and exec.
+        let inherited = lock.0.try_clone()?;
+        assert!(Lock::take(dir.path())?.is_none(), "one lock at a time");
+        drop(lock);
+        assert!(Lock::take(dir.path())?.is_some());
+        drop(inherited);
+        Ok(())
+    }
 }
