@@ -316,23 +316,23 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
 /// Bytes of the body of an answer to a POST that are read.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of the address that a broker advertises. It is part of every lease.
-pub const ADDRESS_BYTES_MAX: usize = 200;
-
 /// Bytes of the path of a Unix socket: what the kernel's address structure has room for.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Bytes of a member's name in an answer: what dwell writes is shorter.
-pub const MEMBER_BYTES_MAX: usize = ADDRESS_BYTES_MAX + 100;
-
-/// Brokers that one broker keeps connections to.
-pub const PEERS_MAX: usize = 100;
+/// Bytes of a member's id: what dwell writes is shorter.
+pub const MEMBER_BYTES_MAX: usize = 100;
 
 /// Epochs of other brokers that one broker remembers, so that their receipts cost no look at the leases.
-pub const PEER_EPOCHS_MAX: usize = 10_000;
+pub const REMOTE_EPOCHS_MAX: usize = 10_000;
 
-/// Bytes of another broker's answer that are read. A thousand verdicts fit four times.
-pub const PEER_ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a datagram from one broker to another. A thousand decisions with reasons of the greatest length fit.
+pub const DATAGRAM_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of all datagrams that have arrived at a broker and are not answered.
+pub const DATAGRAMS_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Verdicts that an owner remembers for requests that other brokers may repeat.
+pub const REMOTE_VERDICTS_MAX: usize = 250_000;
 
 /// Decisions that an owner remembers after they were made, for each partition of a group: who says the same again,
 /// because the first answer was lost, gets it again. As many as one request may make.

@@ -1,4 +1,4 @@
-//! The name of the request that is being worked on: in its answer, in its lines of the log, and in what is forwarded for it.
+//! The name of the request that is being worked on: in its answer, and in its lines of the log.
 
 use std::fmt;
 use std::sync::Arc;

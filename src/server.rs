@@ -11,7 +11,6 @@ use crate::engine::{Engine, StoreOptions};
 use crate::error::Result;
 use crate::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
 use crate::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
-use crate::peer::{CredentialFiles, Credentials};
 use crate::spans::{SpanOptions, Tracer};
 use crate::store::Description;
 use crate::tasks::Tasks;
@@ -40,8 +39,6 @@ pub struct ServerOptions {
     pub answer_bytes: usize,
     /// How long a request waits for room among them.
     pub answer_patience: Duration,
-    /// What is shown to other brokers.
-    pub peers: CredentialFiles,
     /// What the console offers.
     pub console: Console,
     /// Where messages are posted to.
@@ -58,7 +55,6 @@ impl ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
         let (body_timeout, tls, console) = (BODY_TIMEOUT, None, Console::Full);
-        let peers = CredentialFiles::default();
         ServerOptions {
             listen,
             socket_mode,
@@ -70,7 +66,6 @@ impl ServerOptions {
             body_timeout,
             answer_bytes: ANSWERS_BYTES_MAX,
             answer_patience: ANSWER_PATIENCE,
-            peers,
             console,
             webhooks,
             spans: None,
@@ -85,7 +80,6 @@ impl ServerOptions {
     pub fn check(&self) -> Result<()> {
         self.store.check()?;
         self.tls.clone().map(|files| Tls::new(files, self.clock.clone())).transpose()?;
-        Credentials::open(self.peers.clone(), self.broker.advertise.as_ref())?;
         self.spans.clone().map(|spans| Tracer::exporting(spans, self.clock.clone())).transpose()?;
         let mut webhooks = self.webhooks.iter().filter(|webhook| webhook.enabled);
         webhooks.try_for_each(|webhook| webhook.check(self.clock.clone()))
@@ -117,7 +111,6 @@ impl Server {
         let is_tls = tls.is_some();
         let door = Door { asks: access.asks(), socket_mode: options.socket_mode, tls };
         let listener = Listener::bind(options.listen, &door).await?;
-        let credentials = Credentials::open(options.peers, options.broker.advertise.as_ref())?;
         let (mut behaviour, mut exporter) = (options.broker, None);
         if let Some(spans) = options.spans {
             let (tracer, exports) = Tracer::exporting(spans, options.clock.clone())?;
@@ -141,7 +134,7 @@ impl Server {
         let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
         let app = app.with_connections(options.connections.max);
         let app = app.with_answers(options.answer_bytes, options.answer_patience);
-        let app = app.with_access(access).with_credentials(credentials);
+        let app = app.with_access(access);
         let (stopping, answers) = (app.stopping(), app.answers());
         connections.start(listener.serve(
             http::router(app),

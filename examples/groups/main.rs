@@ -5,6 +5,7 @@
 //! another process), kills and freezes them under load, and holds every message to a ledger. At the end stands a table;
 //! the exit code is 1 if a promise was not kept. With the defaults: leases of 10 s, a heartbeat each second.
 
+mod anywhere;
 mod application;
 mod lateness;
 mod members;
@@ -15,6 +16,8 @@ mod support;
 mod trouble;
 mod webhook;
 
+#[path = "../../tests/suite/groups/anywhere.rs"]
+mod everywhere;
 #[path = "../../tests/suite/groups/backlog.rs"]
 mod backlog;
 #[path = "../../tests/suite/groups/fleet.rs"]
@@ -53,7 +56,7 @@ const SETTINGS: [(&str, &str); 1] = [("DWELL_LOG_LEVEL", "info")];
 /// What consumer groups promise, with figures and verdicts
 #[derive(Debug, Parser)]
 struct Args {
-    /// The stories to tell: join, restart, killed, frozen, outage, lateness, stream, webhook [default: all]
+    /// The stories to tell: join, restart, killed, frozen, outage, lateness, stream, webhook, anywhere [default: all]
     stories: Vec<String>,
     /// How often a member joins and leaves
     #[arg(long, default_value_t = 20)]
@@ -61,7 +64,7 @@ struct Args {
     /// How often each of three members is restarted
     #[arg(long, default_value_t = 3)]
     restarts: usize,
-    /// Messages of a backlog whose consumer is killed half-way
+    /// Messages of a backlog whose consumer is killed half-way, and of one that is settled at random brokers
     #[arg(long, default_value_t = 50_000)]
     messages: usize,
     /// Messages due in a second, and for how many seconds, where lateness is measured
@@ -141,6 +144,10 @@ async fn tell(args: &Args, report: &mut Report) {
         report.ended("webhook", end);
         let end = webhook::busy(report).await;
         report.ended("busy webhook", end);
+    }
+    if begins("anywhere") {
+        let end = anywhere::settled(report, args.messages).await;
+        report.ended("anywhere", end);
     }
 }
 

@@ -27,6 +27,7 @@ mod reserve;
 mod schedules;
 mod scrape;
 mod settle;
+mod settle_anywhere;
 mod spread;
 mod subscriptions;
 mod topics;
@@ -67,6 +68,7 @@ use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
 use crate::message::{GroupName, Key, MessageId, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
+use crate::remote::Remote;
 use crate::spans::Tracer;
 use crate::store::{Description, MemberId, Peeked, Store};
 use crate::tasks::Tasks;
@@ -83,6 +85,7 @@ pub struct Broker {
     lanes: Arc<Lanes>,
     spread: Arc<Spread>,
     groups: Arc<Groups>,
+    remote: Arc<Remote>,
     filling: Filling,
     looks: Arc<Looks>,
     reads: Arc<ReadLimiter>,
@@ -123,7 +126,8 @@ pub struct Health {
 impl Broker {
     /// A broker over `store`. The loops of its pairs run in `tasks`; [`Broker::run`] has to run beside them, and longer.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
-        let member = MemberId::fresh(&host_name(), options.advertise.as_ref());
+        let member = MemberId::fresh(&host_name());
+        let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
         let keeper = Arc::new(Keeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
@@ -132,16 +136,17 @@ impl Broker {
         let (spread, filling, looks) = (Arc::default(), Filling::default(), Arc::default());
         // It paces what the store really does, whatever clock messages go by.
         let reads = Arc::new(ReadLimiter::new(Clock::System));
-        Broker { store, metrics, keeper, topics, lanes, spread, groups, filling, looks, reads, tasks, options }
+        Broker { store, metrics, keeper, topics, lanes, spread, groups, remote, filling, looks, reads, tasks, options }
     }
 
-    /// Keeps leases, fires schedules, counts for the metrics and listens to the store until `stop`, which has to come after
-    /// the loops of the pairs have ended.
+    /// Keeps leases, answers other brokers, fires schedules, counts for the metrics and listens to the store until `stop`,
+    /// which has to come after the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
         let schedules = firing::Schedules::new(self.clone());
         let census = census::Census::new(self.clone());
         let watched = futures_util::future::join(census.run(stop.clone()), self.watch_store(stop.clone()));
-        tokio::join!(self.keeper.run(stop.clone()), schedules.run(stop.clone()), watched, self.store.run(stop));
+        let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
+        tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.run(stop));
     }
 
     /// The metrics of this process.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::address::Address;
 use crate::limits::{MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES};
 use crate::spans::Tracer;
 use crate::topic::Settings;
@@ -14,8 +13,6 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// The span from one heartbeat of a member to the next; at most a third of the lease ttl counts.
     pub heartbeat: Duration,
-    /// Where other brokers reach this one with receipts of its deliveries, if they do.
-    pub advertise: Option<Address>,
     /// How long after the last request of a consumer this process leaves a group.
     pub idle_timeout: Duration,
     /// How long a stop waits for deliveries that are out.
@@ -39,7 +36,6 @@ impl Default for Options {
         Options {
             lease_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(1),
-            advertise: None,
             idle_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             prefetch_bytes: usize::try_from(PREFETCH_LIMIT_BYTES).unwrap_or(usize::MAX),

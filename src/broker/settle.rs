@@ -1,15 +1,12 @@
 //! Settling: what consumers say of deliveries, decided where the owner is.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Broker, check_count};
 use crate::dispatch::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
 use crate::error::Result;
 use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
-use crate::store::MemberId;
-use crate::topic::{Descriptor, Pair, check_visibility_timeout};
+use crate::topic::{Descriptor, check_visibility_timeout};
 
 /// The verdict about a receipt where this process owns no partition of the group.
 fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {
@@ -96,22 +93,5 @@ impl Broker {
         let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
         let knows = |receipt: &Receipt| dispatch.as_ref().is_some_and(|dispatch| dispatch.knows(receipt));
         Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())
-    }
-
-    /// Who holds the leases of partitions now; nobody is not listed.
-    ///
-    /// # Errors
-    /// `NotFound`, and the store's.
-    pub async fn holders(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        partitions: &BTreeSet<Partition>,
-    ) -> Result<BTreeMap<Partition, MemberId>> {
-        let descriptor = self.topics.group(topic, group).await?;
-        let pairs: Vec<Pair> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
-        let stats = self.store.stats(&pairs).await?;
-        let owner = |(partition, stats): (&Partition, crate::store::PairStats)| Some((*partition, stats.owner?));
-        Ok(partitions.iter().zip(stats).filter_map(owner).collect())
     }
 }

@@ -104,9 +104,9 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     };
     let options = ServerOptions::new(config.listen.clone(), store, config.broker_options());
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
-    let (socket_mode, tls, peers) = (config.socket_mode, config.tls.clone(), config.peers.clone());
+    let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
     let console = config.console;
-    Ok(ServerOptions { socket_mode, tls, tokens, peers, console, webhooks, spans, ..options })
+    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, spans, ..options })
 }
 
 /// What is printed once the broker serves.

@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 49] = [
+pub const KEYS: [&str; 46] = [
     "listen",
     "console",
     "socket_mode",
@@ -23,9 +23,6 @@ pub const KEYS: [&str; 49] = [
     "wal.limit_bytes",
     "journal.window",
     "lease.ttl",
-    "group.advertise",
-    "group.token_file",
-    "group.ca_file",
     "group.heartbeat",
     "group.idle_timeout",
     "group.drain_timeout",

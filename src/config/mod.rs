@@ -35,13 +35,11 @@ pub use trace::TraceConfig;
 pub use webhooks::WEBHOOK_KEYS;
 
 use crate::access::Token;
-use crate::address::{ACCEPTED as ADDRESS_ACCEPTED, Address};
 use crate::broker;
 use crate::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
 use crate::limits::{
     PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
 };
-use crate::peer::CredentialFiles;
 use crate::topic::Settings;
 use crate::wal::LIMIT_BYTES;
 use crate::webhook::Webhook;
@@ -74,10 +72,6 @@ pub struct Config {
     pub journal_span: Duration,
     /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
-    /// Where other brokers reach this one, if they do.
-    pub advertise: Option<Address>,
-    /// What is shown to other brokers.
-    pub peers: CredentialFiles,
     /// The span from one heartbeat of a member of a group to the next.
     pub heartbeat: Duration,
     /// How long after the last request of a consumer a group is left.
@@ -139,8 +133,6 @@ impl Config {
             wal_limit_bytes: read.number("wal.limit_bytes", WAL_BYTES_MIN..=WAL_BYTES_MAX, LIMIT_BYTES),
             journal_span: read.span("journal.window", secs(1)..=secs(3_600), secs(30)),
             lease_ttl,
-            advertise: read.parsed("group.advertise", ADDRESS_ACCEPTED, None, |text| Address::parse(text).map(Some)),
-            peers: read.peers(),
             heartbeat: read.heartbeat(lease_ttl, default.heartbeat.min(lease_ttl / 3)),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
             drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
@@ -178,7 +170,6 @@ impl Config {
     pub fn broker_options(&self) -> broker::Options {
         broker::Options {
             lease_ttl: self.lease_ttl,
-            advertise: self.advertise.clone(),
             heartbeat: self.heartbeat,
             idle_timeout: self.idle_timeout,
             drain_timeout: self.drain_timeout,

@@ -43,7 +43,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
 }
 
 /// Files with one thing wrong, and what is said of it.
-const WRONG: [(&str, &str); 49] = [
+const WRONG: [(&str, &str); 47] = [
     ("socket_mode = '0666'", "socket_mode = \"0666\" (file /dwell.toml): lets everybody on this machine in; accepted"),
     ("socket_mode = 0o660", "socket_mode = \"432\" (file /dwell.toml): is not four octal digits in quotes"),
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
@@ -70,11 +70,6 @@ const WRONG: [(&str, &str); 49] = [
         "group.heartbeat = \"1s\" (file /dwell.toml): 1s is too long; accepted: at most a third of lease.ttl, which is 2s",
     ),
     ("lease.ttl = '3s'\ngroup.heartbeat = '1001ms'", "accepted: at most a third of lease.ttl, which is 3s"),
-    (
-        "group.advertise = 'http://u:p@host:80'",
-        "group.advertise = \"http://u:p@host:80\" (file /dwell.toml): \"u:p@host\" is not a host; accepted: http://HOST:PORT",
-    ),
-    ("group.advertise = 'http://169.254.169.254:80'", "169.254.169.254 is the address of no single machine"),
     ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file /dwell.toml): \"-1s\" is negative"),
     ("topic.partitions = 0", "topic.partitions = \"0\" (file /dwell.toml): is out of range; accepted: 1 to 1024"),
     ("topic.partitions = 1025", "accepted: 1 to 1024"),
@@ -144,7 +139,7 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 32] = [
+const COMMON: [(&str, &str); 31] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
@@ -162,7 +157,6 @@ const COMMON: [(&str, &str); 32] = [
     ("DWELL_GROUP_PREFETCH_LIMIT_BYTES", "33554432"),
     ("DWELL_TOPIC_PARTITIONS", "16"),
     ("DWELL_TOPIC_VISIBILITY_TIMEOUT", "PT1M"),
-    ("DWELL_GROUP_ADVERTISE", "http://127.0.0.1:7373"),
     ("DWELL_GROUP_HEARTBEAT", "200ms"),
     ("DWELL_GROUP_IDLE_TIMEOUT", "30s"),
     ("DWELL_TOPIC_MAX_ATTEMPTS", "3"),
@@ -216,8 +210,6 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             start_without: true,
         },
         lease_ttl: secs(5),
-        advertise: Address::parse("http://127.0.0.1:7373").ok(),
-        peers: CredentialFiles::default(),
         heartbeat: Duration::from_millis(200),
         idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
@@ -387,7 +379,6 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let redis = ["url", "password", "ca", "cert", "key"].map(|name| format!("redis.{name}_file"));
     let mut named = Vec::from(redis);
     named.extend(["cert", "key", "client_ca"].map(|name| format!("tls.{name}_file")));
-    named.extend(["token", "ca"].map(|name| format!("group.{name}_file")));
     named.extend(["webhook.secret_file", "webhook.ca_file", "trace.otlp_ca_file"].map(str::to_owned));
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {

@@ -9,7 +9,6 @@ use super::show::quoted;
 use super::sources::{Layers, Raw, item_key};
 use crate::access::{Bearer, Scope, Scopes, Token, TokenFile};
 use crate::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
-use crate::peer::CredentialFiles;
 
 /// Where the tables are.
 pub(super) const TOKENS: &str = "auth.token";
@@ -37,16 +36,6 @@ impl Reader<'_> {
             read.push((token, bearer));
         }
         read.into_iter().map(|(token, _)| token).collect()
-    }
-
-    /// What this broker shows to others.
-    pub(super) fn peers(&mut self) -> CredentialFiles {
-        let accepted = "a file that holds a token and nothing else";
-        let token = self.parsed("group.token_file", accepted, None, |path| {
-            TokenFile::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
-        });
-        let ca = self.certificates("group.ca_file");
-        CredentialFiles { token, ca }
     }
 
     /// Whether there is a token in the configuration, right or wrong.

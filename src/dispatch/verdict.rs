@@ -22,7 +22,7 @@ pub enum Verdict {
     Unknown(UnknownReason),
     /// The store did not answer in time: the decision stands and is being repeated, the outcome is not known yet.
     Pending,
-    /// Another broker owns the partition and was not reached, or did not answer in time: perhaps it was settled there.
+    /// Another broker owns the partition and did not answer in time: perhaps it was settled there.
     /// The same decision may be made again.
     Unreachable,
 }
@@ -38,8 +38,6 @@ pub enum StaleReason {
     DeliveryEnded,
     /// The owner that handed it out lost the partition or gave it up.
     LostPartition,
-    /// Another broker owns the partition and was not asked, because this one cannot reach it.
-    OtherBroker,
 }
 
 /// Why a receipt is unknown.
@@ -58,7 +56,6 @@ impl StaleReason {
             StaleReason::AlreadySettled => "already_settled",
             StaleReason::DeliveryEnded => "delivery_ended",
             StaleReason::LostPartition => "lost_partition",
-            StaleReason::OtherBroker => "other_broker",
         }
     }
 }
@@ -74,12 +71,11 @@ impl UnknownReason {
 
 impl Verdict {
     /// Every verdict with which a decision does not count.
-    pub const REFUSALS: [Verdict; 9] = [
+    pub const REFUSALS: [Verdict; 8] = [
         Verdict::Stale(StaleReason::DeadlinePassed),
         Verdict::Stale(StaleReason::AlreadySettled),
         Verdict::Stale(StaleReason::DeliveryEnded),
         Verdict::Stale(StaleReason::LostPartition),
-        Verdict::Stale(StaleReason::OtherBroker),
         Verdict::Unknown(UnknownReason::NotIssued),
         Verdict::Unknown(UnknownReason::Malformed),
         Verdict::UnknownOutcome,
@@ -138,19 +134,16 @@ impl Verdict {
                 "the broker that delivered the message no longer owns its partition: the message is delivered again, unless it \
                  was settled before, or its topic or group was deleted"
             }
-            Verdict::Stale(StaleReason::OtherBroker) => {
-                "another broker owns the partition, and this one cannot reach it: settle the delivery there"
-            }
             Verdict::Unknown(UnknownReason::Malformed) => "this text is no receipt",
             Verdict::Unknown(UnknownReason::NotIssued) => {
                 "the receipt is of another topic or group, or of a delivery that was never made"
             }
             Verdict::UnknownOutcome => {
-                "this broker lost the partition before the store answered: the message is settled, or it is delivered \
-                 again"
+                "the broker that delivered the message lost the partition before it answered: the message is settled, or it is \
+                 delivered again"
             }
             Verdict::Unreachable => {
-                "the broker that owns the partition was not reached: perhaps the delivery was settled; repeat the request"
+                "the broker that owns the partition did not answer: perhaps the delivery was settled; repeat the request"
             }
         }
     }

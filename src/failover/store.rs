@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, LogTarget, Loss, MemberId, MovedPage,
     Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -358,6 +359,14 @@ impl<S: LogTarget> Store for Failover<S> {
             }
             (acquired, _) => acquired,
         })
+    }
+
+    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+        self.store.tenants(pairs).await
+    }
+
+    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool> {
+        self.store.send(to, datagram).await
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {

@@ -21,7 +21,6 @@ mod explain;
 mod fallback;
 mod faults;
 mod forecast;
-mod forwarded;
 mod groups;
 mod guard;
 mod json_list;
@@ -87,7 +86,6 @@ use crate::limits::{
     ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT, CONNECTIONS_MAX, WAITING_TENTHS,
 };
 use crate::metrics::Metrics;
-use crate::peer::{Credentials, Peers};
 use crate::tasks::Tasks;
 use answer_budget::AnswerBudget;
 use body_budget::BodyBudget;
@@ -102,7 +100,6 @@ pub struct App(Arc<Inner>);
 #[derive(Clone)]
 pub struct Inner {
     broker: Broker,
-    peers: Peers,
     metrics: Arc<Metrics>,
     clock: Clock,
     guard: Guard,
@@ -128,7 +125,6 @@ impl App {
     pub fn new(broker: Broker, clock: Clock, guard: Guard, tasks: Tasks) -> App {
         App(Arc::new(Inner {
             metrics: broker.metrics(),
-            peers: Peers::new(broker.clone()),
             broker,
             clock,
             guard,
@@ -178,13 +174,6 @@ impl App {
     /// Asks for these tokens. Without, everyone may do everything.
     pub fn with_access(mut self, access: Access) -> App {
         Arc::make_mut(&mut self.0).access = access;
-        self
-    }
-
-    /// Shows this to other brokers.
-    pub fn with_credentials(mut self, credentials: Credentials) -> App {
-        let inner = Arc::make_mut(&mut self.0);
-        inner.peers = Peers::showing(inner.broker.clone(), credentials);
         self
     }
 

@@ -8,7 +8,6 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::faults::collect;
-use super::forwarded::Forwarded;
 use super::params::{GroupPath, NoParams};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, SettlementProblems};
@@ -19,7 +18,7 @@ use crate::dispatch::{Decision, UnknownReason, Verdict};
 use crate::error::{Fault, Kind};
 use crate::limits::DELAY_MAX;
 use crate::message::{GroupName, TopicName};
-use crate::peer::Ruling;
+use crate::remote::Ruling;
 use crate::time::{Timestamp, millis, one_span, show_span, span};
 use crate::topic::check_visibility_timeout;
 
@@ -159,7 +158,7 @@ pub(crate) struct Settled {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     deadline: Option<Timestamp>,
-    /// The broker that owns the partition; only with `other_broker` and `unreachable`.
+    /// The broker that owns the partition; only with `lost_partition` and `unreachable`, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
 }
@@ -217,18 +216,14 @@ impl Verdicts {
         Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
     }
 
-    /// The answer to a request. Another broker is always told the verdicts.
+    /// The answer to a request.
     ///
     /// # Errors
     /// The problem with the only receipt.
-    fn answer(
-        receipts: Vec<String>,
-        rulings: &[Ruling],
-        Forwarded(forwarded): Forwarded,
-    ) -> Result<Reply<Verdicts>, Problem> {
+    fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
         let verdicts = Verdicts::new(receipts, rulings);
         match rulings {
-            [Ruling { verdict, .. }] if !forwarded && !verdict.stands() => Err(refused(*verdict, &verdicts)),
+            [Ruling { verdict, .. }] if !verdict.stands() => Err(refused(*verdict, &verdicts)),
             _ => Ok(Reply(verdicts)),
         }
     }
@@ -255,18 +250,17 @@ fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/ack", operation_id = "ackMessages",
     tag = "consuming", request_body = Ack,
-    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    params(GroupPath),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn ack(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    forwarded: Forwarded,
     ack: Json<Ack>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let decisions = ack.read(Ok)?.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
-    settle(&app, forwarded, &topic, &group, decisions).await
+    settle(&app, &topic, &group, decisions).await
 }
 
 /// Report that deliveries failed.
@@ -276,17 +270,16 @@ pub(crate) async fn ack(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/nack", operation_id = "nackMessages",
     tag = "consuming", request_body = Nack,
-    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    params(GroupPath),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn nack(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    forwarded: Forwarded,
     nack: Json<Nack>,
 ) -> Result<Reply<Verdicts>, Problem> {
-    settle(&app, forwarded, &topic, &group, nack.read(decisions_of)?).await
+    settle(&app, &topic, &group, nack.read(decisions_of)?).await
 }
 
 /// Extend the deadlines of deliveries.
@@ -295,38 +288,30 @@ pub(crate) async fn nack(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/extend", operation_id = "extendMessages",
     tag = "consuming", request_body = Extend,
-    params(GroupPath, ("Dwell-Forwarded" = Option<String>, Header, description = "Set by another broker: the member that the receipts are for", example = "host-4fT0ab12cd34")),
+    params(GroupPath),
     responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
 )]
 pub(crate) async fn extend(
     State(app): State<App>,
     GroupPath(topic, group): GroupPath,
     _: NoParams,
-    forwarded: Forwarded,
     extend: Json<Extend>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let (receipts, timeout) = extend.read(Extend::deadlines)?;
     let asked = receipts.clone();
-    let rulings = match forwarded {
-        Forwarded(true) => app.peers.extend_forwarded(&topic, &group, asked, timeout).await?,
-        Forwarded(false) => app.peers.extend(&topic, &group, asked, timeout).await?,
-    };
-    Verdicts::answer(receipts, &rulings, forwarded)
+    let rulings = app.broker.extend_anywhere(&topic, &group, asked, timeout).await?;
+    Verdicts::answer(receipts, &rulings)
 }
 
 async fn settle(
     app: &App,
-    forwarded: Forwarded,
     topic: &TopicName,
     group: &GroupName,
     decisions: Vec<(String, Decision)>,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
-    let rulings = match forwarded {
-        Forwarded(true) => app.peers.settle_forwarded(topic, group, decisions).await?,
-        Forwarded(false) => app.peers.settle(topic, group, decisions).await?,
-    };
-    Verdicts::answer(receipts, &rulings, forwarded)
+    let rulings = app.broker.settle_anywhere(topic, group, decisions).await?;
+    Verdicts::answer(receipts, &rulings)
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
@@ -390,7 +375,7 @@ mod tests {
         for verdict in Verdict::REFUSALS {
             let reason = verdict.reason().unwrap_or_default();
             let ruling = Ruling { verdict, owner: None };
-            let problem = Verdicts::answer(vec!["a".to_owned()], &[ruling], Forwarded(false)).err();
+            let problem = Verdicts::answer(vec!["a".to_owned()], &[ruling]).err();
             let body = problem.and_then(|problem| serde_json::to_value(problem.body()).ok()).unwrap_or_default();
             assert_eq!((&body["reason"], &body["failed"]), (&reason.into(), &1.into()), "{body}");
             assert_eq!(body["results"][0]["status"], verdict.name(), "{body}");
@@ -401,15 +386,13 @@ mod tests {
     }
 
     #[test]
-    fn another_broker_and_a_batch_are_answered_with_verdicts() {
+    fn a_batch_is_answered_with_verdicts() {
         let refused = || Ruling { verdict: Verdict::Unreachable, owner: None };
-        let forwarded = Verdicts::answer(vec!["a".to_owned()], &[refused()], Forwarded(true)).ok();
-        assert_eq!(forwarded.map(|Reply(verdicts)| verdicts.failed), Some(1));
         let two = vec!["a".to_owned(), "b".to_owned()];
-        let batch = Verdicts::answer(two, &[refused(), refused()], Forwarded(false)).ok();
+        let batch = Verdicts::answer(two, &[refused(), refused()]).ok();
         assert_eq!(batch.map(|Reply(verdicts)| verdicts.failed), Some(2));
         let pending = Ruling { verdict: Verdict::Pending, owner: None };
-        assert!(Verdicts::answer(vec!["a".to_owned()], &[pending], Forwarded(false)).is_ok());
+        assert!(Verdicts::answer(vec!["a".to_owned()], &[pending]).is_ok());
     }
 
     #[test]

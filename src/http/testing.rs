@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,7 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairDepth,
     PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots,
-    Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -224,6 +225,14 @@ impl Store for Away {
     }
 
     async fn acquire(&self, _: &Pair, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
+        away()
+    }
+
+    async fn tenants(&self, _: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+        away()
+    }
+
+    async fn send(&self, _: &MemberId, _: Bytes) -> Result<bool> {
         away()
     }
 

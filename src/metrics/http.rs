@@ -1,8 +1,8 @@
-//! Requests: those that are answered here, those to other brokers, and those to applications.
+//! Requests: those that are answered here, and those to applications.
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Histogram, HistogramVec, IntCounterVec, IntGauge};
 
 use super::make::{CALL_BUCKETS, Maker};
 use crate::error::Result;
@@ -17,20 +17,12 @@ pub struct HttpMetrics {
     pub connections: IntGauge,
     requests: IntCounterVec,
     seconds: HistogramVec,
-    forwarded: IntCounter,
-    not_forwarded: IntCounter,
     posts: IntCounterVec,
     post_seconds: HistogramVec,
 }
 
 impl HttpMetrics {
     pub(super) fn new(make: &Maker) -> Result<HttpMetrics> {
-        let forwards = make.counters(
-            "dwell_forwards_total",
-            &["outcome"],
-            "requests with receipts to the brokers that own them: `answered`, or `failed` (the consumer was told \
-             `unreachable`)",
-        )?;
         Ok(HttpMetrics {
             connections: make.gauge("dwell_http_connections", "open HTTP connections")?,
             requests: make.counters(
@@ -45,8 +37,6 @@ impl HttpMetrics {
                 &CALL_BUCKETS,
                 "how long HTTP requests took; a long poll counts its wait",
             )?,
-            forwarded: forwards.with_label_values(&["answered"]),
-            not_forwarded: forwards.with_label_values(&["failed"]),
             posts: make.counters(
                 "dwell_webhook_requests_total",
                 &["topic", "group", "outcome"],
@@ -74,11 +64,6 @@ impl HttpMetrics {
     pub fn request(&self, route: &str, code: u16, took: Duration) {
         self.requests.with_label_values(&[route, &code.to_string()]).inc();
         self.seconds.with_label_values(&[route]).observe(took.as_secs_f64());
-    }
-
-    /// Counts a request to another broker.
-    pub fn forward(&self, answered: bool) {
-        if answered { &self.forwarded } else { &self.not_forwarded }.inc();
     }
 
     /// The series of a webhook with these outcomes. Their number is that of the webhooks, which are configured.

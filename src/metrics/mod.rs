@@ -10,6 +10,7 @@ mod labels;
 mod logs;
 mod make;
 mod process;
+mod remote;
 mod spans;
 mod store;
 mod topics;
@@ -29,6 +30,7 @@ pub use self::logs::WalMetrics;
 pub use self::make::Family;
 use self::make::Maker;
 pub use self::process::ProcessMetrics;
+pub use self::remote::{RemoteDrop, RemoteMetrics};
 pub use self::spans::SpanMetrics;
 pub use self::store::StoreMetrics;
 use self::topics::TopicFamilies;
@@ -45,6 +47,8 @@ pub struct Metrics {
     pub ownership: OwnershipMetrics,
     /// Requests.
     pub http: HttpMetrics,
+    /// Decisions about deliveries of other brokers.
+    pub remote: RemoteMetrics,
     /// The process itself.
     pub process: ProcessMetrics,
     /// What the store holds.
@@ -67,11 +71,25 @@ impl Metrics {
         let (store, ownership) = (StoreMetrics::new(&make)?, OwnershipMetrics::new(&make)?);
         let (http, process, census) =
             (HttpMetrics::new(&make)?, ProcessMetrics::new(&make)?, CensusMetrics::new(&make)?);
-        let spans = SpanMetrics::new(&make)?;
+        let (remote, spans) = (RemoteMetrics::new(&make)?, SpanMetrics::new(&make)?);
         let (topics, groups, logs) = (TopicFamilies::new(&make)?, GroupFamilies::new(&make)?, LogFamilies::new(&make)?);
         let (registry, families) = make.made();
         let known = Mutex::default();
-        Ok(Metrics { store, ownership, http, process, census, spans, topics, groups, logs, known, registry, families })
+        Ok(Metrics {
+            store,
+            ownership,
+            http,
+            remote,
+            process,
+            census,
+            spans,
+            topics,
+            groups,
+            logs,
+            known,
+            registry,
+            families,
+        })
     }
 
     /// The series of a topic. Asking makes them.

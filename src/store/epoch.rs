@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::address::Address;
+use crate::limits::MEMBER_BYTES_MAX;
 use crate::topic::Pair;
 
 /// A process that may own pairs. It has a random part, so that a restarted process is another member.
@@ -11,13 +11,10 @@ use crate::topic::Pair;
 pub struct MemberId(Arc<str>);
 
 impl MemberId {
-    /// A member of this process, named for people by `name` (cut to 64 of `A-Z a-z 0-9 . _ -`). The address under which
-    /// others reach it is a part of its id, so that whoever sees a lease knows where its owner is.
-    pub fn fresh(name: &str, advertised: Option<&Address>) -> MemberId {
-        let keep = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let name: String = name.chars().filter(keep).take(64).collect();
-        let address = advertised.map_or_else(String::new, |address| format!("@{address}"));
-        MemberId(format!("{name}-{}{address}", random_text()).into())
+    /// A member of this process, named for people by `name` (cut to 64 of `A-Z a-z 0-9 . _ -`).
+    pub fn fresh(name: &str) -> MemberId {
+        let name: String = name.chars().filter(is_plain).take(64).collect();
+        MemberId(format!("{name}-{}", random_text()).into())
     }
 
     /// The member that the store names.
@@ -25,11 +22,9 @@ impl MemberId {
         MemberId(text.into())
     }
 
-    /// Where it is reached. `None` when it does not say so, and when what it says is no address: the store may hold
-    /// what dwell never wrote.
-    pub fn advertised(&self) -> Option<Address> {
-        let (_, address) = self.0.split_once('@')?;
-        Address::parse(address).ok()
+    /// Whether dwell can have written it: the store may hold what dwell never wrote.
+    pub fn is_plausible(&self) -> bool {
+        (1..=MEMBER_BYTES_MAX).contains(&self.0.len()) && self.0.chars().all(|c| is_plain(&c))
     }
 
     /// The text.
@@ -63,6 +58,11 @@ impl Epoch {
         self.number
     }
 
+    /// Whether it is what an owner leaves that gave its lease up: nobody has it.
+    pub fn is_nobodys(&self) -> bool {
+        &*self.token == "-"
+    }
+
     /// Reads `<number>.<token>`.
     pub fn parse(text: &str) -> Option<Epoch> {
         let (number, token) = text.split_once('.')?;
@@ -77,6 +77,15 @@ impl fmt::Display for Epoch {
     }
 }
 
+/// The current epoch of a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// The epoch; `None` if the last one was given up.
+    pub epoch: Option<Epoch>,
+    /// Who holds the lease; nobody does while it has lapsed.
+    pub member: Option<MemberId>,
+}
+
 /// What an owner claims when it renews.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -86,15 +95,19 @@ pub struct Claim {
     pub epoch: Epoch,
 }
 
+/// Whether a member's id may contain it.
+fn is_plain(c: &char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
 /// 12 random characters: 62 bits, never used twice in practice.
-fn random_text() -> String {
+pub(crate) fn random_text() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(12).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::MEMBER_BYTES_MAX;
 
     #[test]
     fn an_epoch_is_read_back_and_never_comes_twice() {
@@ -108,20 +121,17 @@ mod tests {
 
     #[test]
     fn a_member_is_new_each_time_and_its_name_is_clean() {
-        assert_ne!(MemberId::fresh("host", None), MemberId::fresh("host", None));
-        assert!(MemberId::fresh("a b/{}:@é", None).as_str().starts_with("ab-"));
+        assert_ne!(MemberId::fresh("host"), MemberId::fresh("host"));
+        assert!(MemberId::fresh("a b/{}:@é").as_str().starts_with("ab-"));
     }
 
     #[test]
-    fn a_member_carries_its_address_and_no_other_text() {
-        let address = Address::parse("unix:/run/d@well/b.sock").ok();
-        assert_eq!(MemberId::fresh("host", address.as_ref()).advertised(), address);
-        assert_eq!(MemberId::fresh("host", None).advertised(), None);
-        for hostile in ["host-1@", "host-1@http://", "host-1@file:///etc/passwd", "host-1@http://169.254.169.254:80"] {
-            assert_eq!(MemberId::from_store(hostile).advertised(), None, "{hostile}");
+    fn only_what_dwell_writes_is_plausible() {
+        for name in ["", "host", "a b/{}:@é", &"h".repeat(100)] {
+            assert!(MemberId::fresh(name).is_plausible(), "{name}");
         }
-        let longest =
-            MemberId::fresh(&"h".repeat(100), Address::parse(&format!("unix:/{}", "a".repeat(106))).ok().as_ref());
-        assert!(longest.as_str().len() <= MEMBER_BYTES_MAX);
+        for hostile in ["", "a{b}", "a:b", "a b", "a\nb", "é", &"h".repeat(MEMBER_BYTES_MAX + 1)] {
+            assert!(!MemberId::from_store(hostile).is_plausible(), "{hostile}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod census;
 mod clock;
 mod clock_note;
 mod control;
+mod datagram;
 pub mod embedded;
 mod epoch;
 mod listing;
@@ -23,6 +24,7 @@ pub mod redis;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +34,9 @@ pub use census::{CensusClaim, PairDepth, Vitals};
 pub use clock::StoreClock;
 pub use clock_note::ClockNote;
 pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
-pub use epoch::{Claim, Epoch, MemberId};
+pub use datagram::{Datagram, Datagrams};
+pub(crate) use epoch::random_text;
+pub use epoch::{Claim, Epoch, MemberId, Tenant};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports};
 pub use loss::Loss;
@@ -349,6 +353,13 @@ pub trait Store: Send + Sync + 'static {
     /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict` when
     /// another acquisition came first, and changed nothing: try again.
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired>;
+
+    /// Who owns pairs now, in the order asked; `None` for a pair without an epoch, and in a store of one process.
+    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>>;
+
+    /// Sends a datagram to a member, at most [`crate::limits::DATAGRAM_BYTES_MAX`] bytes. False if certainly no process
+    /// receives what is sent to it now; true promises nothing.
+    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool>;
 
     /// Prolongs leases to `ttl` from now, each answered for itself. A lease that lapsed and that nobody took is resumed
     /// under the same epoch.

@@ -8,8 +8,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
+use super::datagram::{Datagrams, Mailbox};
+use super::epoch::MemberId;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::topic::Pair;
@@ -27,6 +30,8 @@ pub enum Channel {
     Members(TopicName, GroupName),
     /// A schedule that was made, changed or removed.
     Schedules,
+    /// Datagrams for a member.
+    Member(MemberId),
 }
 
 type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
@@ -48,7 +53,7 @@ impl Channel {
         let (topic, partition) = match self {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
             Channel::Changed(topic) => (topic, Partition(0)),
-            Channel::Members(..) | Channel::Schedules => return vec![self.clone()],
+            Channel::Members(..) | Channel::Schedules | Channel::Member(_) => return vec![self.clone()],
         };
         let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
         if partition == Partition(0) {
@@ -64,11 +69,12 @@ pub struct Wakes {
     sleepers: Arc<Mutex<Sleepers>>,
     /// Counts changes of the places where someone listens, for a store that has to subscribe to each.
     changes: watch::Sender<u64>,
+    mailbox: Mailbox,
 }
 
 impl Default for Wakes {
     fn default() -> Wakes {
-        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0) }
+        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0), mailbox: Mailbox::default() }
     }
 }
 
@@ -83,6 +89,16 @@ impl Wakes {
             self.changed();
         }
         Wake { wakes: self.clone(), channel, notify }
+    }
+
+    /// Receives what other processes send to this member, which is this process.
+    pub fn datagrams(&self, member: &MemberId) -> Datagrams {
+        self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::default()))
+    }
+
+    /// A datagram for this process has arrived. False if it was dropped: there is no room, or nobody receives it.
+    pub fn deliver(&self, datagram: Bytes) -> bool {
+        self.mailbox.put(datagram)
     }
 
     /// Wakes who sleeps at this channel.

@@ -29,7 +29,6 @@ fn config_check_refuses_what_serve_refuses() -> Result<()> {
         ("redis.url = 'redis+sentinel://127.0.0.1:1'".to_owned(), "redis.url"),
         (format!("redis.url = 'rediss://127.0.0.1:1'\nredis.ca_file = '{garbage}'"), "certificate"),
         (format!("tls.cert_file = '{garbage}'\ntls.key_file = '{garbage}'"), "tls"),
-        (format!("group.advertise = 'https://127.0.0.1:1'\ngroup.ca_file = '{garbage}'"), "group.ca_file"),
         (format!("trace.otlp_endpoint = 'https://127.0.0.1:1'\ntrace.otlp_ca_file = '{garbage}'"), "otlp"),
         (format!("{webhook}\nca_file = '{garbage}'"), "ca_file"),
         ("[[webhook]]\ntopic = 'orders'\nurl = 'http://10.1.2.3/hook'".to_owned(), "allow_remote"),

@@ -29,6 +29,7 @@ mod redis_moving;
 mod redis_groups;
 mod redis_faults;
 mod redis_sentinel;
+mod remote_model;
 mod redis_cluster;
 mod shape;
 mod identity;

@@ -93,7 +93,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
         load.round().await?;
     }
     let generation = load.descriptor.generation;
-    let member = MemberId::fresh("owner", None);
+    let member = MemberId::fresh("owner");
     let acquired = load.world.store.acquire(&load.pair(Partition(3)), &member, LEASE, generation).await?;
     let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
     let taken = owner.reserve(up_to(5)).await?;

@@ -107,9 +107,10 @@ fn deliveries() -> Vec<Panel> {
             .watched_by("DwellLate"),
         Panel::lines(
             "Receipts for other brokers",
-            "Requests with receipts that were brought to the broker that owns them.",
+            "Requests with receipts that were sent to the broker that owns them, and datagrams that were dropped.",
             Unit::RequestsPerSecond,
         )
-        .query(rate("outcome", "dwell_forwards_total", Of::Process), "{{outcome}}"),
+        .query(rate("outcome", "dwell_remote_requests_total", Of::Process), "{{outcome}}")
+        .query(rate("reason", "dwell_remote_dropped_total", Of::Process), "dropped: {{reason}}"),
     ]
 }

@@ -37,19 +37,15 @@ pub(super) async fn look(server: &ServerArgs, config: &Config) -> Finding {
     }
 }
 
-/// Where the broker of a configuration is reached. With TLS its certificate is for the name that it advertises.
+/// Where the broker of a configuration is reached on this machine.
 fn address(config: &Config) -> ServerAddress {
-    let advertised = config.advertise.as_ref().filter(|_| config.tls.is_some()).map(ToString::to_string);
-    let url = advertised.unwrap_or_else(|| config.listen.on_this_machine().url(config.tls.is_some()));
-    ServerAddress::parse(&url).unwrap_or_default()
+    ServerAddress::parse(&config.listen.on_this_machine().url(config.tls.is_some())).unwrap_or_default()
 }
 
-/// A client of that broker, with what the command line gives, or else with a token and certificates of the configuration.
+/// A client of that broker, with what the command line gives, or else with a token of the configuration.
 fn client(server: &ServerArgs, config: &Config, address: &ServerAddress) -> Result<Client, Failure> {
-    let token = server.token_file.as_ref().or(config.peers.token.as_ref());
-    let token = token.or(config.tokens.first().map(|token| &token.file));
-    let ca = server.ca_file.as_ref().or(config.peers.ca.as_ref());
-    Client::showing(address, Credentials::read(token.map(PathBuf::as_path), ca.map(PathBuf::as_path))?)
+    let token = server.token_file.as_ref().or(config.tokens.first().map(|token| &token.file));
+    Client::showing(address, Credentials::read(token.map(PathBuf::as_path), server.ca_file.as_deref())?)
 }
 
 /// Asks whether it is ready, and which version it is.

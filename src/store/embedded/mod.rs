@@ -46,6 +46,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use sled::{Batch, Tree};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -58,7 +59,7 @@ use super::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
     PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::{Disk, free_bytes};
@@ -455,6 +456,15 @@ impl Store for Embedded {
 
     async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
         owner::acquire(&self.inner, pair, member, ttl, generation)
+    }
+
+    /// No other process owns anything here.
+    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+        Ok(vec![None; pairs.len()])
+    }
+
+    async fn send(&self, _to: &MemberId, _datagram: Bytes) -> Result<bool> {
+        Ok(false)
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {

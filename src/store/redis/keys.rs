@@ -5,6 +5,7 @@
 
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
+use crate::store::MemberId;
 use crate::topic::Pair;
 
 /// Makes keys that begin with the configured prefix.
@@ -53,6 +54,11 @@ impl Keys {
         let members = format!("{}:members:{topic}:{group}", self.prefix);
         // A channel is in the slot of its name, and has to be in that of the key.
         MemberKeys { wake: members.clone(), members }
+    }
+
+    /// Channel: datagrams for a broker.
+    pub(super) fn member(&self, member: &MemberId) -> String {
+        format!("{}:broker:{member}", self.prefix)
     }
 
     /// String: when the next slot of a group may begin.

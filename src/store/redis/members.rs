@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use redis::Value;
+
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::{GroupName, TopicName};
 use crate::store::MemberId;
 
@@ -36,5 +38,15 @@ impl Shared {
         let keys = self.keys.members(topic, group);
         let call = Call::new(&SCRIPTS.leave, &[&keys.members]).arg(member.as_str()).arg(keys.wake);
         Reply::of(self.connection.eval(&call).await?)?.text().map(drop)
+    }
+
+    /// In a cluster the channel of a member is at the node of its slot, where the member listens.
+    pub(super) async fn send(&self, to: &MemberId, datagram: &[u8]) -> Result<bool> {
+        let mut publish = redis::cmd("SPUBLISH");
+        publish.arg(self.keys.member(to)).arg(datagram);
+        match self.connection.call(&publish).await? {
+            Value::Int(receivers) => Ok(receivers > 0),
+            _ => Err(Error::corrupt("SPUBLISH answered no number")),
+        }
     }
 }

@@ -19,6 +19,7 @@ mod forecast;
 mod history;
 mod info;
 mod keys;
+mod leases;
 mod logs;
 mod look;
 mod members;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -56,27 +58,23 @@ use self::expiring::ms;
 use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
-use self::owner::RedisOwner;
 pub use self::place::location_of;
-use self::reply::{Reply, maybe_text, text};
+use self::reply::{Reply, maybe_text};
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Epoch, Fired, Firing, Forecast, Glance, InFlightCursor, Loss, MemberId,
-    MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange,
-    ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
+    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
+    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
-
-/// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
-const ACQUIRE_LOOKS_MAX: usize = 3;
 
 /// The store on Redis.
 pub struct Redis {
@@ -90,6 +88,7 @@ struct Shared {
     clock: StoreClock,
     wakes: Wakes,
     losses: Losses,
+    metrics: Arc<Metrics>,
     /// Why the first connection was refused, if it was.
     refusal: Option<String>,
 }
@@ -103,11 +102,12 @@ impl Redis {
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
         let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
         metrics.store.expect(SCRIPTS.verbs());
-        let terms = Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics };
+        let terms =
+            Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics: metrics.clone() };
         let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
         let refusal = way.try_now().await?;
         let clock = StoreClock::new(clock);
-        let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, refusal };
+        let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, metrics, refusal };
         if shared.connection.durability().is_some() {
             // It was there a moment ago; if it is not now, the first answer says what time it is.
             let _ = shared.observe_time().await;
@@ -413,88 +413,15 @@ impl Store for Redis {
         self.shared.acquire(pair, member, ttl, generation).await
     }
 
+    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+        self.shared.tenants(pairs).await
+    }
+
+    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool> {
+        self.shared.send(to, &datagram).await
+    }
+
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
-        let calls: Vec<Call> = claims
-            .iter()
-            .map(|claim| {
-                let keys = self.shared.keys.pair(&claim.pair);
-                let generation = self.shared.keys.partition(&claim.pair.topic, claim.pair.partition).generation;
-                Call::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
-                    .arg(member.as_str())
-                    .arg(ms(ttl))
-                    .arg(claim.epoch.to_string())
-                    .arg(self.shared.time_override())
-            })
-            .collect();
-        let sent = self.shared.clock.local().instant();
-        let answers = self.shared.connection.eval_all(&SCRIPTS.renew, calls).await;
-        answers.into_iter().map(|answer| self.shared.read_renewal(sent, answer?)).collect()
-    }
-}
-
-impl Shared {
-    fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
-        let (status, mut reply) = self.read(sent, value)?;
-        if status == "OK" {
-            let head = reply.time()?;
-            let generation = reply.text()?.parse().unwrap_or(0);
-            return Ok(Renewal::Kept(Glance { head, generation }));
-        }
-        let holder = reply.text()?;
-        Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
-    }
-
-    async fn acquire(
-        self: &Arc<Self>,
-        pair: &Pair,
-        member: &MemberId,
-        ttl: Duration,
-        generation: u64,
-    ) -> Result<Acquired> {
-        for _ in 0..ACQUIRE_LOOKS_MAX {
-            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
-                return Ok(acquired);
-            }
-        }
-        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
-    }
-
-    /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
-    async fn acquire_as_seen(
-        self: &Arc<Self>,
-        pair: &Pair,
-        member: &MemberId,
-        ttl: Duration,
-        generation: u64,
-    ) -> Result<Option<Acquired>> {
-        let keys = self.keys.pair(pair);
-        let partition = self.keys.partition(&pair.topic, pair.partition);
-        let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
-        let expected = match line {
-            Value::Nil => String::new(),
-            line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
-        };
-        let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
-        let call = Call::new(&SCRIPTS.acquire, &[&keys.lease, &keys.reservations, &partition.generation])
-            .arg(member.as_str())
-            .arg(ms(ttl))
-            .arg(&expected)
-            .arg(epoch.to_string())
-            .arg(topics::sixteen_digits(generation))
-            .arg(self.time_override());
-        let (status, mut reply) = self.ask(&call).await?;
-        match status.as_str() {
-            "OK" => {
-                let left = (reply.text()?, reply.number()?);
-                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(self.clone(), pair, member.clone(), epoch, left)))))
-            }
-            "HELD" => {
-                let by = MemberId::from_store(&reply.text()?);
-                let expires_in = Duration::from_millis(reply.number().unwrap_or(0));
-                Ok(Some(Acquired::Held { by, expires_in }))
-            }
-            "CHANGED" => Ok(None),
-            _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
-        }
+        self.shared.renew(member, claims, ttl).await
     }
 }

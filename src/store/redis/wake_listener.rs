@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, failure};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::metrics::{Metrics, RemoteDrop};
 use crate::partition::Partition;
 use crate::store::{Channel, Wakes};
 
@@ -42,6 +44,7 @@ struct Ear {
     /// What is subscribed to there.
     channels: Mutex<Channels>,
     wakes: Wakes,
+    metrics: Arc<Metrics>,
     /// Woken when the connection is of no use any more.
     lost: Notify,
 }
@@ -52,6 +55,12 @@ impl Ear {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn deliver(&self, datagram: &[u8]) {
+        if !self.wakes.deliver(Bytes::copy_from_slice(datagram)) {
+            self.metrics.remote.dropped(RemoteDrop::Full);
+        }
+    }
+
     /// Takes what Redis says by itself.
     fn hear(&self, said: &PushInfo) {
         let name = match said.data.first() {
@@ -59,14 +68,13 @@ impl Ear {
             _ => "".into(),
         };
         let channel = self.channels().get(&*name).cloned();
+        let text = || match said.data.get(1) {
+            Some(Value::BulkString(text)) => text.as_slice(),
+            _ => b"",
+        };
         match (&said.kind, channel) {
-            (PushKind::SMessage, Some(channel)) => {
-                let said = match said.data.get(1) {
-                    Some(Value::BulkString(said)) => said.as_slice(),
-                    _ => b"",
-                };
-                self.wakes.wake(&meant(channel, said));
-            }
+            (PushKind::SMessage, Some(Channel::Member(_))) => self.deliver(text()),
+            (PushKind::SMessage, Some(channel)) => self.wakes.wake(&meant(channel, text())),
             // Who is told so without having asked has lost the slot of the channel.
             (PushKind::SUnsubscribe, Some(_)) | (PushKind::Disconnection, _) => self.lost.notify_one(),
             _ => {}
@@ -80,7 +88,7 @@ fn meant(channel: Channel, said: &[u8]) -> Channel {
         Channel::Head(..) => said != RELEASED && said != CHANGED,
         Channel::Release(..) => said == RELEASED,
         Channel::Changed(..) => said == CHANGED,
-        Channel::Members(..) | Channel::Schedules => true,
+        Channel::Members(..) | Channel::Schedules | Channel::Member(_) => true,
     };
     channel.beside().into_iter().find(is_meant).unwrap_or(channel)
 }
@@ -110,7 +118,8 @@ pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
 async fn hear(shared: &Shared, place: String) -> String {
     let mut pause = RECONNECT_AFTER.0;
     while shared.connection.places().borrow().contains(&place) {
-        let ear = Arc::new(Ear { channels: Mutex::default(), wakes: shared.wakes.clone(), lost: Notify::new() });
+        let (wakes, metrics) = (shared.wakes.clone(), shared.metrics.clone());
+        let ear = Arc::new(Ear { channels: Mutex::default(), wakes, metrics, lost: Notify::new() });
         let said = ear.clone();
         let hear = move |info: PushInfo| -> Result<()> {
             said.hear(&info);
@@ -202,6 +211,7 @@ fn channels(shared: &Shared, place: &str) -> Channels {
             Channel::Changed(topic) => shared.keys.partition(topic, Partition(0)).wake,
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
             Channel::Schedules => shared.keys.schedules(),
+            Channel::Member(member) => shared.keys.member(member),
         };
         (shared.connection.place_of(&name) == place).then_some((name, channel))
     };

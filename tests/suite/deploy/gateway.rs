@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use dwell::access::{Scope, Scopes};
-use dwell::address::Address;
 use dwell::config::Config;
 use dwell::error::{Error, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -27,7 +25,7 @@ fn gateways() -> Result<Vec<Overlay>> {
     let secrets = Secrets::new()?;
     let overlay = |(one, manifests): (super::kustomize::Kustomization, Vec<Value>)| {
         let namespace = one.namespace.unwrap_or_default();
-        Ok((secrets.config(&manifests, GATEWAY, &namespace)?, namespace, manifests))
+        Ok((secrets.config(&manifests, GATEWAY)?, namespace, manifests))
     };
     overlays()?.into_iter().map(overlay).collect()
 }
@@ -43,21 +41,12 @@ fn named<'a>(manifests: &'a [Value], kind: &str, name: &str) -> Result<&'a Value
     found.ok_or_else(|| Error::bug(format!("no {kind} {name}")))
 }
 
-/// The host that the first broker of an overlay advertises.
-fn advertised(config: &Config) -> Result<&str> {
-    match &config.advertise {
-        Some(Address::Http { host, port: 7373, .. }) => Ok(host),
-        other => Err(Error::bug(format!("{other:?} is not where it listens"))),
-    }
-}
-
 /// The name of a pod of a StatefulSet is resolved by its headless service, also while the pod is not ready.
 #[test]
-fn each_broker_says_where_it_is_and_that_is_where_it_is() -> Result<()> {
+fn each_broker_has_a_name_and_listens_for_other_machines() -> Result<()> {
     for (config, namespace, manifests) in gateways()? {
         let set = named(&manifests, "StatefulSet", GATEWAY)?;
         let service = set["spec"]["serviceName"].as_str().unwrap_or_default();
-        assert_eq!(advertised(&config)?, format!("{GATEWAY}-0.{service}.{namespace}.svc"));
         assert_eq!(config.listen.to_string(), "0.0.0.0:7373");
         let service = &named(&manifests, "Service", service)?["spec"];
         assert_eq!([&service["clusterIP"], &service["publishNotReadyAddresses"]], [&json!("None"), &json!(true)]);
@@ -67,32 +56,17 @@ fn each_broker_says_where_it_is_and_that_is_where_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Whoever may write to Redis says where the others are: what is sent there is good for consuming, and only brokers have it.
+/// Nothing but Redis is between them.
 #[test]
-fn brokers_show_each_other_a_token_that_is_good_for_consuming_and_nothing_else() -> Result<()> {
-    for (config, ..) in gateways()? {
-        let shown = config.peers.token.as_ref().ok_or_else(|| Error::bug("nothing is shown"))?;
-        let token = config.tokens.iter().find(|token| token.file == *shown);
-        let token = token.ok_or_else(|| Error::bug(format!("{shown:?} lets nobody in")))?;
-        assert_eq!((&*token.name, token.scopes), ("broker", Scopes::of(&[Scope::Consume])));
-    }
-    Ok(())
-}
-
-/// Both sides let it pass: a broker may go to its brokers, and its brokers may come to it.
-#[test]
-fn the_network_lets_brokers_reach_each_other() -> Result<()> {
+fn brokers_do_not_reach_each_other() -> Result<()> {
     for (_, _, manifests) in gateways()? {
         let labels = &named(&manifests, "StatefulSet", GATEWAY)?["spec"]["template"]["metadata"]["labels"];
         let policy = named(&manifests, "NetworkPolicy", GATEWAY)?;
-        for (direction, peers, port) in [("ingress", "/from", json!("http")), ("egress", "/to", json!(7373))] {
-            let here = |peer: &Value| {
-                peer["namespaceSelector"].is_null() && selects(&peer["podSelector"]["matchLabels"], labels)
-            };
-            let rules: Vec<_> = items(policy, &format!("/spec/{direction}"))
-                .filter(|rule| items(rule, peers).any(here) && items(rule, "/ports").any(|one| one["port"] == port))
-                .collect();
-            assert_eq!(rules.len(), 1, "{direction}: {policy}");
+        for (direction, peers) in [("ingress", "/from"), ("egress", "/to")] {
+            let path = format!("/spec/{direction}");
+            let theirs = items(policy, &path).flat_map(|rule| items(rule, peers));
+            let mut here = theirs.filter(|peer| selects(&peer["podSelector"]["matchLabels"], labels));
+            assert!(here.next().is_none(), "{direction}: {policy}");
         }
     }
     Ok(())
@@ -102,11 +76,9 @@ fn the_network_lets_brokers_reach_each_other() -> Result<()> {
 #[test]
 fn everybody_speaks_tls_with_the_gateway_or_nobody_does() -> Result<()> {
     let mut with = Vec::new();
-    for (config, namespace, manifests) in gateways()? {
+    for (config, _, manifests) in gateways()? {
         let tls = config.tls.is_some();
         with.push(tls);
-        assert_eq!(config.advertise.as_ref().map(Address::is_tls), Some(tls), "{namespace}");
-        assert_eq!(config.peers.ca.is_some(), tls, "{namespace}");
         let container = dwell_of(spec_of(&manifests, GATEWAY)?)?;
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             assert_eq!(container[probe]["httpGet"]["scheme"] == "HTTPS", tls, "{probe}");
@@ -132,7 +104,7 @@ fn everybody_speaks_tls_with_the_gateway_or_nobody_does() -> Result<()> {
 #[test]
 fn the_certificate_names_whoever_is_called_and_nobody_else() -> Result<()> {
     let mut checked = 0;
-    for (config, namespace, manifests) in gateways()?.into_iter().filter(|(config, ..)| config.tls.is_some()) {
+    for (_, namespace, manifests) in gateways()?.into_iter().filter(|(config, ..)| config.tls.is_some()) {
         let certificates: Vec<Certificate> = typed(&manifests, "Certificate")?;
         let mounted = items(spec_of(&manifests, GATEWAY)?, "/volumes").find(|volume| volume["name"] == "tls");
         let secret = mounted.map(|volume| &volume["secret"]["secretName"]).cloned().unwrap_or_default();
@@ -141,8 +113,7 @@ fn the_certificate_names_whoever_is_called_and_nobody_else() -> Result<()> {
         is_signed(own, &certificates, &typed(&manifests, "Issuer")?)?;
         let accepts = verifier(&own.spec.dns_names)?;
         let mut called = vec![format!("{GATEWAY}.{namespace}"), format!("{GATEWAY}.{namespace}.svc.cluster.local")];
-        let first = advertised(&config)?;
-        called.extend((0..16).map(|n| first.replacen("-0.", &format!("-{n}."), 1)));
+        called.extend((0..16).map(|n| format!("{GATEWAY}-{n}.dwell-gateway-brokers.{namespace}.svc")));
         for monitor in typed::<PodMonitor>(&manifests, "PodMonitor")? {
             let endpoints = monitor.spec.pod_metrics_endpoints.into_iter().filter_map(|endpoint| endpoint.tls_config);
             for config in endpoints {

@@ -112,7 +112,7 @@ fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
 fn secrets_are_never_kept_here() -> Result<()> {
     for one in kustomizations()?.iter().filter(|one| one.namespace.is_some()) {
         let secrets: Vec<_> = one.secret_generator.iter().flat_map(|generator| &generator.files).collect();
-        assert!(secrets.len() == 5 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
+        assert!(secrets.len() == 4 && secrets.iter().all(|file| file.contains("=secrets/")), "{secrets:?}");
     }
     let ignored = include_str!("../../../.gitignore");
     assert!(ignored.lines().any(|line| line == "secrets"), "{ignored}");

@@ -35,13 +35,8 @@ impl Broker {
         let args = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let here = file.display().to_string();
         command.env_clear().args(args.map(|arg| if arg == "/etc/dwell/dwell.toml" { &*here } else { arg }));
-        for (name, value) in environment(container, GATEWAY, "dwell") {
-            let value = match value.split_once("://") {
-                // A name that is resolved here too.
-                Some((scheme, _)) if name == "DWELL_GROUP_ADVERTISE" => format!("{scheme}://localhost:{port}"),
-                _ => secrets.placed(&value),
-            };
-            command.env(name, value);
+        for (name, value) in environment(container) {
+            command.env(name, secrets.placed(&value));
         }
         command.env("DWELL_LISTEN", format!("127.0.0.1:{port}"));
         let log = std::fs::File::create(dir.join("dwell.log")).map_err(failed("a log"))?;
@@ -89,7 +84,7 @@ impl Drop for Broker {
 }
 
 #[tokio::test]
-async fn a_receipt_at_another_broker_of_production_is_forwarded() -> Result<()> {
+async fn a_receipt_is_settled_at_another_broker_of_production() -> Result<()> {
     let (redis, secrets) = (RedisServer::start().await?, Secrets::new()?);
     std::fs::write(secrets.file("dwell/redis-url"), redis.url()).map_err(failed("a file"))?;
     let production = overlays()?.into_iter().find(|(one, _)| one.is("production"));
@@ -121,15 +116,9 @@ async fn a_receipt_at_another_broker_of_production_is_forwarded() -> Result<()> 
     let results: Vec<&Value> = acked["results"].as_array().into_iter().flatten().map(|one| &one["status"]).collect();
     assert_eq!((status, results), (200, vec![&json!("acked"); receipts.len()]), "{acked}");
 
-    // What brokers show each other is good for that and not for pushing, and what Prometheus shows for neither.
-    for (name, target, body, expected) in [
-        ("broker", "/v1/topics/orders/messages?id=x", json!("x"), 403),
-        ("broker", "/v1/topics/orders/groups/default/ack", json!({"receipts": receipts}), 200),
-        ("metrics", "/v1/topics/orders/groups/default/ack", json!({"receipts": receipts}), 403),
-    ] {
-        let (status, answer) = a.post(target, &token(name)?, &body).await?;
-        assert_eq!(status, expected, "{name}: {target}: {answer}");
-    }
+    // What Prometheus shows is good for looking.
+    let (status, answer) = a.post(&format!("{group}/ack"), &token("metrics")?, &json!({"receipts": receipts})).await?;
+    assert_eq!(status, 403, "{answer}");
     let scraped = a.ask(Method::GET, "/metrics", &token("metrics")?, None).await.map(|(status, _)| status);
     assert_eq!(scraped, Some(200));
     Ok(())

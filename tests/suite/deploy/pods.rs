@@ -52,23 +52,10 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     wanted.fold(!selector.is_null(), |all, (name, value)| all && labels[name] == *value)
 }
 
-/// The environment of a container as Kubernetes gives it to the first broker of a set: a reference is to what stands above,
-/// and one to anything else stays as it is.
-pub(super) fn environment(container: &Value, pod: &str, namespace: &str) -> Vec<(String, String)> {
-    let mut known: Vec<(String, String)> = Vec::new();
-    for variable in items(container, "/env") {
-        let field = variable.pointer("/valueFrom/fieldRef/fieldPath").and_then(Value::as_str);
-        let value = match (field, variable["value"].as_str()) {
-            (Some("metadata.name"), None) => format!("{pod}-0"),
-            (Some("metadata.namespace"), None) => namespace.to_owned(),
-            (None, Some(text)) => {
-                known.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
-            }
-            other => unreachable!("{other:?} of {variable}"),
-        };
-        known.push((variable["name"].as_str().unwrap_or_default().to_owned(), value));
-    }
-    known
+/// The environment of a container.
+pub(super) fn environment(container: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| unreachable!("{value} is no text")).to_owned();
+    items(container, "/env").map(|variable| (text(&variable["name"]), text(&variable["value"]))).collect()
 }
 
 /// The files of `/run/secrets` of every pod, with contents.
@@ -83,7 +70,7 @@ impl Secrets {
         let (secrets, tls) = (dir.path().join("dwell"), dir.path().join("dwell-tls"));
         said(std::process::Command::new(of_deploy("secrets.sh")).arg(&secrets))?;
         std::fs::write(secrets.join("redis-url"), "redis://dwell:secret@redis:6379").map_err(failed("a file"))?;
-        for name in ["admin", "app", "broker", "metrics"] {
+        for name in ["admin", "app", "metrics"] {
             std::fs::rename(secrets.join(format!("dwell-{name}")), secrets.join(name)).map_err(failed(name))?;
         }
         std::fs::create_dir(&tls).map_err(failed("a directory"))?;
@@ -95,8 +82,8 @@ impl Secrets {
     }
 
     /// The configuration of the dwell in a pod, with its file and its environment.
-    pub(super) fn config(&self, manifests: &[Value], pod: &str, namespace: &str) -> Result<Config> {
-        let environment = environment(dwell_of(spec_of(manifests, pod)?)?, pod, namespace);
+    pub(super) fn config(&self, manifests: &[Value], pod: &str) -> Result<Config> {
+        let environment = environment(dwell_of(spec_of(manifests, pod)?)?);
         loaded(toml(manifests, pod)?, &environment, SECRETS, self.dir.path())
     }
 

@@ -19,7 +19,7 @@ use super::kustomize::{kustomization, kustomizations, overlays};
 use super::yaml;
 
 /// The words of a field: its name, or with that of what is around it where the name alone has several meanings.
-const WORDS: [(&str, &[&str]); 17] = [
+const WORDS: [(&str, &[&str]); 16] = [
     ("initContainers.restartPolicy", &["Always"]),
     ("podManagementPolicy", &["OrderedReady", "Parallel"]),
     ("updateStrategy.type", &["RollingUpdate", "OnDelete"]),
@@ -36,7 +36,6 @@ const WORDS: [(&str, &[&str]); 17] = [
     ("protocol", &["TCP", "UDP", "SCTP"]),
     ("policyTypes", &["Ingress", "Egress"]),
     ("appProtocol", &["http", "https"]),
-    ("fieldPath", &["metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "status.podIP"]),
 ];
 
 /// What is around quantities.

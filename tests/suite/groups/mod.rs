@@ -10,8 +10,8 @@ mod printer;
 mod sidecar;
 mod signals;
 
-mod forwarding;
-mod forwarding_access;
+mod anywhere;
+mod settle_anywhere;
 mod verdicts;
 mod strangers;
 mod rebalance;

@@ -21,8 +21,6 @@ pub(super) struct Sidecar {
     pub(super) name: String,
     pub(super) client: Client,
     log: PathBuf,
-    /// Shown with each request, if it asks for one.
-    token: Option<&'static str>,
     process: Arc<Mutex<Process>>,
 }
 
@@ -64,14 +62,9 @@ impl Sidecar {
             .build()
             .map_err(unsent)?;
         let process = Arc::new(Mutex::new(process));
-        let sidecar = Sidecar { name: name.to_owned(), client, log, token: None, process };
+        let sidecar = Sidecar { name: name.to_owned(), client, log, process };
         eventually("dwell serve is ready", async || Ok(sidecar.ask("GET /readyz").await.ok())).await?;
         Ok(sidecar)
-    }
-
-    /// The same, for one that asks for a token.
-    pub(super) fn with_token(self, token: &'static str) -> Sidecar {
-        Sidecar { token: Some(token), ..self }
     }
 
     /// A request without a body; answers the JSON of a 2xx.
@@ -89,9 +82,6 @@ impl Sidecar {
         let method: Method = method.parse().map_err(|_| Error::bug("a method"))?;
         let mut request = self.client.request(method, format!("http://dwell{target}"));
         request = request.timeout(Duration::from_secs(20));
-        if let Some(token) = self.token {
-            request = request.bearer_auth(token);
-        }
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -150,7 +140,7 @@ impl Sidecar {
 
     /// The sum of a metric over its labels, or over those series that contain `label`.
     pub(super) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
-        let request = self.client.get("http://dwell/metrics").bearer_auth(self.token.unwrap_or_default());
+        let request = self.client.get("http://dwell/metrics");
         let page = request.send().await.map_err(unsent)?.text().await.map_err(unsent)?;
         let series = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
@@ -189,12 +179,6 @@ impl Sidecar {
     pub(super) fn signal(&self, what: Signal) -> Result<()> {
         let id = self.process.lock().unwrap_or_else(PoisonError::into_inner).0.id();
         signal(id, what)
-    }
-
-    /// Sends a signal and waits for the end.
-    pub(super) async fn ended_by(&self, what: Signal) -> Result<ExitStatus> {
-        self.signal(what)?;
-        self.ended().await
     }
 
     /// Waits for the end of the process.

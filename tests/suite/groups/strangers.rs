@@ -1,88 +1,83 @@
-//! Leases that name an address which no broker of this store has: whoever writes to Redis may put anything there.
+//! Datagrams that no broker of this store sent: whoever may publish in Redis may put anything there.
 
-use axum::body::Body;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use dwell::error::Result;
-use dwell::limits::{MEMBER_BYTES_MAX, PEER_ANSWER_BYTES_MAX};
+use dwell::error::{Error, Result};
 use serde_json::{Value, json};
 
-use super::fleet::{Fleet, ORDERS, declare};
-use super::sidecar::Sidecar;
-use crate::support::{Application, Posts, RedisServer};
+use super::fleet::{Fleet, ORDERS};
+use super::settle_anywhere::{ACK, EXTEND};
+use super::settle_anywhere::{both, receipts, results, statuses};
 
-/// With the tag of the group `default` of the topic `orders`.
-const RECEIPT: &str = "0.7.abcdefghijkl.3.c5590c26";
-
-/// A broker that owns nothing, and somebody else who listens on this machine.
-async fn beside_a_stranger(advertise: &str) -> Result<(Fleet, Sidecar, Application, Posts)> {
-    let fleet = Fleet::of(RedisServer::start().await?).await?;
-    let dwell = fleet.start_with("a", &[("DWELL_GROUP_ADVERTISE", advertise)]).await?;
-    declare(&dwell, ORDERS, 1).await?;
-    let (stranger, posts) = Application::told().await?;
-    Ok((fleet, dwell, stranger, posts))
+/// Publishes a datagram for a member; answers how many received it.
+async fn publish(fleet: &Fleet, member: &str, datagram: &[u8]) -> Result<u64> {
+    let client = redis::Client::open(fleet.redis.url()).map_err(|error| Error::bug(error.to_string()))?;
+    let connection = client.get_multiplexed_async_connection().await;
+    let mut connection = connection.map_err(|error| Error::unavailable(error.to_string()))?;
+    let mut publish = redis::cmd("SPUBLISH");
+    publish.arg(format!("dwell:broker:{member}")).arg(datagram);
+    publish.query_async(&mut connection).await.map_err(|error| Error::unavailable(error.to_string()))
 }
 
-async fn lease(fleet: &Fleet, holder: &str) -> Result<()> {
-    fleet.redis.ask::<()>(&format!("SET {{dwell:{ORDERS}:0}}:default:lease {holder} PX 60000")).await
-}
-
-async fn ack(dwell: &Sidecar) -> Result<Value> {
-    let answer = dwell.tell("POST /v1/topics/orders/groups/default/ack", &json!({"receipts": [RECEIPT]})).await?;
-    Ok(answer["results"][0].clone())
+fn request(topic: &str, until_ms: &Value, ask: &Value) -> Vec<u8> {
+    let request = json!({"name": "abcdefghijkl", "from": "nobody-1", "until_ms": until_ms, "topic": topic,
+        "group": "default", "ask": ask});
+    json!({"request": request}).to_string().into_bytes()
 }
 
 #[tokio::test]
-async fn an_address_that_is_not_as_near_as_the_own_one_is_not_used() -> Result<()> {
-    for advertise in ["unix:/run/dwell/a.sock", "http://10.0.0.1:7373"] {
-        let (fleet, dwell, stranger, posts) = beside_a_stranger(advertise).await?;
-        let here = format!("http://127.0.0.1:{}", stranger.port());
-        let long = format!("{}@{here}", "x".repeat(MEMBER_BYTES_MAX));
-        for holder in [format!("x-1@{here}"), format!("x-1@{here}/a"), format!("x-1@http://u:p@{}", &here[7..]), long] {
-            lease(&fleet, &holder).await?;
-            let answer = ack(&dwell).await?;
-            assert_eq!(answer["status"], "stale", "{holder}");
-            let named = (holder.len() <= MEMBER_BYTES_MAX).then_some(holder.as_str());
-            assert_eq!(answer["owner"].as_str(), named);
-        }
-        assert!(posts.are_none());
-        assert_eq!(dwell.metric("dwell_forwards_total", "").await?, 0.0);
+async fn datagrams_of_strangers_are_dropped_and_counted_and_settle_nothing() -> Result<()> {
+    let (fleet, [(a, of_a), (b, _)]) = both().await?;
+    let owner = a.owners(ORDERS).await?[of_a[0].partition].clone().unwrap_or_default();
+    let receipt = &of_a[0].receipt;
+    let far = json!(9_999_999_999_999_u64);
+    let ack = |receipt: &str| json!({"settle": [[receipt, "ack"]]});
+    let foreign = {
+        let mut parts: Vec<&str> = receipt.split('.').collect();
+        parts[2] = "AAAAAAAAAAAA";
+        parts.join(".")
+    };
+    let invalid: [Vec<u8>; 8] = [
+        Vec::new(),
+        b"\xff\xfe garbage".to_vec(),
+        vec![b'['; 100_000],
+        request("orders", &json!(-1), &ack(receipt)),
+        request("or:ders", &far, &ack(receipt)),
+        request("orders", &far, &json!({"settle": [[receipt, {"nack": {"delay_ms": -5}}]]})),
+        request("orders", &far, &json!({"settle": vec![json!([receipt, "ack"]); 1_001]})),
+        request("orders", &far, &json!({"extend": {"receipts": [receipt], "timeout_ms": 0}})),
+    ];
+    for (n, datagram) in invalid.iter().enumerate() {
+        assert_eq!(publish(&fleet, &owner, datagram).await?, 1, "{n}");
     }
+    assert_eq!(publish(&fleet, &owner, &vec![b' '; dwell::limits::DATAGRAM_BYTES_MAX + 1]).await?, 1);
+    assert_eq!(publish(&fleet, &owner, &request("orders", &json!(1), &ack(receipt))).await?, 1);
+    // Nobody knows the epoch of this one, the topic of that one, or the request of the last.
+    assert_eq!(publish(&fleet, &owner, &request("orders", &far, &ack(&foreign))).await?, 1);
+    assert_eq!(publish(&fleet, &owner, &request("nowhere", &far, &ack(receipt))).await?, 1);
+    let answer = json!({"answer": {"name": "abcdefghijkl", "verdicts": [{"status": "acked"}]}}).to_string();
+    assert_eq!(publish(&fleet, &owner, answer.as_bytes()).await?, 1);
+
+    // They arrive in order, so what comes behind them is answered after them.
+    let extend = json!({"receipts": receipts(&of_a), "visibility_timeout": "10m"});
+    assert_eq!(statuses(&results(&b, EXTEND, extend).await?), ["extended"; 10], "{}", a.log());
+    for (reason, count) in [("invalid", 8.0), ("full", 1.0), ("expired", 1.0)] {
+        assert_eq!(a.metric("dwell_remote_dropped_total", reason).await?, count, "{reason}");
+    }
+    assert_eq!(fleet.counts().await?, 100);
+    assert_eq!(statuses(&results(&b, ACK, json!({"receipts": receipts(&of_a)})).await?), ["acked"; 10]);
     Ok(())
 }
 
+/// A lease that names nobody that dwell could have written is not followed, and not told.
 #[tokio::test]
-async fn a_stranger_gets_one_request_without_secrets_and_is_not_believed() -> Result<()> {
-    let (fleet, dwell, stranger, mut posts) = beside_a_stranger("http://127.0.0.1:1").await?;
-    let holder = format!("x-1@http://127.0.0.1:{}", stranger.port());
-    lease(&fleet, &holder).await?;
-    let answer = json!({"results": [{"receipt": RECEIPT, "status": "acked"}]}).to_string();
-    let padded = |bytes: usize| format!("{answer}{}", " ".repeat(bytes - answer.len()));
-    let moved = (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, stranger.url())]).into_response();
-    let cases: [(Response, &str); 6] = [
-        (moved, "unreachable"),
-        (StatusCode::INTERNAL_SERVER_ERROR.into_response(), "unreachable"),
-        (answer.replace("abcdefghijkl", "another").into_response(), "unreachable"),
-        (Body::from(padded(PEER_ANSWER_BYTES_MAX + 1)).into_response(), "unreachable"),
-        (Body::from(padded(PEER_ANSWER_BYTES_MAX)).into_response(), "acked"),
-        // From here on it is known as the owner of this epoch, and of no other.
-        (StatusCode::NOT_FOUND.into_response(), "unreachable"),
-    ];
-    for (response, expected) in cases {
-        let (answer, posted) = futures_util::future::join(ack(&dwell), async {
-            let posted = posts.next().await?;
-            let headers = posted.headers.clone();
-            let body: Value = serde_json::from_slice(&posted.body).unwrap_or_default();
-            posted.answer(response);
-            Result::Ok((headers, body))
-        })
-        .await;
-        let (headers, body) = posted?;
-        assert_eq!(answer?["status"], expected);
-        assert_eq!(headers["dwell-forwarded"], holder.as_str());
-        assert!(!headers.contains_key(header::AUTHORIZATION) && !headers.contains_key(header::COOKIE), "{headers:?}");
-        assert_eq!(body, json!({"receipts": [RECEIPT]}));
-        assert!(posts.are_none(), "asked once, and nothing was followed");
-    }
+async fn a_lease_that_dwell_did_not_write_is_not_followed() -> Result<()> {
+    let (fleet, [(a, of_a), (b, _)]) = both().await?;
+    let partition = of_a[0].partition;
+    let first: Vec<_> = of_a.iter().filter(|taken| taken.partition == partition).cloned().collect();
+    let lease = format!("{{dwell:{ORDERS}:{partition}}}:default:lease");
+    fleet.redis.ask::<()>(&format!("SET {lease} x:{{y}} PX 60000")).await?;
+    let refused = results(&b, ACK, json!({"receipts": receipts(&first)})).await?;
+    assert_eq!(statuses(&refused), vec!["unreachable"; first.len()]);
+    assert!(refused.iter().all(|result| result.get("owner").is_none()), "{refused:?}");
+    drop(a);
     Ok(())
 }

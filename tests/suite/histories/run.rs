@@ -284,15 +284,20 @@ impl Run {
         Ok(deliveries)
     }
 
-    /// Acks at the broker that handed it out.
-    pub(super) async fn ack(&mut self, at: usize, deliveries: &[Value]) -> Result<()> {
+    /// Acks what a broker handed out, at a random one. It is in the journal of the owner.
+    pub(super) async fn ack(&mut self, from: usize, deliveries: &[Value]) -> Result<()> {
         let receipts: Vec<&Value> = deliveries.iter().map(|delivery| &delivery["receipt"]).collect();
         if receipts.is_empty() {
             return Ok(());
         }
+        // Those that use another primary than the owner do not reach it.
+        let is_apart = |at: usize| self.apart.as_ref().is_some_and(|apart| apart.contains(&at));
+        let able = |at: &usize| !self.brokers[*at].is_frozen && is_apart(*at) == is_apart(from);
+        let able: Vec<usize> = (0..self.brokers.len()).filter(able).collect();
+        let at = self.rng.choice(able).unwrap_or(from);
         let ack = json!({"receipts": receipts});
         let acked = self.client(at)?.post("/v1/topics/orders/groups/default/ack", &ack).await;
-        let is_apart = self.apart.as_ref().is_some_and(|apart| apart.contains(&at));
+        let is_apart = self.apart.as_ref().is_some_and(|apart| apart.contains(&from));
         for (n, delivery) in deliveries.iter().enumerate() {
             let id = delivery["id"].as_str().unwrap_or_default().to_owned();
             let verdict = acked.as_ref().and_then(|(_, body)| body["results"][n]["status"].as_str());
@@ -304,7 +309,7 @@ impl Run {
                     } else {
                         self.exempt.acked(&id);
                     }
-                    self.by.acks.insert(id, self.brokers[at].identity);
+                    self.by.acks.insert(id, self.brokers[from].identity);
                 }
                 Some("stale") => {}
                 _ => drop(self.perhaps_acked.insert(id)),

@@ -31,7 +31,7 @@ fn config(redis: &str, post_to: &str) -> String {
          [log]\nlevel = \"warn\"\n\
          [redis]\nurl = \"{redis}\"\ntimeout = \"300ms\"\n\
          [lease]\nttl = \"2s\"\n\
-         [group]\nheartbeat = \"200ms\"\nadvertise = \"http://127.0.0.1:$PORT\"\n\
+         [group]\nheartbeat = \"200ms\"\n\
          [[webhook]]\ntopic = \"mail\"\ngroup = \"default\"\nurl = \"{post_to}\"\n"
     )
 }

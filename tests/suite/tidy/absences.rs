@@ -36,7 +36,7 @@ const ONLY: [Only; 22] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
-    Only { what: &["reqwest::"], only: &["src/https.rs", "src/cli/", "src/peer/", "src/spans/", "src/webhook/"] },
+    Only { what: &["reqwest::"], only: &["src/https.rs", "src/cli/", "src/spans/", "src/webhook/"] },
     // One that was begun elsewhere panics.
     Only { what: &["Client::builder"], only: &["src/https.rs"] },
     Only { what: &["rustls::", "tokio_rustls::"], only: &["src/https.rs", "src/http/tls.rs"] },
@@ -44,10 +44,7 @@ const ONLY: [Only; 22] = [
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
-    Only {
-        what: &["std::net::", "tokio::net"],
-        only: &["src/address.rs", "src/http/", "src/peer/", "src/webhook/", "src/cli/supervisor.rs"],
-    },
+    Only { what: &["std::net::", "tokio::net"], only: &["src/http/", "src/webhook/", "src/cli/supervisor.rs"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
         only: &[

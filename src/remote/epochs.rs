@@ -1,38 +1,38 @@
-//! Which member an epoch belongs to: as long as it lives it is that one's, so what was learnt once stays true.
+//! Which member an epoch belongs to: it never changes hands, so what was learnt once stays true.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Place;
 use crate::dispatch::Receipt;
-use crate::limits::PEER_EPOCHS_MAX;
+use crate::limits::REMOTE_EPOCHS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::store::{Epoch, MemberId};
 
 /// The last known epoch of each pair, and its owner.
 #[derive(Default)]
-pub(super) struct Known(Mutex<Owners>);
+pub(super) struct Epochs(Mutex<Owners>);
 
 type Owners = HashMap<(TopicName, GroupName, Partition), (Epoch, MemberId)>;
 
-impl Known {
+impl Epochs {
     /// Who owns the epoch of this receipt, if that was learnt.
     pub(super) fn owner(&self, place: Place<'_>, receipt: &Receipt) -> Option<MemberId> {
         let owners = self.lock();
         owners.get(&key(place, receipt)).filter(|(epoch, _)| *epoch == receipt.epoch).map(|(_, owner)| owner.clone())
     }
 
-    /// It is the owner's: it has spoken of a delivery of the epoch.
+    /// The epoch is this member's.
     pub(super) fn learn(&self, place: Place<'_>, receipt: &Receipt, owner: &MemberId) {
         let mut owners = self.lock();
-        if owners.len() >= PEER_EPOCHS_MAX {
+        if owners.len() >= REMOTE_EPOCHS_MAX {
             owners.clear();
         }
         owners.insert(key(place, receipt), (receipt.epoch.clone(), owner.clone()));
     }
 
-    /// Who it was did not answer: another one may have taken over.
+    /// Its owner did not answer: another one may have taken over.
     pub(super) fn forget(&self, place: Place<'_>, receipt: &Receipt) {
         self.lock().remove(&key(place, receipt));
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn only_the_very_epoch_is_known_and_never_too_many() -> Result<()> {
-        let (topic, group, known) = (TopicName::new("orders")?, GroupName::standard(), Known::default());
+        let (topic, group, epochs) = (TopicName::new("orders")?, GroupName::standard(), Epochs::default());
         let place = (&topic, &group);
         let tag = GroupTag::of(&topic, &group);
         let receipt = |epoch: &Epoch, partition| Receipt {
@@ -65,17 +65,17 @@ mod tests {
             group: tag,
         };
         let (epoch, owner) = (Epoch::after(1), MemberId::from_store("b"));
-        known.learn(place, &receipt(&epoch, 0), &owner);
-        assert_eq!(known.owner(place, &receipt(&epoch, 0)), Some(owner.clone()));
-        assert_eq!(known.owner(place, &receipt(&Epoch::after(1), 0)), None);
-        assert_eq!(known.owner(place, &receipt(&epoch, 1)), None);
-        known.forget(place, &receipt(&epoch, 0));
-        assert_eq!(known.owner(place, &receipt(&epoch, 0)), None);
-        for partition in 0..=u16::try_from(PEER_EPOCHS_MAX).unwrap_or(u16::MAX) {
-            known.learn(place, &receipt(&epoch, partition), &owner);
-            assert!(known.lock().len() <= PEER_EPOCHS_MAX);
+        epochs.learn(place, &receipt(&epoch, 0), &owner);
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), Some(owner.clone()));
+        assert_eq!(epochs.owner(place, &receipt(&Epoch::after(1), 0)), None);
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 1)), None);
+        epochs.forget(place, &receipt(&epoch, 0));
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), None);
+        for partition in 0..=u16::try_from(REMOTE_EPOCHS_MAX).unwrap_or(u16::MAX) {
+            epochs.learn(place, &receipt(&epoch, partition), &owner);
+            assert!(epochs.lock().len() <= REMOTE_EPOCHS_MAX);
         }
-        assert_eq!(known.lock().len(), 1);
+        assert_eq!(epochs.lock().len(), 1);
         Ok(())
     }
 }

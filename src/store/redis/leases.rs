@@ -1,0 +1,122 @@
+//! Leases: acquiring them, renewing them, and looking who has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::expiring::ms;
+use super::owner::RedisOwner;
+use super::reply::{Reply, text};
+use super::scripts::{Call, SCRIPTS};
+use super::{Shared, topics};
+use crate::clock::Instant;
+use crate::error::{Error, Kind, Result};
+use crate::store::{Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
+use crate::topic::Pair;
+
+/// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
+const ACQUIRE_LOOKS_MAX: usize = 3;
+
+impl Shared {
+    pub(super) async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+        let renewal = |claim: &Claim| {
+            let keys = self.keys.pair(&claim.pair);
+            let generation = self.keys.partition(&claim.pair.topic, claim.pair.partition).generation;
+            Call::new(&SCRIPTS.renew, &[&keys.lease, &keys.reservations, &keys.zset, &generation])
+                .arg(member.as_str())
+                .arg(ms(ttl))
+                .arg(claim.epoch.to_string())
+                .arg(self.time_override())
+        };
+        let calls = claims.iter().map(renewal).collect();
+        let sent = self.clock.local().instant();
+        let answers = self.connection.eval_all(&SCRIPTS.renew, calls).await;
+        answers.into_iter().map(|answer| self.read_renewal(sent, answer?)).collect()
+    }
+
+    pub(super) async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+        let call = |pair: &Pair| {
+            let keys = self.keys.pair(pair);
+            Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
+        };
+        let answers = self.connection.eval_all(&SCRIPTS.tenant, pairs.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| tenant(Reply::of(answer?)?)).collect()
+    }
+
+    fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
+        let (status, mut reply) = self.read(sent, value)?;
+        if status == "OK" {
+            let head = reply.time()?;
+            let generation = reply.text()?.parse().unwrap_or(0);
+            return Ok(Renewal::Kept(Glance { head, generation }));
+        }
+        let holder = reply.text()?;
+        Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
+    }
+
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        pair: &Pair,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
+        for _ in 0..ACQUIRE_LOOKS_MAX {
+            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
+                return Ok(acquired);
+            }
+        }
+        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
+    }
+
+    /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
+    async fn acquire_as_seen(
+        self: &Arc<Self>,
+        pair: &Pair,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Option<Acquired>> {
+        let keys = self.keys.pair(pair);
+        let partition = self.keys.partition(&pair.topic, pair.partition);
+        let line = self.connection.call(redis::cmd("HGET").arg(&keys.reservations).arg("@")).await?;
+        let expected = match line {
+            Value::Nil => String::new(),
+            line => text(line)?.split('/').next().unwrap_or_default().to_owned(),
+        };
+        let epoch = Epoch::after(Epoch::parse(&expected).map_or(0, |epoch| epoch.number()));
+        let call = Call::new(&SCRIPTS.acquire, &[&keys.lease, &keys.reservations, &partition.generation])
+            .arg(member.as_str())
+            .arg(ms(ttl))
+            .arg(&expected)
+            .arg(epoch.to_string())
+            .arg(topics::sixteen_digits(generation))
+            .arg(self.time_override());
+        let (status, mut reply) = self.ask(&call).await?;
+        match status.as_str() {
+            "OK" => {
+                let left = (reply.text()?, reply.number()?);
+                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(self.clone(), pair, member.clone(), epoch, left)))))
+            }
+            "HELD" => {
+                let by = MemberId::from_store(&reply.text()?);
+                let expires_in = Duration::from_millis(reply.number().unwrap_or(0));
+                Ok(Some(Acquired::Held { by, expires_in }))
+            }
+            "CHANGED" => Ok(None),
+            _ => Err(Error::stale(format!("the topic of {pair} was changed or deleted; load it again"))),
+        }
+    }
+}
+
+/// Reads what the script `tenant` answers.
+fn tenant(mut reply: Reply) -> Result<Option<Tenant>> {
+    reply.text()?;
+    let (line, holder) = (reply.text()?, reply.text()?);
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let epoch = line.split('/').next().and_then(Epoch::parse).filter(|epoch| !epoch.is_nobodys());
+    Ok(Some(Tenant { epoch, member: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) }))
+}
