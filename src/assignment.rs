@@ -7,7 +7,8 @@ use crate::message::{GroupName, TopicName};
 use crate::partition::{Partition, hash};
 use crate::store::MemberId;
 
-/// The shares of the live members of one group in one topic: equal on every member that sees the same members.
+/// The shares of some members of one group in one topic, as of those with demand: equal on every member that sees the
+/// same members.
 ///
 /// Every share is the floor or the ceiling of partitions / members, and together they are all partitions. The larger
 /// shares go by the hash of group and member, not by name, so that the same members do not get the larger share of
@@ -28,9 +29,14 @@ pub struct Seat {
 
 impl Shares {
     /// The shares of `members`, in whatever order they come.
-    pub fn new(topic: &TopicName, group: &GroupName, partitions: u16, members: &[MemberId]) -> Shares {
+    pub fn new<'a>(
+        topic: &TopicName,
+        group: &GroupName,
+        partitions: u16,
+        members: impl IntoIterator<Item = &'a MemberId>,
+    ) -> Shares {
         let place = place(topic, group);
-        let mut seats: Vec<Seat> = members.iter().map(|member| Seat::of(place, member)).collect();
+        let mut seats: Vec<Seat> = members.into_iter().map(|member| Seat::of(place, member)).collect();
         seats.sort_unstable();
         seats.dedup();
         Shares { partitions, seats }

@@ -17,7 +17,7 @@ use crate::message::{GroupName, TopicName};
 use crate::metrics::{Depth, Tally, WITHIN};
 use crate::seldom::Seldom;
 use crate::store::{CensusClaim, PairDepth};
-use crate::topic::{Descriptor, Pair};
+use crate::topic::{Descriptor, Pair, Rest};
 
 /// How long after a look nobody is taken to look any more.
 const LOOKED_LATELY: Duration = Duration::from_secs(120);
@@ -187,7 +187,13 @@ impl Census {
         let descriptor = store.look_at_topic(topic).await?;
         self.rest(asked).await;
         let mut groups = BTreeMap::<GroupName, Depth>::new();
-        for pairs in descriptor.map_or_else(Vec::new, |descriptor| pairs_of(&descriptor)).chunks(PAIRS_AT_ONCE) {
+        let Some(descriptor) = descriptor else { return Ok(groups) };
+        for group in descriptor.groups.iter() {
+            let rest = descriptor.subscription(group).rest(self.broker.now());
+            let paused = matches!(rest, Some(Rest::Paused(_)));
+            groups.insert(group.clone(), Depth { paused, ..Depth::default() });
+        }
+        for pairs in pairs_of(&descriptor).chunks(PAIRS_AT_ONCE) {
             let asked = self.now();
             let depths = store.depth(pairs, &WITHIN.map(|(_, span)| span)).await?;
             for (pair, part) in pairs.iter().zip(depths) {

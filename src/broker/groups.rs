@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Options, no_group};
-use crate::dispatch::{Dispatch, Membership, PrefetchBudget, Terms};
+use crate::dispatch::{Dispatch, Heartbeats, Membership, PrefetchBudget, Terms};
 use crate::error::{Error, Kind, Result};
 use crate::group::Timing;
 use crate::lease::Keeper;
@@ -46,7 +46,9 @@ impl Groups {
     ) -> Groups {
         let timing = Timing::new(options.lease_ttl, options.heartbeat);
         let (drain_timeout, idle_timeout) = (options.drain_timeout, options.idle_timeout);
-        let terms = Terms { drain_timeout, idle_timeout, budget: PrefetchBudget::new(options.prefetch_bytes) };
+        let heartbeats = Heartbeats::new(store.clone(), keeper.member().clone(), timing.absent_after(), tasks.clone());
+        let budget = PrefetchBudget::new(options.prefetch_bytes);
+        let terms = Terms { drain_timeout, idle_timeout, budget, heartbeats };
         let most = options.member_partitions;
         let tracer = options.tracer.clone();
         Groups { store, keeper, metrics, tasks, timing, terms, tracer, most, joined: Arc::default() }

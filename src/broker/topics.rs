@@ -8,10 +8,11 @@ use super::census::PAIRS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::clock::Instant;
 use crate::error::{Error, Kind, Missing, Result};
+use crate::group::Timing;
 use crate::limits::TOPICS_MAX;
 use crate::message::{GroupName, TopicName};
 use crate::metrics::{Metrics, TopicMetrics};
-use crate::store::{Calls, PairStats, Store};
+use crate::store::{Calls, MemberReport, PairStats, Store};
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair, Settings};
 
@@ -290,6 +291,15 @@ impl Broker {
         }
         let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
         Ok((descriptor, stats))
+    }
+
+    /// The live members of a group, as their heartbeats say.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn members(&self, topic: &TopicName, group: &GroupName) -> Result<Vec<MemberReport>> {
+        let timing = Timing::new(self.options.lease_ttl, self.options.heartbeat);
+        self.store.members(topic, group, timing.absent_after()).await
     }
 
     async fn stats_of(&self, descriptor: &Descriptor, groups: &[GroupName]) -> Result<Vec<(Pair, PairStats)>> {

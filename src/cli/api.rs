@@ -197,6 +197,18 @@ pub(super) struct Group {
     pub(super) max_in_flight: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partitions: Vec<Counts>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) members: Vec<Member>,
+}
+
+/// A broker that is a member of a group.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Member {
+    pub(super) member: String,
+    pub(super) version: String,
+    pub(super) demand: bool,
+    pub(super) waiting: u64,
+    pub(super) owned: u64,
 }
 
 /// What became of one pushed message.

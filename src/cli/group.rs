@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::api::{Group, NewGroup, PauseOf};
+use super::api::{Group, Member, NewGroup, PauseOf};
 use super::client::GroupOf;
 use super::confirm::YesArgs;
 use super::failure::Failure;
@@ -41,7 +41,7 @@ enum GroupCommand {
     Create(CreateArgs),
     /// Change the limits of a group that exists
     Update(UpdateArgs),
-    /// Print the state and the counts of a group
+    /// Print the state, the counts and the members of a group
     Get {
         #[command(flatten)]
         of: PlaceArgs,
@@ -174,9 +174,21 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     }
 }
 
-/// The state, and a table with a line for every partition.
+/// The state, and a table with a line for every partition, and one for every member if there are any.
 fn described(group: &Group) -> String {
-    format!("{}: {}\n\n{}", group.group, state(group), table(&group.partitions.iter().collect::<Vec<_>>()))
+    let partitions = table(&group.partitions.iter().collect::<Vec<_>>());
+    let members = if group.members.is_empty() { String::new() } else { format!("\n\n{}", members(&group.members)) };
+    format!("{}: {}\n\n{partitions}{members}", group.group, state(group))
+}
+
+fn members(members: &[Member]) -> String {
+    let row = |member: &Member| {
+        let demand = if member.demand { "yes" } else { "no" };
+        let (waiting, owned) = (member.waiting.to_string(), member.owned.to_string());
+        vec![member.member.clone(), member.version.clone(), demand.to_owned(), waiting, owned]
+    };
+    let header = ["member", "version", "demand", "waiting", "owned"].map(str::to_owned).to_vec();
+    output::columns(&[vec![header], members.iter().map(row).collect()].concat(), &[3, 4])
 }
 
 #[cfg(test)]
@@ -187,13 +199,19 @@ mod tests {
     fn a_described_group_says_what_it_does() -> serde_json::Result<()> {
         let group: Group = serde_json::from_str(
             r#"{"group": "audit", "state": "paused", "paused_until": "2026-01-02T03:04:05Z",
-                "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}]}"#,
+                "partitions": [{"partition": 0, "group": "audit", "scheduled": 12, "ready": 3, "in_flight": 2, "dead": 1}],
+                "members": [{"member": "web-1", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8},
+                            {"member": "web-22", "version": "0.1.0", "demand": false, "waiting": 0, "owned": 0}]}"#,
         )?;
         let expected = "\
 audit: paused until 2026-01-02T03:04:05.000Z
 
 partition  group  scheduled  ready  in flight  dead  next due  oldest ready  owner
-        0  audit         12      3          2     1  -         -             -";
+        0  audit         12      3          2     1  -         -             -
+
+member  version  demand  waiting  owned
+web-1   0.1.0    yes           2      8
+web-22  0.1.0    no            0      0";
         assert_eq!(described(&group), expected);
         Ok(())
     }

@@ -15,27 +15,27 @@ use super::tenure::{Acquisition, Tenure};
 use crate::error::Kind;
 use crate::group::{Action, Event, Member, Timing};
 use crate::partition::Partition;
-use crate::store::{Channel, Loss, Wake};
+use crate::store::{Channel, Heartbeat, Loss, MemberState, Wake};
 use crate::tasks::Tasks;
 
 /// The loop of one membership.
 pub struct Membership {
     dispatch: Arc<Dispatch>,
     member: Member,
-    timing: Timing,
     tasks: Tasks,
     /// Tells a tenure to give its pair up.
     releases: BTreeMap<Partition, CancellationToken>,
     tell: mpsc::UnboundedSender<Event>,
     told: mpsc::UnboundedReceiver<Event>,
-    /// A member joined or left.
+    /// A member joined or left, or its demand has changed.
     changed: Arc<Notify>,
     /// The topic was changed.
     rewritten: Arc<Notify>,
     /// Partitions in which a lease was given up.
     freed: FuturesUnordered<BoxFuture<'static, (Partition, Arc<Notify>)>>,
     _wakes: Vec<Wake>,
-    members: usize,
+    /// Members, and those among them with demand.
+    members: (usize, usize),
 }
 
 impl Membership {
@@ -61,7 +61,6 @@ impl Membership {
         Membership {
             dispatch,
             member,
-            timing,
             tasks,
             releases,
             tell,
@@ -70,7 +69,7 @@ impl Membership {
             rewritten,
             freed,
             _wakes: subscriptions,
-            members: 0,
+            members: (0, 0),
         }
     }
 
@@ -87,6 +86,7 @@ impl Membership {
             event = tokio::select! {
                 Some(event) = self.told.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
+                () = self.dispatch.demand.begun() => Event::Tick,
                 () = self.rewritten.notified() => {
                     let dispatch = self.dispatch.clone();
                     self.tasks.start(async move { dispatch.look_again().await });
@@ -117,13 +117,18 @@ impl Membership {
                 self.dispatch.close();
             }
         }
+        self.dispatch.log_changes();
         self.dispatch.counts.waiting.set(0);
         tracing::info!(topic = %self.dispatch.descriptor().topic, group = %self.dispatch.group, "group left");
     }
 
     /// Feeds the state machine and does what it says. False once the member is gone.
     fn step(&mut self, event: Event) -> bool {
+        if matches!(event, Event::Beaten(_) | Event::BeatFailed | Event::Departed) {
+            self.dispatch.log_changes();
+        }
         let now = self.dispatch.store.clock().local().instant();
+        self.member.wanted(self.dispatch.last_wanted(now));
         let actions = self.member.step(now, event);
         self.note();
         let mut lives = true;
@@ -146,17 +151,19 @@ impl Membership {
     fn note(&mut self) {
         let standing = self.member.standing();
         self.dispatch.counts.waiting.set(i64::from(standing.is_waiting));
-        if standing.members != self.members {
-            let is_first = self.members == 0;
-            self.members = standing.members;
+        self.dispatch.demand.announced(standing.has_demand);
+        let members = (standing.members, standing.demanding);
+        if members != self.members {
+            let is_first = self.members.0 == 0;
+            self.members = members;
             self.dispatch.metrics.ownership.rebalances.inc();
             if is_first {
                 // Joining was logged.
                 return;
             }
-            let (members, quota) = (standing.members, standing.quota);
+            let ((members, demanding), quota) = (members, standing.quota);
             let topic = &self.dispatch.descriptor().topic;
-            tracing::info!(%topic, group = %self.dispatch.group, members, quota, "group members changed");
+            tracing::info!(%topic, group = %self.dispatch.group, members, demanding, quota, "group members changed");
         }
     }
 
@@ -172,20 +179,11 @@ impl Membership {
     }
 
     fn beat(&self) {
-        let (dispatch, tell, absent_after) = (self.dispatch.clone(), self.tell.clone(), self.timing.absent_after());
-        self.tasks.start(async move {
-            let topic = dispatch.descriptor().topic.clone();
-            let member = dispatch.keeper.member();
-            let event = match dispatch.store.beat(&topic, &dispatch.group, member, absent_after).await {
-                Ok(members) => Event::Beaten(members.into()),
-                Err(error) => {
-                    tracing::debug!(%topic, group = %dispatch.group, %error, "no heartbeat");
-                    Event::BeatFailed
-                }
-            };
-            // Nobody listens any more once the member is gone.
-            let _ = tell.send(event);
-        });
+        let (dispatch, standing) = (&self.dispatch, self.member.standing());
+        let (has_demand, owned) = (standing.has_demand, standing.owned);
+        let state = MemberState { has_demand, waiting: dispatch.demand.waiting(), owned };
+        let (topic, group) = (dispatch.descriptor().topic.clone(), dispatch.group.clone());
+        dispatch.terms.heartbeats.record(Heartbeat { topic, group, state }, self.tell.clone());
     }
 
     fn depart(&self) {

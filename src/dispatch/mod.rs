@@ -4,10 +4,13 @@
 //! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
 
 mod arrivals;
+mod changes;
 mod dead;
 mod delivery;
+mod demand;
 mod following;
 mod gate;
+mod heartbeats;
 mod membership;
 mod owned;
 mod pacing;
@@ -21,13 +24,13 @@ mod tenure;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 pub use delivery::{Decision, Delivery, GroupTag, Receipt};
+pub use heartbeats::Heartbeats;
 pub use membership::Membership;
 pub use prefetch::PrefetchBudget;
 pub use session::{Hand, Session};
@@ -36,6 +39,8 @@ pub use table::{Now, Policy, Table, Want, Whereabouts};
 pub use verdict::{StaleReason, UnknownReason, Verdict};
 
 use self::arrivals::Arrivals;
+use self::changes::Changes;
+use self::demand::Demand;
 use self::gate::Gate;
 use self::owned::{Owned, now};
 use crate::clock::Instant;
@@ -68,13 +73,9 @@ pub struct Dispatch {
     tag: GroupTag,
     arrivals: Arrivals,
     gate: Gate,
-    waiting: AtomicUsize,
-    /// How many messages the waiting consumers want altogether.
-    wanted: AtomicUsize,
-    /// Milliseconds on the monotonic clock, plus one; 0 is never.
-    last_asked_ms: AtomicU64,
+    demand: Demand,
+    changes: Changes,
     terms: Terms,
-    started: Instant,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
     /// The topic is gone, and with it everything that is out.
@@ -86,8 +87,8 @@ pub struct Dispatch {
     tracer: Tracer,
 }
 
-/// What every dispatch of a process keeps to. Clones share the budget.
-#[derive(Debug, Clone)]
+/// What every dispatch of a process keeps to. Clones share the budget and the heartbeats.
+#[derive(Clone)]
 pub struct Terms {
     /// For deliveries that are out, when a lease is given up.
     pub drain_timeout: Duration,
@@ -95,6 +96,8 @@ pub struct Terms {
     pub idle_timeout: Duration,
     /// What is prefetched, of all groups together.
     pub budget: Arc<PrefetchBudget>,
+    /// Of all groups together.
+    pub heartbeats: Arc<Heartbeats>,
 }
 
 /// What holds up messages that are due.
@@ -114,28 +117,6 @@ pub enum Hindrance {
 /// A consumer that works on what it got is between two requests for a moment.
 const BETWEEN_REQUESTS: Duration = Duration::from_secs(1);
 
-/// Counts a consumer as waiting while it lives.
-struct Waiting<'a> {
-    dispatch: &'a Dispatch,
-    max: usize,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(dispatch: &'a Dispatch, max: usize) -> Waiting<'a> {
-        dispatch.waiting.fetch_add(1, Ordering::Relaxed);
-        dispatch.wanted.fetch_add(max, Ordering::Relaxed);
-        Waiting { dispatch, max }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.dispatch.asked();
-        self.dispatch.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.dispatch.wanted.fetch_sub(self.max, Ordering::Relaxed);
-    }
-}
-
 impl Dispatch {
     /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
@@ -147,9 +128,10 @@ impl Dispatch {
         metrics: Arc<Metrics>,
         tracer: Tracer,
     ) -> Dispatch {
-        let started = store.clock().local().instant();
+        let counts = metrics.group(&descriptor.topic, &group);
+        let demand = Demand::new(store.clock().local().clone(), counts.clone());
         Dispatch {
-            counts: metrics.group(&descriptor.topic, &group),
+            counts,
             tag: GroupTag::of(&descriptor.topic, &group),
             metrics,
             tracer,
@@ -161,11 +143,9 @@ impl Dispatch {
             lost: RwLock::default(),
             arrivals: Arrivals::default(),
             gate: Gate::default(),
-            waiting: AtomicUsize::new(0),
-            wanted: AtomicUsize::new(0),
-            last_asked_ms: AtomicU64::new(0),
+            demand,
+            changes: Changes::default(),
             terms,
-            started,
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
             unacquired: Seldom::default(),
@@ -217,9 +197,8 @@ impl Dispatch {
             let table = pairs.get(&partition)?.table();
             (table.is_full(), table.is_holding())
         };
-        let now = self.store.clock().local().instant();
-        let unasked = now.since(Instant::START).saturating_sub(self.last_asked());
-        match self.waiting.load(Ordering::Relaxed) {
+        let unasked = self.demand.unasked(self.store.clock().local().instant());
+        match self.demand.waiting() {
             _ if is_full => Some(Hindrance::AtMaxInFlight),
             0 if unasked >= BETWEEN_REQUESTS => Some(Hindrance::NoConsumer { unasked }),
             0 => None,
@@ -234,13 +213,13 @@ impl Dispatch {
     pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;
         let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
-        let _waiting = Waiting::new(self, want.max);
+        let _waiting = self.demand.wait(want.max);
         Ok(self.wait_for(None, want, until).await)
     }
 
     /// Refuses one consumer more when too many wait.
     fn admit(&self) -> Result<()> {
-        match self.waiting.load(Ordering::Relaxed) {
+        match self.demand.waiting() {
             ..WAITERS_MAX => Ok(()),
             _ => Err(Error::new(Kind::Full, format!("{WAITERS_MAX} consumers of this group wait already"))),
         }
@@ -342,44 +321,32 @@ impl Dispatch {
         }
     }
 
-    fn asked(&self) {
-        let ms = self.store.clock().local().instant().since(Instant::default()).as_millis();
-        self.last_asked_ms.store(u64::try_from(ms).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+    /// When somebody wanted messages last: now, while consumers wait or deliveries are in flight.
+    fn last_wanted(&self, now: Instant) -> Instant {
+        let is_working = || self.pairs().iter().any(|(_, owned)| owned.table().is_out());
+        let active = self.demand.last_active(now);
+        if active < now && is_working() { now } else { active }
     }
 
     /// Whether nobody has asked for long, and nothing is out.
     fn is_idle(&self, now: Instant) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0
-            && self.last_asked() + self.terms.idle_timeout <= now.since(Instant::START)
+        self.demand.waiting() == 0
+            && self.demand.unasked(now) >= self.terms.idle_timeout
             && self.pairs().iter().all(|(_, owned)| owned.table().is_idle())
     }
 
     /// When to look next whether it is idle.
     fn idle_at(&self) -> Instant {
         let now = self.store.clock().local().instant();
-        let asked = Instant::START.plus(self.last_asked() + self.terms.idle_timeout);
+        let asked = self.demand.last_attended().plus(self.terms.idle_timeout);
         asked.max(now.plus(self.terms.idle_timeout / 4))
-    }
-
-    /// When a consumer asked last, or when it all began.
-    fn last_asked(&self) -> Duration {
-        let asked = Duration::from_millis(self.last_asked_ms.load(Ordering::Relaxed));
-        asked.max(self.started.since(Instant::START))
-    }
-
-    /// How many messages consumers wait for.
-    fn wanted(&self) -> usize {
-        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Until when messages are worth prefetching; `None` when no consumer ever asked.
     fn attended_until(&self) -> Option<Instant> {
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.demand.waiting() > 0 {
             return Some(Instant::FAR);
         }
-        match self.last_asked_ms.load(Ordering::Relaxed) {
-            0 => None,
-            ms => Some(Instant::default().plus(Duration::from_millis(ms - 1)).plus(ATTENTION)),
-        }
+        self.demand.last_asked().map(|asked| asked.plus(ATTENTION))
     }
 }

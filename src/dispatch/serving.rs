@@ -235,7 +235,7 @@ impl Serving {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
-            let charges = table.charges(self.dispatch.wanted());
+            let charges = table.charges(self.dispatch.demand.wanted());
             if !charges.is_empty() {
                 return Plan::Charge(charges);
             }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::delivery::{Decision, Delivery, Receipt};
 use super::owned::now;
-use super::{Dispatch, Waiting, Want};
+use super::{Dispatch, Want};
 use crate::clock::Instant;
 use crate::error::Result;
 
@@ -44,7 +44,7 @@ impl Session {
         let room = self.room(until).await?;
         let settings = &self.dispatch.descriptor().settings;
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
-        let _waiting = Waiting::new(&self.dispatch, room);
+        let _waiting = self.dispatch.demand.wait(room);
         let want = Want { max: 1, visibility_timeout, min_age: Duration::ZERO };
         self.dispatch.wait_for(Some(&self.hand), want, until).await.pop()
     }
@@ -62,7 +62,7 @@ impl Session {
     /// Waits for a place; answers how many there are.
     async fn room(&self, until: Instant) -> Option<usize> {
         // A consumer with full hands wants nothing now and is one all the same.
-        let _waiting = Waiting::new(&self.dispatch, 0);
+        let _waiting = self.dispatch.demand.wait(0);
         loop {
             // A place that was freed before now has left its permit, so none is missed.
             match self.max_in_flight.saturating_sub(self.hand.count()) {

@@ -99,6 +99,7 @@ impl Dispatch {
         if verdict == Verdict::Acked && !decided.again {
             self.counts.handling.observe(decided.handling.as_secs_f64());
         }
+        self.demand.settled(now.instant);
         let verdict = if decided.dead { Verdict::Buried } else { verdict };
         (verdict, Some(Made { partition: receipt.partition, owned, decided }))
     }

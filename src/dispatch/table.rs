@@ -229,6 +229,11 @@ impl Table {
         !self.is_holding() && self.out.is_empty() && self.decided.is_empty()
     }
 
+    /// Whether a consumer has a message in hand.
+    pub fn is_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     /// Messages that the store counts as reserved by this epoch.
     pub fn unsettled(&self) -> usize {
         self.unsettled

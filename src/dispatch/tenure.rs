@@ -85,7 +85,8 @@ impl Tenure {
             Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
             Err(error) => {
                 dispatch.metrics.ownership.leases_lost.inc();
-                tracing::warn!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");
+                dispatch.changes.lost(error);
+                tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");
             }
         }
         end
@@ -110,7 +111,8 @@ async fn recover(dispatch: &Dispatch, pair: &Pair, mut owner: Box<dyn Owner>) ->
         dispatch.metrics.ownership.takeovers.inc();
         let Pair { topic, group, partition, .. } = pair;
         let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
-        tracing::info!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
+        tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
+        dispatch.changes.recovered(messages);
     }
     Ok(owner)
 }

@@ -16,9 +16,10 @@ use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName,
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, LogTarget, Loss, MemberId, MovedPage,
-    Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, LogTarget,
+    Loss, MemberId, MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals,
+    WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -333,14 +334,12 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.move_page(from, pair, to).await
     }
 
-    async fn beat(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        member: &MemberId,
-        ttl: Duration,
-    ) -> Result<Vec<MemberId>> {
-        self.store.beat(topic, group, member, ttl).await
+    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
+        self.store.beat(member, heartbeats, ttl).await
+    }
+
+    async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
+        self.store.members(topic, group, ttl).await
     }
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {

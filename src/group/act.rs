@@ -1,4 +1,4 @@
-//! What a member does with what it knows: it says that it lives, gives up what is too much, takes what is missing.
+//! What a member does with what it knows: it records its heartbeat, gives up what is too much, takes what is missing.
 
 use super::{Action, Instant, Life, Member, Partition};
 use crate::limits::ACQUIRES_MAX;
@@ -9,7 +9,11 @@ impl Member {
             Life::Gone => {}
             Life::Leaving => self.finish(now, actions),
             Life::Joined => {
+                if self.demand.has_changed(now) {
+                    self.pulse.turn(now);
+                }
                 if self.pulse.beats(now) {
+                    self.demand.announce(now);
                     actions.push(Action::Beat);
                 }
                 if now >= self.hold_until {
@@ -39,6 +43,9 @@ impl Member {
 
     /// The last acquired go first: when members come and go, the same few partitions move, and the others never do.
     fn release_excess(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.is_still() {
+            return;
+        }
         if self.pairs.owned() <= self.quota {
             return self.sweep.forget_kept();
         }
@@ -93,7 +100,7 @@ impl Member {
 
     /// What nobody takes is found by a member that prefers it, even beyond its share.
     fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let has_its_share = self.pairs.owned() >= self.quota;
+        let has_its_share = self.shares.contain(&self.seat) && self.pairs.owned() >= self.quota;
         let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
         if !may_sweep {
             return self.sweep.give_up(now);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::partition::Partition;
-use crate::store::MemberId;
+use crate::store::{LiveMember, MemberId};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub enum Event {
     /// Nothing but time.
     Tick,
     /// A heartbeat was answered with the live members, in any order.
-    Beaten(Arc<[MemberId]>),
+    Beaten(Arc<[LiveMember]>),
     /// A heartbeat, or a farewell, failed or got no answer.
     BeatFailed,
     /// The farewell was answered: the store has forgotten the heartbeat.
     Departed,
-    /// It was announced that someone joined or left.
+    /// It was announced that someone joined or left, or that the demand of someone began or ended.
     MembersChanged,
     /// It was announced that a partition is free.
     Freed(Partition),
@@ -57,7 +57,7 @@ pub enum Event {
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Write the heartbeat, then read the live members. Answered by [`Event::Beaten`] or [`Event::BeatFailed`].
+    /// Write the heartbeat with [`Standing::has_demand`], then read the live members. Answered by [`Event::Beaten`] or [`Event::BeatFailed`].
     Beat,
     /// Remove the heartbeat and announce it. Answered by [`Event::Departed`] or [`Event::BeatFailed`].
     Depart,
@@ -74,6 +74,10 @@ pub enum Action {
 pub struct Standing {
     /// Live members in the newest list.
     pub members: usize,
+    /// Those among them that have demand.
+    pub demanding: usize,
+    /// Whether it says that somebody wants messages from it.
+    pub has_demand: bool,
     /// Partitions that it should own.
     pub quota: usize,
     /// Partitions that it owns and serves.

@@ -8,7 +8,7 @@ use super::{Action, Life, Member};
 use crate::assignment::{Seat, Shares};
 use crate::clock::Instant;
 use crate::partition::Partition;
-use crate::store::MemberId;
+use crate::store::{LiveMember, MemberId};
 
 /// Partitions that a member under its share tries by guess after a heartbeat, besides two for each missing one; twice as
 /// many after the next, until all were tried. Announcements make guesses unnecessary; these are for lost ones, and for
@@ -21,8 +21,8 @@ const GUESSES: usize = 32;
 const GUESSES_IN_A_ROW: usize = 256;
 
 impl Member {
-    pub(super) fn beaten(&mut self, now: Instant, list: Arc<[MemberId]>) {
-        if !Arc::ptr_eq(&list, &self.list) && !list.contains(&self.id) {
+    pub(super) fn beaten(&mut self, now: Instant, list: Arc<[LiveMember]>) {
+        if !Arc::ptr_eq(&list, &self.list) && !list.iter().any(|member| member.id == self.id) {
             // Read before our heartbeat was written: the list is not about us. The next one is.
             return self.pulse.failed(now);
         }
@@ -32,21 +32,23 @@ impl Member {
         }
         if was_stale {
             // The leases of the others may have lapsed with ours: what is free is no orphan yet.
-            self.awaited = Some(self.shares.clone());
+            self.awaited = Some(self.live.clone());
             self.sweep.postpone(now);
         }
         let mut has_lost_some = false;
         if self.list != list {
-            let shares = Shares::new(&self.topic, &self.group, self.partitions, &list);
+            let live = self.shares_of(list.iter());
+            let shares = self.shares_of(list.iter().filter(|member| member.has_demand));
             self.list = list;
-            if shares != self.shares {
-                has_lost_some = !shares.include(&self.shares);
-                self.quota = shares.quota(&self.seat);
-                self.shares = shares;
+            has_lost_some = !shares.include(&self.shares) || !live.include(&self.live);
+            // Demand may change too often for a sweep ever to come if each change put it off.
+            if live != self.live || !shares.contain(&self.seat) {
                 self.sweep.restart(now);
             }
+            self.quota = shares.quota(&self.seat);
+            (self.live, self.shares) = (live, shares);
         }
-        if self.awaited.as_ref().is_some_and(|awaited| self.shares.include(awaited)) {
+        if self.awaited.as_ref().is_some_and(|awaited| self.live.include(awaited)) {
             self.awaited = None;
             self.pulse.settle(now);
         }
@@ -55,6 +57,10 @@ impl Member {
         }
         self.begin_sweep(now);
         self.allow_guesses(has_lost_some || self.shares.members() == 1);
+    }
+
+    fn shares_of<'a>(&self, members: impl Iterator<Item = &'a LiveMember>) -> Shares {
+        Shares::new(&self.topic, &self.group, self.partitions, members.map(|member| &member.id))
     }
 
     /// Everywhere when there is reason to believe that something is free; otherwise a few, and more each time.
@@ -96,7 +102,7 @@ impl Member {
         if freed {
             // The answer is older than the announcement.
             self.candidates.put_free(partition, self.timing.news_of(self.stepped));
-        } else if self.shares.contain(&Seat::new(&self.topic, &self.group, by)) {
+        } else if self.live.contain(&Seat::new(&self.topic, &self.group, by)) {
             self.candidates.put_held(partition);
         } else {
             // Nobody renews it; if its owner drains, it gives it up before.

@@ -6,6 +6,7 @@
 
 mod act;
 mod candidates;
+mod demand;
 mod event;
 mod hear;
 mod pairs;
@@ -19,18 +20,20 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use demand::LINGER;
 pub use event::{Action, Event, Standing};
 pub use timing::Timing;
 
 use self::candidates::Candidates;
+use self::demand::Demand;
 use self::pairs::Pairs;
 use self::pulse::Pulse;
 use self::sweep::Sweep;
 use crate::assignment::{Seat, Shares};
 use crate::clock::Instant;
 use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
-use crate::store::MemberId;
+use crate::partition::{Partition, hash};
+use crate::store::{LiveMember, MemberId};
 
 /// One member of one group of one topic.
 #[derive(Debug)]
@@ -42,9 +45,12 @@ pub struct Member {
     seat: Seat,
     timing: Timing,
     /// The newest list, as it came, and what follows from it.
-    list: Arc<[MemberId]>,
+    list: Arc<[LiveMember]>,
+    live: Shares,
+    /// The shares of those that have demand; empty when nobody has, and then nothing moves.
     shares: Shares,
     quota: usize,
+    demand: Demand,
     /// After the lists had become stale: who was there before.
     awaited: Option<Shares>,
     pulse: Pulse,
@@ -81,8 +87,11 @@ impl Member {
     /// A member that has not said anything yet; its first step does.
     pub fn new(topic: TopicName, group: GroupName, partitions: u16, id: MemberId, timing: Timing) -> Member {
         let seat = Seat::new(&topic, &group, &id);
+        let phase = hash(id.as_str().as_bytes());
+        let nobody = Shares::new(&topic, &group, partitions, &[]);
         Member {
-            shares: Shares::new(&topic, &group, partitions, &[]),
+            live: nobody.clone(),
+            shares: nobody,
             candidates: Candidates::new(seat.clone(), partitions),
             topic,
             group,
@@ -92,8 +101,9 @@ impl Member {
             timing,
             list: Arc::new([]),
             quota: 0,
+            demand: Demand::default(),
             awaited: None,
-            pulse: Pulse::new(timing),
+            pulse: Pulse::new(timing, phase),
             pairs: Pairs::default(),
             sweep: Sweep::new(timing),
             guesses: 0,
@@ -107,6 +117,12 @@ impl Member {
             life: Life::Joined,
             stepped: Instant::START,
         }
+    }
+
+    /// Somebody wanted messages at this instant: a consumer waited, or a delivery was in flight. To be told before a step,
+    /// with the latest such instant.
+    pub fn wanted(&mut self, at: Instant) {
+        self.demand.wanted(at);
     }
 
     /// Takes in what happened and returns what to do now, in this order.
@@ -150,20 +166,31 @@ impl Member {
             Life::Gone => Instant::FAR,
             Life::Leaving if self.pulse.is_over() => Instant::FAR,
             Life::Leaving => self.pulse.wake(),
-            Life::Joined => self.pulse.wake().min(self.sweep.wake()).min(self.acquire_wake()),
+            Life::Joined => {
+                let calls = self.pulse.wake().min(self.demand.wake(self.stepped));
+                calls.min(self.sweep.wake()).min(self.acquire_wake())
+            }
         }
+    }
+
+    /// Whether nobody wants messages, as far as is known: every partition stays where it is, so that the owner serves the
+    /// next request at once.
+    fn is_still(&self) -> bool {
+        self.shares.members() == 0
     }
 
     /// Where it stands, for people and gauges.
     pub fn standing(&self) -> Standing {
         Standing {
-            members: self.shares.members(),
+            members: self.live.members(),
+            demanding: self.shares.members(),
+            has_demand: self.demand.is_announced(),
             quota: self.quota,
             owned: self.pairs.owned(),
             acquiring: self.pairs.acquiring(),
             releasing: self.pairs.releasing(),
             kept: self.sweep.kept(),
-            is_waiting: self.life == Life::Joined && self.shares.members() > 0 && self.quota == 0,
+            is_waiting: self.life == Life::Joined && self.shares.contain(&self.seat) && self.quota == 0,
             is_gone: self.life == Life::Gone,
         }
     }

@@ -1,5 +1,7 @@
 //! The heartbeat of a member: when to send it, how old what it said is, and the farewell.
 
+use std::time::Duration;
+
 use super::timing::Timing;
 use crate::clock::Instant;
 
@@ -10,6 +12,8 @@ const FAREWELLS_MAX: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Pulse {
     timing: Timing,
+    /// Regular heartbeats are sent so long after each multiple of their span.
+    phase: Duration,
     /// The call in flight, and when it was sent.
     call: Option<(Call, Instant)>,
     last_sent: Option<Instant>,
@@ -36,9 +40,10 @@ enum Farewells {
 }
 
 impl Pulse {
-    /// The first heartbeat is due at once.
-    pub(super) fn new(timing: Timing) -> Pulse {
+    /// The first heartbeat is due at once. The groups of a process have the same `phase`, so that their heartbeats go together.
+    pub(super) fn new(timing: Timing, phase: u32) -> Pulse {
         Pulse {
+            phase: timing.heartbeat().mul_f64(f64::from(phase) / f64::from(u32::MAX)),
             timing,
             call: None,
             last_sent: None,
@@ -79,6 +84,13 @@ impl Pulse {
         self.next = now;
     }
 
+    /// When the next regular heartbeat is due, a span after the one sent then or earlier.
+    fn regular(&self, sent: Instant) -> Instant {
+        let span = self.timing.heartbeat().as_nanos().max(1);
+        let into = (sent.since(Instant::START).as_nanos() + span - self.phase.as_nanos()) % span;
+        sent.plus(Duration::from_nanos(u64::try_from(span - into).unwrap_or(u64::MAX)))
+    }
+
     fn soon(&self, now: Instant) -> Instant {
         self.last_sent.map_or(now, |sent| sent.plus(self.timing.beat_pause()).max(now))
     }
@@ -91,7 +103,7 @@ impl Pulse {
             self.settled = now.plus(self.timing.settle());
         }
         self.seen = Some(sent);
-        self.next = if self.again { self.soon(now) } else { sent.plus(self.timing.heartbeat()) };
+        self.next = if self.again { self.soon(now) } else { self.regular(sent) };
         was_stale
     }
 

@@ -21,6 +21,7 @@ use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
 use crate::error::Fault;
 use crate::message::GroupName;
+use crate::store::MemberReport;
 use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Rate, Rest};
 
@@ -103,7 +104,8 @@ impl Group {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0},
-    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    "members": [{"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8}]}
 )))]
 pub(crate) struct GroupDescription {
     #[serde(flatten)]
@@ -112,6 +114,32 @@ pub(crate) struct GroupDescription {
     totals: Counts,
     /// One for every partition.
     partitions: Vec<PartitionState>,
+    /// The brokers that are members of the group now.
+    members: Vec<Member>,
+}
+
+/// A broker that is a member of a group.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8})))]
+pub(crate) struct Member {
+    /// Name of the broker, as in `owner` of its partitions.
+    member: String,
+    /// Version of the broker.
+    version: String,
+    /// Whether somebody wants messages from it: consumers wait there, deliveries are in flight, or were within a second.
+    demand: bool,
+    /// Consumers that wait there.
+    waiting: u64,
+    /// Partitions that it owns.
+    owned: u64,
+}
+
+impl From<MemberReport> for Member {
+    fn from(report: MemberReport) -> Member {
+        let MemberReport { id, state, version } = report;
+        let (waiting, owned) = (state.waiting as u64, state.owned as u64);
+        Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
+    }
 }
 
 /// The groups of a topic.
@@ -180,9 +208,9 @@ pub(crate) async fn make(
     Ok(created::answer(created::status(made.created), &place, body))
 }
 
-/// Get a group with its state and counts.
+/// Get a group with its state, counts and members.
 ///
-/// Counts are given in total and for each partition.
+/// Counts are given in total and for each partition. Members are the brokers that consume for the group.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/groups/{group}", operation_id = "getGroup",
     tag = "groups",
@@ -195,10 +223,12 @@ pub(crate) async fn describe(
     _: NoParams,
 ) -> Result<Reply<GroupDescription>, Problem> {
     let (descriptor, stats) = app.broker.group(&topic, &group).await?;
+    let members = app.broker.members(&topic, &group).await?.into_iter().map(Member::from).collect();
     let mut totals = Counts::default();
     stats.iter().for_each(|(_, stats)| totals.add(stats));
     let group = Group::new(&descriptor, &group, app.broker.now());
-    Ok(Reply(GroupDescription { group, totals, partitions: stats.into_iter().map(PartitionState::from).collect() }))
+    let partitions = stats.into_iter().map(PartitionState::from).collect();
+    Ok(Reply(GroupDescription { group, totals, partitions, members }))
 }
 
 /// Delete a group with all its messages.

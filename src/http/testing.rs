@@ -17,9 +17,10 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page, PairDepth,
-    PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots,
-    Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
+    Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -212,7 +213,11 @@ impl Store for Away {
         away()
     }
 
-    async fn beat(&self, _: &TopicName, _: &GroupName, _: &MemberId, _: Duration) -> Result<Vec<MemberId>> {
+    async fn beat(&self, _: &MemberId, heartbeats: &[Heartbeat], _: Duration) -> Vec<Result<Vec<LiveMember>>> {
+        heartbeats.iter().map(|_| away()).collect()
+    }
+
+    async fn members(&self, _: &TopicName, _: &GroupName, _: Duration) -> Result<Vec<MemberReport>> {
         away()
     }
 

@@ -24,7 +24,7 @@ pub const WITHIN: [(&str, Duration); 4] = [
 ];
 
 /// What is shown together, or not at all.
-const FAMILIES: [Family; 5] = [
+const FAMILIES: [Family; 6] = [
     Family {
         name: "dwell_messages",
         kind: "gauge",
@@ -45,6 +45,12 @@ const FAMILIES: [Family; 5] = [
         labels: &["topic", "group", "within"],
         help: "scheduled messages that become due `within` `1m`, `10m`, `1h` and `1d` from now, each including the shorter \
                spans. Shown with `dwell_messages`",
+    },
+    Family {
+        name: "dwell_group_paused",
+        kind: "gauge",
+        labels: &["topic", "group"],
+        help: "1 while the group is paused, else 0. Shown with `dwell_messages`",
     },
     Family {
         name: "dwell_census_seconds",
@@ -75,6 +81,8 @@ pub struct Depth {
     pub oldest_ready_age: Duration,
     /// What becomes due within each of [`WITHIN`].
     pub due: [u64; WITHIN.len()],
+    /// Whether the group is paused: nothing is handed out.
+    pub paused: bool,
 }
 
 impl Depth {
@@ -90,6 +98,7 @@ impl Depth {
         self.in_flight += part.in_flight;
         self.dead += part.dead;
         self.oldest_ready_age = self.oldest_ready_age.max(part.oldest_ready_age);
+        self.paused |= part.paused;
         self.due.iter_mut().zip(part.due).for_each(|(sum, part)| *sum += part);
     }
 }
@@ -147,6 +156,7 @@ struct Families {
     messages: IntGaugeVec,
     oldest_ready_age: GaugeVec,
     due: IntGaugeVec,
+    paused: IntGaugeVec,
     seconds: Gauge,
     age: Gauge,
 }
@@ -224,19 +234,20 @@ impl Collector for Shown {
 
 impl Families {
     fn new() -> prometheus::Result<Families> {
-        let [messages, oldest_ready_age, due, seconds, age] = FAMILIES;
+        let [messages, oldest_ready_age, due, paused, seconds, age] = FAMILIES;
         let opts = |family: Family| Opts::new(family.name, family.help);
         Ok(Families {
             messages: IntGaugeVec::new(opts(messages), messages.labels)?,
             oldest_ready_age: GaugeVec::new(opts(oldest_ready_age), oldest_ready_age.labels)?,
             due: IntGaugeVec::new(opts(due), due.labels)?,
+            paused: IntGaugeVec::new(opts(paused), paused.labels)?,
             seconds: Gauge::with_opts(opts(seconds))?,
             age: Gauge::with_opts(opts(age))?,
         })
     }
 
     fn all(&self) -> [&dyn Collector; FAMILIES.len()] {
-        [&self.messages, &self.oldest_ready_age, &self.due, &self.seconds, &self.age]
+        [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.seconds, &self.age]
     }
 
     /// The series of a census, but for its age.
@@ -255,10 +266,12 @@ impl Families {
             for ((within, _), count) in WITHIN.iter().zip(depth.due) {
                 self.due.with_label_values(&[topic, group, within]).set(whole(count));
             }
+            self.paused.with_label_values(&[topic, group]).set(i64::from(depth.paused));
             self.oldest_ready_age.with_label_values(&[topic, group]).set(depth.oldest_ready_age.as_secs_f64());
         }
         self.seconds.set(took.as_secs_f64());
-        let with_series: [&dyn Collector; 4] = [&self.messages, &self.oldest_ready_age, &self.due, &self.seconds];
+        let with_series: [&dyn Collector; 5] =
+            [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.seconds];
         with_series.into_iter().flat_map(Collector::collect).collect()
     }
 }

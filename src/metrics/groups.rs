@@ -30,6 +30,7 @@ pub struct GroupMetrics {
     pub handling: Histogram,
     pub leases_owned: IntGauge,
     pub waiting: IntGauge,
+    pub demand: IntGauge,
 }
 
 /// What happens to partitions.
@@ -55,6 +56,7 @@ pub(super) struct GroupFamilies {
     handling: HistogramVec,
     leases_owned: IntGaugeVec,
     members_waiting: IntGaugeVec,
+    demand: IntGaugeVec,
 }
 
 impl GroupFamilies {
@@ -97,6 +99,11 @@ impl GroupFamilies {
                 labels,
                 "1 while this broker has no partition because the group has more members than partitions",
             )?,
+            demand: make.gauges(
+                "dwell_group_demand",
+                labels,
+                "consumers of the group that wait at this broker: long polls, streams and webhooks",
+            )?,
         })
     }
 
@@ -122,6 +129,7 @@ impl GroupFamilies {
             handling: self.handling.with_label_values(labels),
             leases_owned: self.leases_owned.with_label_values(labels),
             waiting: self.members_waiting.with_label_values(labels),
+            demand: self.demand.with_label_values(labels),
         })
     }
 }

@@ -16,6 +16,7 @@ mod epoch;
 mod listing;
 mod log_target;
 mod loss;
+mod member;
 mod outcome;
 mod schedule;
 mod wake;
@@ -40,6 +41,7 @@ pub use epoch::{Claim, Epoch, MemberId, Tenant};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports};
 pub use loss::Loss;
+pub use member::{Heartbeat, LiveMember, MemberReport, MemberState, slot_of};
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
     Forecast, Glance, MovedPage, PairStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
@@ -332,14 +334,12 @@ pub trait Store: Send + Sync + 'static {
     /// `Invalid` for a cursor that is not from here.
     async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
 
-    /// Says that a member of a group lives, and answers which ones do, sorted. Who has not said so for `ttl` does not.
-    async fn beat(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        member: &MemberId,
-        ttl: Duration,
-    ) -> Result<Vec<MemberId>>;
+    /// Records heartbeats of a member in some groups, and returns the live members of each group, sorted: those with a
+    /// heartbeat within `ttl`. Announces a member that is new, and one whose demand has changed.
+    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>>;
+
+    /// Reads the live members of a group, those with a heartbeat within `ttl`, sorted.
+    async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>>;
 
     /// Says that a member leaves its group. Leaving again does nothing.
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()>;

@@ -7,6 +7,7 @@ use dwell::broker::{Options, ReserveRequest};
 use dwell::dispatch::{Decision, Verdict};
 use dwell::error::Result;
 use dwell::message::{GroupName, Key, NewMessage, TopicName};
+use dwell::partition::hash;
 
 use crate::support::{RedisServer, Running, World, eventually};
 
@@ -79,8 +80,8 @@ async fn what_is_acked_leaves_only_owner_lines_and_leases() -> Result<()> {
         let verdicts = running.broker.settle(&topic, &group, decisions).await?;
         assert!(verdicts.iter().all(|said| *said == verdict), "{verdicts:?}");
     }
-    let members = "dwell:members:orders:default";
-    let owned = keys(&["default:lease", "default:r", "gen"], &[members]);
+    let members = format!("{{dwell:members-{}}}:orders:default", hash(b"orders/default") % 16);
+    let owned = keys(&["default:lease", "default:r", "gen"], &[&members, &format!("{members}:state")]);
     // A pair that has nothing is taken as well, if not at once.
     eventually("only those are left", async || Ok((lasting(&server).await? == owned).then_some(()))).await?;
     for partition in 0..PARTITIONS {

@@ -2,6 +2,7 @@
 
 mod calls;
 mod chance;
+mod demand;
 mod fate;
 mod large;
 mod network;

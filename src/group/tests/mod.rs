@@ -1,5 +1,6 @@
 //! Conversations with one member: what it is told, and what it asks for.
 
+mod demand;
 mod trouble;
 
 use std::time::Duration;
@@ -14,6 +15,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 struct Story {
     member: Member,
     now: Instant,
+    /// Consumers wait there.
+    wants: bool,
     /// Its order of preference.
     order: Vec<Partition>,
 }
@@ -23,7 +26,7 @@ impl Story {
         let (topic, group, id) = (TopicName::new("orders")?, GroupName::standard(), MemberId::from_store("m"));
         let order = Seat::new(&topic, &group, &id).order(partitions);
         let member = Member::new(topic, group, partitions, id, Timing::new(TTL, HEARTBEAT));
-        let mut story = Story { member, now: Instant::START.plus(TTL), order };
+        let mut story = Story { member, now: Instant::START.plus(TTL), wants: true, order };
         assert_eq!(story.tell(Event::Tick), [Action::Beat]);
         Ok(story)
     }
@@ -39,6 +42,9 @@ impl Story {
     }
 
     fn tell(&mut self, event: Event) -> Vec<Action> {
+        if self.wants {
+            self.member.wanted(self.now);
+        }
         let actions = self.member.step(self.now, event);
         assert!(self.member.next_wake() > self.now, "it would spin");
         actions
@@ -65,8 +71,13 @@ impl Story {
     }
 }
 
+/// The answer to a heartbeat: these members, without demand if their name ends so.
 fn list(members: &[&str]) -> Event {
-    Event::Beaten(members.iter().copied().map(MemberId::from_store).collect())
+    let live = |name: &&str| LiveMember {
+        id: MemberId::from_store(name.trim_end_matches(" idle")),
+        has_demand: !name.ends_with(" idle"),
+    };
+    Event::Beaten(members.iter().map(live).collect())
 }
 
 fn held(partition: Partition, by: &str, ms: u64) -> Event {
@@ -238,7 +249,23 @@ fn announcements_are_answered_by_few_heartbeats() -> Result<()> {
     assert_eq!(story.tell(list(&["m"])), []);
     assert_eq!(story.wait(), (50, vec![Action::Beat]), "its list may have been too old");
     assert_eq!(story.tell(list(&["m"])), []);
-    assert_eq!(story.wait(), (1_000, vec![Action::Beat]));
+    let (ms, actions) = story.wait();
+    assert!(ms <= 1_000 && actions == [Action::Beat], "{ms} {actions:?}");
+    Ok(())
+}
+
+#[test]
+fn regular_heartbeats_of_all_groups_of_a_process_are_due_at_the_same_instants() -> Result<()> {
+    let mut due = BTreeSet::new();
+    for pause in [0, 1, 300, 999, 1_000, 2_345] {
+        let mut story = Story::owner()?;
+        story.pass(pause);
+        while story.now < Instant::START.plus(TTL * 2) {
+            story.beat(&["m"]);
+        }
+        due.insert(story.now);
+    }
+    assert_eq!(due.len(), 1, "{due:?}");
     Ok(())
 }
 

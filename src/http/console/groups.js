@@ -116,6 +116,24 @@ function limit(topic, group) {
 }
 
 /**
+ * The brokers that consume for a group.
+ * @param {string} topic
+ * @param {any} description Of the group.
+ */
+export function memberTable(topic, description) {
+  const heads = ["Member", "Version", "Demand", "Waiting consumers", "Partitions"];
+  const rows = description.members.map((/** @type {any} */ member) => ({
+    key: member.member,
+    cells: [element("bdi", { class: "mono" }, member.member), member.version, member.demand ? "yes" : "no", number(member.waiting),
+      number(member.owned)],
+  }));
+  return [
+    table(`Members of ${description.group}`, heads.map((head, at) => ({ head, number: at > 2 })), rows, { hidden: true }),
+    shell(command("group get", [topic, description.group])),
+  ];
+}
+
+/**
  * Which partitions there are, what is in them and who owns them.
  * @param {any} description Of the topic.
  * @param {string} group

@@ -5,7 +5,7 @@ import { call, path, text } from "./api.js";
 import { draw, element } from "./dom.js";
 import { forecastOf } from "./forecast.js";
 import { headingOf, tabs } from "./frame.js";
-import { groupTable, partitionTable } from "./groups.js";
+import { groupTable, memberTable, partitionTable } from "./groups.js";
 import { samples } from "./metrics.js";
 import { facts, section } from "./parts.js";
 
@@ -17,11 +17,12 @@ import { facts, section } from "./parts.js";
  */
 export function topic(topic, place, page) {
   const group = place.given.group ?? "default";
-  const groups = element("div", {}), partitions = element("div", {}), settings = element("div", {});
+  const groups = element("div", {}), members = element("div", {}), partitions = element("div", {}), settings = element("div", {});
   const forecast = forecastOf(topic, group, page.signal);
   page.body.append(
     tabs(topic, "Summary", group),
-    section("Groups", groups), forecast.part, section(`Partitions of ${group}`, partitions), section("Settings", settings));
+    section("Groups", groups), forecast.part, section(`Members of ${group}`, members),
+    section(`Partitions of ${group}`, partitions), section("Settings", settings));
   page.follow(async () => {
     const [described, list, metrics] = await Promise.all([
       call("GET", path`/v1/topics/${topic}`, page),
@@ -32,7 +33,9 @@ export function topic(topic, place, page) {
     draw(groups, groupTable(topic, list.groups, described, group, page.again));
     draw(partitions, partitionTable(described, group));
     draw(settings, settingsOf(described.settings));
-    if (list.groups.some((/** @type {any} */ each) => each.group === group)) await forecast.reading();
+    if (!list.groups.some((/** @type {any} */ each) => each.group === group)) return;
+    draw(members, memberTable(topic, await call("GET", path`/v1/topics/${topic}/groups/${group}`, page)));
+    await forecast.reading();
   });
   return headingOf(topic);
 }

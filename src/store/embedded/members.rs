@@ -4,35 +4,54 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::store::{Channel, MemberId};
+use crate::store::{Channel, LiveMember, MemberId, MemberReport, MemberState};
 use crate::time::Timestamp;
 
-/// When each member of each group said last that it lives.
+/// The last heartbeat of each member of each group.
 #[derive(Debug, Default)]
-pub(super) struct Members(Mutex<HashMap<Channel, BTreeMap<MemberId, Timestamp>>>);
+pub(super) struct Members(Mutex<HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>>);
 
 impl Members {
-    /// Notes that a member lives; answers whether it is new, and who lives.
+    /// Records a heartbeat; returns whether the member is new or its demand has changed, and the live members.
     pub(super) fn beat(
         &self,
         group: &Channel,
         member: &MemberId,
+        state: MemberState,
         now: Timestamp,
         ttl: Duration,
-    ) -> (bool, Vec<MemberId>) {
+    ) -> (bool, Vec<LiveMember>) {
         let mut groups = self.lock();
         let members = groups.entry(group.clone()).or_default();
-        members.retain(|_, last| now.since(*last) < ttl);
-        let joined = members.insert(member.clone(), now).is_none();
-        (joined, members.keys().cloned().collect())
+        members.retain(|_, (last, _)| now.since(*last) < ttl);
+        let before = members.insert(member.clone(), (now, state));
+        let is_news = before.is_none_or(|(_, before)| before.has_demand != state.has_demand);
+        let live = |(id, (_, state)): (&MemberId, &(Timestamp, MemberState))| LiveMember {
+            id: id.clone(),
+            has_demand: state.has_demand,
+        };
+        (is_news, members.iter().map(live).collect())
     }
 
-    /// Notes that a member is gone; answers whether it was there.
+    /// The live members.
+    pub(super) fn read(&self, group: &Channel, now: Timestamp, ttl: Duration) -> Vec<MemberReport> {
+        let groups = self.lock();
+        let live = groups.get(group).into_iter().flatten().filter(|(_, (last, _))| now.since(*last) < ttl);
+        live.map(|(id, (_, state))| MemberReport::from_store(id.clone(), &state.to_store())).collect()
+    }
+
+    /// Removes a member; returns whether it was there.
     pub(super) fn leave(&self, group: &Channel, member: &MemberId) -> bool {
-        self.lock().get_mut(group).is_some_and(|members| members.remove(member).is_some())
+        let mut groups = self.lock();
+        let Some(members) = groups.get_mut(group) else { return false };
+        let was_there = members.remove(member).is_some();
+        if members.is_empty() {
+            groups.remove(group);
+        }
+        was_there
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Channel, BTreeMap<MemberId, Timestamp>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>> {
         // Nothing panics while the lock is held; if it did, the map would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -57,9 +57,10 @@ use self::slots::SlotBook;
 use self::topics::Topics;
 use super::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
+    Window, WindowPage,
 };
 use crate::clock::Clock;
 use crate::disk::{Disk, free_bytes};
@@ -427,19 +428,21 @@ impl Store for Embedded {
         self.inner.move_page(pair, to).await
     }
 
-    async fn beat(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        member: &MemberId,
-        ttl: Duration,
-    ) -> Result<Vec<MemberId>> {
+    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
+        let beat = |Heartbeat { topic, group, state }: &Heartbeat| {
+            let channel = Channel::Members(topic.clone(), group.clone());
+            let (is_news, live) = self.inner.members.beat(&channel, member, *state, self.inner.clock.now(), ttl);
+            if is_news {
+                self.inner.wakes.wake(&channel);
+            }
+            Ok(live)
+        };
+        heartbeats.iter().map(beat).collect()
+    }
+
+    async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
         let channel = Channel::Members(topic.clone(), group.clone());
-        let (joined, living) = self.inner.members.beat(&channel, member, self.inner.clock.now(), ttl);
-        if joined {
-            self.inner.wakes.wake(&channel);
-        }
-        Ok(living)
+        Ok(self.inner.members.read(&channel, self.inner.clock.now(), ttl))
     }
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {

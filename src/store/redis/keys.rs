@@ -6,6 +6,7 @@
 use crate::message::{GroupName, TopicName};
 use crate::partition::Partition;
 use crate::store::MemberId;
+use crate::store::slot_of;
 use crate::topic::Pair;
 
 /// Makes keys that begin with the configured prefix.
@@ -51,9 +52,10 @@ impl Keys {
 
     /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
-        let members = format!("{}:members:{topic}:{group}", self.prefix);
+        let slot = slot_of(topic, group);
+        let members = format!("{{{}:members-{slot}}}:{topic}:{group}", self.prefix);
         // A channel is in the slot of its name, and has to be in that of the key.
-        MemberKeys { wake: members.clone(), members }
+        MemberKeys { slot, wake: members.clone(), states: format!("{members}:state"), members }
     }
 
     /// Channel: datagrams for a broker.
@@ -124,9 +126,13 @@ impl Keys {
 /// What the members of a group share.
 #[derive(Debug, Clone)]
 pub(super) struct MemberKeys {
-    /// Zset: member id -> when it said last that it lives, ms.
+    /// The slot that the group shares with others.
+    pub(super) slot: u32,
+    /// Zset: member id -> when its last heartbeat was recorded, ms.
     pub(super) members: String,
-    /// Channel: a member joined or left.
+    /// Hash: member id -> what that heartbeat says.
+    pub(super) states: String,
+    /// Channel: a member joined or left, or its demand has changed.
     pub(super) wake: String,
 }
 

@@ -69,9 +69,10 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, InFlightCursor, Loss, MemberId, MovedPage, Page,
-    PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord,
-    SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
+    Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -391,14 +392,12 @@ impl Store for Redis {
         self.shared.move_page(from, pair, to).await
     }
 
-    async fn beat(
-        &self,
-        topic: &TopicName,
-        group: &GroupName,
-        member: &MemberId,
-        ttl: Duration,
-    ) -> Result<Vec<MemberId>> {
-        self.shared.beat(topic, group, member, ttl).await
+    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
+        self.shared.beat(member, heartbeats, ttl).await
+    }
+
+    async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
+        self.shared.members(topic, group, ttl).await
     }
 
     async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {

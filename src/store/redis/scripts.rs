@@ -72,6 +72,7 @@ scripts! {
     tenant: "#!lua flags=allow-oom,no-writes";
     beat: "#!lua flags=allow-oom", "_time";
     leave: "#!lua flags=allow-oom";
+    members: "#!lua flags=allow-oom,no-writes", "_time";
     notice: "#!lua flags=allow-oom", "_time";
     slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";

@@ -90,7 +90,8 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_copy_begun_again_copies_nothing_twice, a_copy_that_is_done_copies_no_more;
     slots: each_slot_is_given_once_and_keeps_its_distance;
     audit: what_dwell_wrote_is_sound, an_audit_goes_on_where_it_ended_and_nowhere_else;
-    members: a_member_lives_until_it_is_silent_for_a_ttl, joining_and_leaving_are_announced;
+    members: a_member_lives_until_it_is_silent_for_a_ttl, one_call_records_the_heartbeats_of_many_groups,
+        joining_leaving_and_demand_are_announced;
     control: what_waits_is_cancelled_in_every_group, what_is_in_flight_is_not_cancelled,
         what_is_dead_or_gone_is_not_cancelled, a_cancel_is_answered_the_same_when_it_is_said_again,
         who_pushes_a_cancelled_id_again_makes_a_message,

@@ -23,6 +23,7 @@ mod lateness;
 mod waiting;
 mod backlog;
 mod changed;
+mod demand;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -25,14 +25,14 @@ pub(super) async fn both() -> Result<(Fleet, [(Sidecar, Vec<Taken>); 2])> {
 pub(super) async fn in_hand(members: [&Sidecar; 2]) -> Result<[Vec<Taken>; 2]> {
     declare(members[0], ORDERS, 8).await?;
     // Both at once: they want some of the same partitions, and whoever comes too late has no reason to warn.
-    try_join_all(members.map(|member| member.reserve(ORDERS, 1, "0s"))).await?;
-    members[0].shared(ORDERS, &[4, 4]).await?;
+    members[0].shared_by(&members, ORDERS, &[4, 4]).await?;
     for member in members {
         assert!(!member.log().contains("WARN"), "{}", member.log());
     }
     let message = |n| json!({"id": format!("m{n}"), "payload": "x"});
     members[0].push(ORDERS, &(0..100).map(message).collect::<Vec<_>>()).await?;
-    Ok([members[0].take(ORDERS, 10).await?, members[1].take(ORDERS, 10).await?])
+    let taken = try_join_all(members.map(|member| member.take(ORDERS, 10))).await?;
+    <[Vec<Taken>; 2]>::try_from(taken).map_err(|_| Error::bug("two members"))
 }
 
 pub(super) fn receipts(taken: &[Taken]) -> Vec<&str> {
@@ -109,6 +109,8 @@ async fn a_receipt_is_settled_at_any_member() -> Result<()> {
 async fn receipts_of_an_owner_that_is_gone_are_not_acked_and_stale_once_another_owns() -> Result<()> {
     let (_fleet, [(a, of_a), (b, of_b)]) = both().await?;
     let owners = a.owners(ORDERS).await?;
+    // A delivery that is in flight is demand.
+    b.take(ORDERS, 1).await?;
     a.signal(Signal::KILL)?;
     let all: Vec<&str> = receipts(&of_a).into_iter().chain(receipts(&of_b)).collect();
     let first = acked(&b, &all).await?;

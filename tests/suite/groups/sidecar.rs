@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dwell::error::{Error, Result};
 use dwell::https::{self, Roots};
+use futures_util::future::try_join_all;
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -172,6 +173,19 @@ impl Sidecar {
         match shared.await {
             Ok(()) => Ok(since.elapsed()),
             Err(error) => Err(Error::unavailable(format!("{shares:?} of {topic}, but {seen:?}: {error}"))),
+        }
+    }
+
+    /// The same, while a consumer of each of these asks for messages. None may be due.
+    pub(super) async fn shared_by(&self, askers: &[&Sidecar], topic: &str, shares: &[usize]) -> Result<Duration> {
+        let asking = async {
+            loop {
+                try_join_all(askers.iter().map(|asker| asker.reserve(topic, 1, "500ms"))).await?;
+            }
+        };
+        tokio::select! {
+            shared = self.shared(topic, shares) => shared,
+            failed = asking => failed,
         }
     }
 

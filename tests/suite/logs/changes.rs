@@ -121,7 +121,7 @@ async fn every_change_is_a_line_and_an_outage_under_load_is_a_few() -> Result<()
     for line in &all {
         let has = |name: &str| line[name].as_str().is_some_and(|text| !text.is_empty());
         assert!(["timestamp", "level", "message", "target"].into_iter().all(has), "{line}");
-        assert!(!message(line).starts_with("lease") || line["partition"].is_u64() && has("epoch"), "{line}");
+        assert!(!message(line).starts_with("lease ") || line["partition"].is_u64() && has("epoch"), "{line}");
     }
     let each = all.iter().filter(|line| ["lease acquired", "lease released"].contains(&message(line)));
     assert_eq!(each.count(), 0, "a group is a line, and not each of its partitions: {all:#?}");
@@ -149,7 +149,7 @@ async fn a_broker_whose_redis_was_restarted_says_that_and_no_more() -> Result<()
     };
     eventually("the lease is over", over).await?;
     redis.restart().await?;
-    let lost = async || Ok(lines(&sidecar)?.into_iter().find(|line| message(line) == "lease lost"));
+    let lost = async || Ok(lines(&sidecar)?.into_iter().find(|line| message(line) == "leases lost"));
     let lost = eventually("a lease is lost", lost).await?;
     assert_eq!(lost["error"], "stale: the store changed while the lease was not valid", "{lost}");
     Ok(())

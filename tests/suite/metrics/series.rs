@@ -14,10 +14,11 @@ use crate::support::{Process, RedisServer, eventually, scratch};
 const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
 /// What is there once somebody has looked for a moment.
-const OF_THE_CENSUS: [&str; 5] = [
+const OF_THE_CENSUS: [&str; 6] = [
     "dwell_messages",
     "dwell_messages_due",
     "dwell_oldest_ready_age_seconds",
+    "dwell_group_paused",
     "dwell_census_seconds",
     "dwell_census_age_seconds",
 ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dwell::group::Event;
 use dwell::partition::Partition;
-use dwell::store::MemberId;
+use dwell::store::LiveMember;
 
 use super::process::{CallId, Owned, Phase, Purpose};
 use super::store::{Found, Line, Ms, Who};
@@ -12,7 +12,8 @@ use super::time::span;
 use super::world::{What, World};
 
 pub(super) enum Request {
-    Beat,
+    /// With whether somebody wants messages there.
+    Beat(bool),
     Depart,
     Look(Partition),
     Take(Partition, Line),
@@ -21,7 +22,7 @@ pub(super) enum Request {
 }
 
 pub(super) enum Answer {
-    Beaten(Arc<[MemberId]>),
+    Beaten(Arc<[LiveMember]>),
     Departed,
     Seen(Partition, Line),
     Taken(Partition, Line),
@@ -84,9 +85,9 @@ impl World {
         let now = self.now;
         let refuses = self.processes[who].is_broken;
         match request {
-            Request::Beat => {
-                let (is_new, members) = self.store.beat(now, who);
-                if is_new {
+            Request::Beat(has_demand) => {
+                let (is_news, members) = self.store.beat(now, who, has_demand);
+                if is_news {
                     self.announce(&Event::MembersChanged);
                 }
                 Answer::Beaten(self.list_of(members))

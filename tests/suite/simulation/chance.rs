@@ -62,7 +62,7 @@ fn weather(random: &mut Rng) -> Network {
 }
 
 fn fate(random: &mut Rng) -> Fate {
-    match random.u8(0..20) {
+    match random.u8(0..24) {
         0..4 => Fate::Join,
         4..6 => Fate::Leave,
         6 => Fate::Hesitate,
@@ -70,6 +70,7 @@ fn fate(random: &mut Rng) -> Fate {
         10..14 => Fate::Pause(random.u64(0..3 * TTL)),
         14..16 => Fate::Outage(random.u64(0..2 * TTL)),
         16..18 => Fate::Rewind,
+        18..22 => Fate::Want(random.usize(0..6), random.bool()),
         _ => Fate::Weather(weather(random)),
     }
 }

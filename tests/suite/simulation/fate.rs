@@ -20,6 +20,8 @@ pub(super) enum Fate {
     Save,
     /// The store loses what came after it saved.
     Rewind,
+    /// Consumers of a member come, or go.
+    Want(Who, bool),
     /// The network changes.
     Weather(Network),
 }
@@ -62,6 +64,7 @@ impl World {
                     self.store.rewind(self.now, &saved);
                 }
             }
+            Fate::Want(who, wants) => self.want(who, wants),
             Fate::Weather(network) => self.network = network,
         }
     }
@@ -82,6 +85,18 @@ impl World {
     pub(super) fn leave(&mut self, who: Who) {
         self.processes[who].has_left = true;
         self.tell(who, dwell::group::Event::Leave);
+    }
+
+    /// Consumers come to a member, or go. It learns of the first one at once, and of the last one when it looks.
+    pub(super) fn want(&mut self, who: Who, wants: bool) {
+        let now = self.now;
+        let Some(process) = self.processes.get_mut(who) else { return };
+        if process.takes_part() && process.wants != wants {
+            (process.wants, process.wanted, process.since) = (wants, now, now);
+            if wants {
+                self.after(0, What::Hear(who, dwell::group::Event::Tick));
+            }
+        }
     }
 
     pub(super) fn crash(&mut self, who: Who) {

@@ -23,6 +23,12 @@ pub(super) struct Process {
     /// It beats and never gets a lease.
     pub(super) is_broken: bool,
     pub(super) has_left: bool,
+    /// A consumer waits there, or works on what it got.
+    pub(super) wants: bool,
+    /// When one did last.
+    pub(super) wanted: Ms,
+    /// When that began, or ended.
+    pub(super) since: Ms,
     pub(super) owned: BTreeMap<Partition, Owned>,
     /// The run of the store that it knows.
     pub(super) run: u64,
@@ -58,7 +64,7 @@ pub(super) enum Purpose {
 }
 
 impl Process {
-    pub(super) fn new(member: Member, offset: Ms, run: u64) -> Process {
+    pub(super) fn new(member: Member, offset: Ms, run: u64, now: Ms) -> Process {
         Process {
             member,
             offset,
@@ -66,6 +72,9 @@ impl Process {
             asleep_until: 0,
             is_broken: false,
             has_left: false,
+            wants: true,
+            wanted: now,
+            since: now,
             owned: BTreeMap::new(),
             run,
             pending: BTreeMap::new(),
@@ -79,6 +88,10 @@ impl Process {
     }
 
     pub(super) fn step(&mut self, now: Ms, event: Event) -> Vec<Action> {
+        if self.wants {
+            self.wanted = now;
+        }
+        self.member.wanted(self.local(self.wanted));
         let actions = self.member.step(self.local(now), event);
         assert!(self.member.next_wake() > self.local(now), "it spins");
         actions
@@ -97,6 +110,12 @@ impl Process {
 
     pub(super) fn is_valid(&self, partition: Partition, now: Ms) -> bool {
         self.owned.get(&partition).is_some_and(|owned| owned.valid_until > now)
+    }
+
+    /// Whether it serves this partition to somebody who wants its messages.
+    pub(super) fn delivers(&self, partition: Partition, now: Ms) -> bool {
+        let serves = |owned: &Owned| owned.phase == Phase::Serving && owned.valid_until > now;
+        self.is_alive && self.wants && self.owned.get(&partition).is_some_and(serves)
     }
 
     /// How many it serves, if it does nothing else.

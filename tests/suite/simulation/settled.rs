@@ -1,4 +1,5 @@
-//! What a group comes to rest as: every partition owned, the shares equal to within one.
+//! What a group comes to rest as: every partition owned by a member that somebody wants messages from, the shares equal to
+//! within one. If nobody wants any, nothing moves.
 
 use dwell::partition::Partition;
 
@@ -9,8 +10,13 @@ impl World {
     /// Why the group is not at rest, if so.
     pub(super) fn unrest(&self) -> Option<String> {
         let there: Vec<Who> = (0..self.processes.len()).filter(|who| self.processes[*who].takes_part()).collect();
+        let (there, idle): (Vec<Who>, Vec<Who>) = there.into_iter().partition(|who| self.processes[*who].wants);
         if there.is_empty() {
-            return None;
+            let moving = idle.iter().find(|who| self.processes[**who].serving().is_none());
+            return moving.map(|who| format!("member {who} is not done"));
+        }
+        if let Some(who) = idle.iter().find(|who| self.processes[**who].serving() != Some(0)) {
+            return Some(format!("member {who} keeps what nobody wants from it"));
         }
         let is_whole = there.iter().all(|who| !self.processes[*who].is_broken);
         let (mut least, mut most) = (usize::MAX, 0);

@@ -8,6 +8,9 @@ use dwell::partition::Partition;
 /// A process, by its number.
 pub(super) type Who = usize;
 
+/// A live member, and whether somebody wants messages there.
+pub(super) type Live = (Who, bool);
+
 /// Milliseconds.
 pub(super) type Ms = u64;
 
@@ -39,9 +42,10 @@ pub(super) enum Found {
 pub(super) struct Store {
     leases: Vec<Option<Lease>>,
     lines: Vec<Line>,
-    heartbeats: BTreeMap<Who, Ms>,
+    /// When each was recorded, and whether it says that somebody wants messages there.
+    heartbeats: BTreeMap<Who, (Ms, bool)>,
     /// Who is there, until that changes.
-    members: Option<Arc<[Who]>>,
+    members: Option<Arc<[Live]>>,
     /// No heartbeat is too old before.
     oldest_ends: Ms,
     /// Another number after each data loss.
@@ -125,20 +129,22 @@ impl Store {
         self.leases[usize::from(partition.0)] = Some(Lease { who, until: now + self.ttl });
     }
 
-    /// Writes a heartbeat, then reads who is there. True if it was not there before.
-    pub(super) fn beat(&mut self, now: Ms, who: Who) -> (bool, Arc<[Who]>) {
+    /// Writes a heartbeat, then reads who is there. True if it was not there before, or said otherwise.
+    pub(super) fn beat(&mut self, now: Ms, who: Who, has_demand: bool) -> (bool, Arc<[Live]>) {
         let absent_after = self.absent_after;
         if now >= self.oldest_ends {
-            self.heartbeats.retain(|_, at| *at + absent_after > now);
-            self.oldest_ends = self.heartbeats.values().min().unwrap_or(&now) + absent_after;
+            self.heartbeats.retain(|_, (at, _)| *at + absent_after > now);
+            self.oldest_ends = self.heartbeats.values().map(|(at, _)| *at).min().unwrap_or(now) + absent_after;
             self.members = None;
         }
-        let is_new = self.heartbeats.insert(who, now).is_none();
-        if is_new {
+        let before = self.heartbeats.insert(who, (now, has_demand));
+        let is_news = before.is_none_or(|(_, said)| said != has_demand);
+        if is_news {
             self.members = None;
         }
-        let members = self.members.get_or_insert_with(|| self.heartbeats.keys().copied().collect());
-        (is_new, members.clone())
+        let live = |(who, (_, has_demand)): (&Who, &(Ms, bool))| (*who, *has_demand);
+        let members = self.members.get_or_insert_with(|| self.heartbeats.iter().map(live).collect());
+        (is_news, members.clone())
     }
 
     pub(super) fn depart(&mut self, who: Who) -> bool {

@@ -7,7 +7,7 @@ use dwell::error::Result;
 use dwell::group::{Action, Event, Member, Timing};
 use dwell::message::{GroupName, TopicName};
 use dwell::partition::Partition;
-use dwell::store::MemberId;
+use dwell::store::{LiveMember, MemberId};
 use fastrand::Rng;
 
 use super::calls::{Answer, Request};
@@ -15,7 +15,7 @@ use super::fate::Fate;
 use super::network::Network;
 use super::process::{CallId, Phase, Process};
 use super::record::Record;
-use super::store::{Ms, Store, Who};
+use super::store::{Live, Ms, Store, Who};
 use super::time::span;
 
 pub(super) struct World {
@@ -36,7 +36,7 @@ pub(super) struct World {
     topic: TopicName,
     group: GroupName,
     /// The newest list of members: many heartbeats bring the same.
-    list: (Arc<[Who]>, Arc<[MemberId]>),
+    list: (Arc<[Live]>, Arc<[LiveMember]>),
 }
 
 /// What happens at some time.
@@ -97,7 +97,7 @@ impl World {
         let id = MemberId::from_store(&format!("member-{who}-{}", self.random.u32(..)));
         let member = Member::new(self.topic.clone(), self.group.clone(), self.partitions, id.clone(), self.timing);
         let offset = self.random.u64(0..1_000_000_000);
-        self.processes.push(Process::new(member, offset, self.store.run));
+        self.processes.push(Process::new(member, offset, self.store.run, self.now));
         self.ids.push(id);
         // A run of the store that is younger than a ttl may have lost what others still believe to own.
         let hold = self.store.lost_at.map(|at| at + self.ttl()).filter(|until| *until > self.now);
@@ -169,7 +169,10 @@ impl World {
         self.processes[who].has_left &= !is_staying;
         for action in actions {
             match action {
-                Action::Beat => self.call(who, super::process::Purpose::Beat, Request::Beat),
+                Action::Beat => {
+                    let has_demand = self.processes[who].member.standing().has_demand;
+                    self.call(who, super::process::Purpose::Beat, Request::Beat(has_demand));
+                }
                 Action::Depart => self.call(who, super::process::Purpose::Depart, Request::Depart),
                 Action::Acquire(partition) => self.acquire(who, partition),
                 Action::Release(partition) => self.drain(who, partition),
@@ -209,9 +212,10 @@ impl World {
         }
     }
 
-    pub(super) fn list_of(&mut self, members: Arc<[Who]>) -> Arc<[MemberId]> {
+    pub(super) fn list_of(&mut self, members: Arc<[Live]>) -> Arc<[LiveMember]> {
         if self.list.0 != members {
-            let list = members.iter().map(|who| self.ids[*who].clone()).collect();
+            let live = |(who, has_demand): &Live| LiveMember { id: self.ids[*who].clone(), has_demand: *has_demand };
+            let list = members.iter().map(live).collect();
             self.list = (members, list);
         }
         self.list.1.clone()

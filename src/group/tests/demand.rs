@@ -1,0 +1,113 @@
+//! Consumers that come to a member and go.
+
+use super::*;
+
+impl Story {
+    /// Its consumers go, and demand has lingered.
+    fn lose_demand(&mut self) -> Vec<Action> {
+        self.wants = false;
+        while self.member.standing().has_demand {
+            let (_, actions) = self.wait();
+            if !self.member.standing().has_demand {
+                return actions;
+            }
+            self.tell(list(&["m", "n idle"]));
+        }
+        Vec::new()
+    }
+}
+
+#[test]
+fn the_end_of_demand_is_announced_after_it_lingered_and_its_begin_at_once() -> Result<()> {
+    let mut story = Story::owner()?;
+    let since = story.now;
+    assert_eq!(story.lose_demand(), [Action::Beat]);
+    assert_eq!(story.now.since(since), LINGER);
+    assert_eq!(story.tell(list(&["m idle"])), []);
+    story.pass(1);
+    story.wants = true;
+    assert_eq!(story.tell(Event::Tick), [Action::Beat]);
+    assert!(story.member.standing().has_demand);
+    assert_eq!(story.tell(Event::Tick), [], "once is enough");
+    Ok(())
+}
+
+#[test]
+fn without_demand_it_gives_everything_up_for_those_with_demand() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.lose_demand();
+    let released: Vec<Action> = story.order.iter().rev().copied().map(Action::Release).collect();
+    assert_eq!(story.tell(list(&["m idle", "n"])), released);
+    for partition in story.order.clone() {
+        assert_eq!(story.tell(Event::Released(partition)), []);
+    }
+    for _ in 0..100 {
+        let actions = story.wait().1;
+        assert!(actions == [Action::Beat] || actions.is_empty(), "it takes nothing: {actions:?}");
+        story.tell(list(&["m idle", "n"]));
+    }
+    assert!(!story.member.standing().is_waiting, "nothing is wanted");
+    Ok(())
+}
+
+#[test]
+fn while_nobody_has_demand_nothing_moves() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.lose_demand();
+    assert_eq!(story.tell(list(&["m idle", "n idle"])), []);
+    assert_eq!(story.owned(), 4);
+    for _ in 0..100 {
+        let actions = story.wait().1;
+        assert!(actions == [Action::Beat] || actions.is_empty(), "{actions:?}");
+        story.tell(list(&["m idle", "n idle"]));
+    }
+    assert_eq!(story.beat(&["m idle", "n"]).len(), 4, "until another one has");
+    Ok(())
+}
+
+#[test]
+fn members_without_demand_have_no_share() -> Result<()> {
+    let mut story = Story::new(4)?;
+    assert_eq!(story.tell(list(&["m", "n idle", "o idle"])).len(), 4);
+    assert_eq!(story.member.standing().quota, 4);
+    Ok(())
+}
+
+#[test]
+fn a_lease_of_a_live_member_without_demand_is_not_waited_for() -> Result<()> {
+    let mut story = Story::new(1)?;
+    let only = Partition(0);
+    assert_eq!(story.tell(list(&["m", "n idle"])), [Action::Acquire(only)]);
+    assert_eq!(story.tell(held(only, "n", 9_000)), [], "it renews its lease, or gives it up");
+    assert_eq!(story.tell(Event::Freed(only)), [Action::Acquire(only)]);
+    Ok(())
+}
+
+#[test]
+fn demand_that_changes_during_a_heartbeat_is_announced_by_the_next_at_once() -> Result<()> {
+    let mut story = Story::owner()?;
+    story.lose_demand();
+    story.wants = true;
+    assert_eq!(story.tell(Event::Tick), [], "one is in flight");
+    assert_eq!(story.tell(Event::BeatFailed), [Action::Beat], "the retry would come later");
+    assert_eq!(story.tell(Event::BeatFailed), []);
+    assert_eq!(story.wait(), (250, vec![Action::Beat]));
+    Ok(())
+}
+
+#[test]
+fn what_a_sweep_found_is_not_kept_without_demand() -> Result<()> {
+    let mut story = Story::new(1)?;
+    let mut actions = story.tell(list(&["m", "a", "d"]));
+    while story.owned() == 0 {
+        match actions.pop() {
+            Some(Action::Acquire(partition)) => actions.extend(story.tell(Event::Acquired(partition))),
+            Some(Action::Beat) => actions.extend(story.tell(list(&["m", "a", "d"]))),
+            _ => actions = story.wait().1,
+        }
+    }
+    assert_eq!(story.member.standing().kept, 1);
+    story.lose_demand();
+    assert_eq!(story.tell(list(&["m idle", "a", "d"])), [Action::Release(Partition(0))]);
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Partitions follow the consumers: no message waits for one that is elsewhere.
+
+use std::time::{Duration, Instant};
+
+use dwell::error::Result;
+use futures_util::future::try_join;
+use serde_json::json;
+
+use super::fleet::{Fleet, ORDERS};
+use super::passed;
+
+const MESSAGES: usize = 64;
+
+/// Somebody asked at `a` once. Without demand-based shares half of the messages wait for `group.idle_timeout`.
+#[tokio::test]
+async fn messages_do_not_wait_for_a_consumer_that_asked_once_and_went() -> Result<()> {
+    let (_fleet, members) = Fleet::with(16, &["a", "b"]).await?;
+    let [a, b] = [&members[0], &members[1]];
+    a.reserve(ORDERS, 1, "0s").await?;
+    let since = Instant::now();
+    let messages: Vec<_> = (0..MESSAGES).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect();
+    try_join(a.push(ORDERS, &messages), b.take(ORDERS, MESSAGES)).await?;
+    let took = since.elapsed();
+    println!("{MESSAGES} messages came after {took:?} at most");
+    // The idle timeout of these stories is a minute.
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_consumer_that_works_for_long_keeps_the_share_of_its_broker() -> Result<()> {
+    let (fleet, members) = Fleet::with(8, &["a", "b"]).await?;
+    let [a, b] = [&members[0], &members[1]];
+    a.shared_by(&[a, b], ORDERS, &[4, 4]).await?;
+    a.push(ORDERS, &(0..40).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect::<Vec<_>>()).await?;
+    let (held, _) = try_join(a.take(ORDERS, 5), b.take(ORDERS, 5)).await?;
+    let (since, before) = (Instant::now(), fleet.epochs(8).await?);
+    passed(since, Duration::from_secs(3)).await?;
+    assert_eq!(fleet.epochs(8).await?, before, "their deliveries count as demand");
+    assert_eq!(a.ack(ORDERS, &held).await?, ["acked"; 5]);
+    Ok(())
+}
