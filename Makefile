@@ -5,6 +5,7 @@
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
 # make screenshots  the pictures of docs/console.md, of a broker at work, taken anew
+# make docs       the documentation as a site with search, in target/site; builds mdbook once, unless it is in PATH
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
 # make races      100,000 messages that are taken, cancelled and rescheduled at the same time, on both stores
@@ -16,7 +17,7 @@
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo contract dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo docs contract dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -93,6 +94,16 @@ lint:
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+MDBOOK_VERSION = 0.5.4
+MDBOOK_BUILT = target/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
+MDBOOK := $(or $(shell command -v mdbook),$(MDBOOK_BUILT))
+
+$(MDBOOK_BUILT):
+	cargo install --locked --version $(MDBOOK_VERSION) --no-default-features --features search --root target/tools/mdbook-$(MDBOOK_VERSION) mdbook
+
+docs: $(filter target/%,$(MDBOOK))
+	$(MDBOOK) build docs
 
 SECONDS ?= 60
 

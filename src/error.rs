@@ -175,6 +175,22 @@ impl Fault {
             Fault::Invalid => "invalid",
         }
     }
+
+    /// What the code means, for the page of errors.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Fault::Type => "The JSON value has another type than the one that is accepted.",
+            Fault::Unknown => "No field or parameter has this name.",
+            Fault::Missing => "The field is required and absent.",
+            Fault::Repeated => "The field is given more than once.",
+            Fault::Format => "The text is not a valid duration, time, name or base64.",
+            Fault::Range => "A number, duration, time or length is out of its range.",
+            Fault::Choice => "The word is not one of those that are accepted.",
+            Fault::Exclusive => "The field cannot be combined with another one, or needs another one.",
+            Fault::TooLarge => "The value is larger than a size limit.",
+            Fault::Invalid => "Anything else.",
+        }
+    }
 }
 
 /// The field that an error is about.

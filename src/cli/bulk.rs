@@ -21,9 +21,9 @@ Examples:
   dwell bulk park orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
   dwell bulk unpark orders --from 2026-01-02T03:00:00Z --to 2026-01-02T04:00:00Z
 
-Count first: that is what the others change. A command that was interrupted continues when it is
-repeated with the same absolute times; nothing is changed twice. Unpark with the times that were
-parked.";
+Count first: the other commands change the same messages. An interrupted command continues when it
+is repeated with the same absolute times; no message is changed twice. Unpark with the times that
+were parked.";
 
 /// Count or change all messages that are due between two times
 #[derive(Debug, Args)]
@@ -39,18 +39,18 @@ pub(super) struct BulkArgs {
 enum BulkCommand {
     /// Count the messages that wait
     Count(WhichArgs),
-    /// Cancel them
+    /// Cancel the messages
     Cancel {
         #[command(flatten)]
         which: WhichArgs,
         #[command(flatten)]
         yes: YesArgs,
     },
-    /// Make them due later
+    /// Make the messages due later
     Postpone(ByArgs),
-    /// Make them due sooner, but not before now
+    /// Make the messages due sooner, but not before now
     Advance(ByArgs),
-    /// Make them due five years later
+    /// Make the messages due five years later
     Park(WhichArgs),
     /// Bring back the messages that were parked and would be due between these times
     Unpark(WhichArgs),

@@ -11,7 +11,7 @@ use super::output;
 /// Answers the question before it is asked.
 #[derive(Debug, Args)]
 pub(super) struct YesArgs {
-    /// Do not ask; required where nobody can be asked
+    /// Do not ask for confirmation; required without a terminal
     #[arg(long)]
     yes: bool,
 }

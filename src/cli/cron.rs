@@ -29,7 +29,7 @@ Examples:
   dwell cron resume orders nightly
   dwell cron delete orders nightly
 
-Creating a cron job that exists replaces it. What a paused one would have pushed is not made up for.";
+Creating a cron job that exists replaces it. Occurrences during a pause are not pushed later.";
 
 /// Create, update, get, list, pause, resume and delete cron jobs
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(super) struct CronArgs {
 enum CronCommand {
     /// Create a cron job, or replace it
     Create(Box<CreateArgs>),
-    /// Change what is named of a cron job that exists
+    /// Change a cron job that exists
     Update(Box<UpdateArgs>),
     /// Print a cron job and the next times at which it pushes its message
     Get {
@@ -66,9 +66,9 @@ enum CronCommand {
     },
     /// Pause a cron job: nothing is pushed until it is resumed
     Pause(OneArgs),
-    /// Resume a cron job, without what has occurred meanwhile
+    /// Resume a cron job; occurrences during the pause are not pushed
     Resume(OneArgs),
-    /// Delete a cron job; what it has pushed stays
+    /// Delete a cron job; its pushed messages stay
     Delete(OneArgs),
 }
 
@@ -117,10 +117,10 @@ struct DefinitionArgs {
     /// Occurrences are whole multiples of --every after this time
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
     from: Option<Timestamp>,
-    /// What is done about missed occurrences: skip, last or all
+    /// Missed occurrences to push later: skip (none), last or all
     #[arg(long, value_parser = ["skip", "last", "all"])]
     missed: Option<String>,
-    /// How long after its occurrence a message is still worth delivering
+    /// How long after its occurrence a message may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
     /// Attempts before a message is dead
@@ -129,7 +129,7 @@ struct DefinitionArgs {
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// A name and value that travel with it; may be repeated
+    /// A name and value to send with the payload; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
     meta: Vec<(String, String)>,
 }

@@ -80,7 +80,7 @@ impl GroupArgs {
 
 #[derive(Debug, Args)]
 struct FilterArgs {
-    /// Only those that died of this: max_attempts, buried, unreadable or expired
+    /// Only those with this reason: max_attempts, buried, unreadable or expired
     #[arg(long)]
     reason: Option<String>,
     /// Only those that died at least this long ago
@@ -89,7 +89,7 @@ struct FilterArgs {
     /// Only those that died at most this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     younger_than: Option<Duration>,
-    /// Only those with this in the last error or in the payload
+    /// Only those with this text in the last error or the payload
     #[arg(long)]
     text: Option<String>,
 }

@@ -11,7 +11,7 @@ Examples:
   dwell explain orders close-4711 --key customer-9
   dwell explain orders 01JH2Q9V0000000000000000 --json";
 
-/// Say why a message is not delivered yet, in each group
+/// Explain why a message is not delivered yet, in each group
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ExplainArgs {

@@ -88,7 +88,7 @@ impl PlaceArgs {
 struct CreateArgs {
     #[command(flatten)]
     of: PlaceArgs,
-    /// Begin with a copy of what this group has scheduled, ready or in flight
+    /// Start with a copy of the messages that wait or are in flight in this group
     #[arg(long, value_name = "GROUP", value_parser = parse::group)]
     copy_of: Option<GroupName>,
     #[command(flatten)]

@@ -47,9 +47,9 @@ enum MessageCommand {
     },
     /// Print messages, partition by partition, by the time at which they are tried next
     List(ListArgs),
-    /// Take a message out of every group in which it waits
+    /// Cancel a message in every group in which it waits
     Cancel(WhichArgs),
-    /// Give a message another due time
+    /// Change the due time of a message
     #[command(group(ArgGroup::new("due").args(["delay", "at"]).required(true)))]
     Reschedule {
         #[command(flatten)]
@@ -105,7 +105,7 @@ pub(super) struct WhichArgs {
     /// The message
     #[arg(value_parser = parse::id)]
     pub(super) id: MessageId,
-    /// The key that it was pushed with, if it was
+    /// The key of the message, if it has one
     #[arg(long, value_parser = parse::key)]
     pub(super) key: Option<Key>,
     /// Print the answer as JSON

@@ -130,6 +130,11 @@ impl ServerArgs {
     }
 }
 
+/// The tree of commands, for the page of the command line.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Checks that arguments are understood, without running anything. For tests of what the documentation tells people to type.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ A line begins with the receipt; with --json it is an object. Without `ack`, `nac
 delivery is nacked after the visibility timeout. If nothing is due, nothing is printed, with exit
 code 0.";
 
-/// Take deliveries and print them with their receipts, for a script to settle
+/// Reserve messages and print them with their receipts, for a script to settle
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReserveArgs {
@@ -32,7 +32,7 @@ pub(super) struct ReserveArgs {
     /// The group to consume for
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// Deliveries to take at most
+    /// Deliveries to reserve at most
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
     max: u16,
@@ -42,7 +42,7 @@ pub(super) struct ReserveArgs {
     /// How long a delivery may take before it is nacked [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Option<Duration>,
-    /// Only messages that were pushed at least so long ago
+    /// Only messages that were pushed at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     min_age: Option<Duration>,
     /// Print one JSON object a line

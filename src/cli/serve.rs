@@ -25,9 +25,9 @@ Examples:
   dwell serve --listen unix:/run/dwell/dwell.sock
   dwell serve --config dwell.toml --log-format json
 
-SIGTERM or SIGINT stops it in order: nothing more is handed out, deliveries that are out may still
-be settled until group.drain_timeout, then it ends with exit code 0. A second signal ends it at
-once; nothing is lost by that, but what was out is delivered again.";
+SIGTERM or SIGINT stops it gracefully: it hands out nothing more, consumers may settle their
+deliveries until group.drain_timeout, then it ends with exit code 0. A second signal ends it at
+once: nothing is lost, and messages in flight are delivered again.";
 
 /// Run a broker
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ once; nothing is lost by that, but what was out is delivered again.";
 pub(super) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Give this Redis what is buffered on disk for another one
+    /// Replay messages that were buffered for another Redis to this one
     #[arg(long)]
     adopt: bool,
 }

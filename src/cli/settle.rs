@@ -35,7 +35,7 @@ const EXTEND_EXAMPLES: &str = "\
 Examples:
   dwell extend orders 3.17.k3Zq9xT0aB1c.152.9f3a1c2e --visibility-timeout 5m
 
-The deadline is so long from now. Exit code 0 if every receipt was applied; 1 if one was not, which
+The new deadline counts from now. Exit code 0 if every receipt was applied; 1 if one was not, which
 is printed with its reason.";
 
 /// The receipts to settle.
@@ -65,7 +65,7 @@ pub(super) struct AckArgs {
     server: ServerArgs,
 }
 
-/// Report that deliveries failed: their messages are tried again, or are dead
+/// Report failed deliveries: they are tried again, or become dead letters
 #[derive(Debug, Args)]
 #[command(after_help = NACK_EXAMPLES)]
 pub(super) struct NackArgs {
@@ -77,7 +77,7 @@ pub(super) struct NackArgs {
     /// What went wrong, kept as the last error
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// They can never succeed: make their messages dead
+    /// Make the messages dead letters at once: they can never succeed
     #[arg(long)]
     bury: bool,
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub(super) struct NackArgs {
 pub(super) struct ExtendArgs {
     #[command(flatten)]
     which: ReceiptArgs,
-    /// How long each may take from now on, as in 5m
+    /// Time to settle each from now on, as in 5m
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     visibility_timeout: Duration,
     #[command(flatten)]

@@ -41,9 +41,9 @@ pub(super) struct TopicArgs {
 
 #[derive(Debug, Subcommand)]
 enum TopicCommand {
-    /// Create a topic, or change the settings that are named
+    /// Create a topic, or change settings of one that exists
     Create(CreateArgs),
-    /// Change the settings that are named of a topic that exists
+    /// Change settings of a topic that exists
     Update(CreateArgs),
     /// Print settings and counts of a topic
     Get {
@@ -56,7 +56,7 @@ enum TopicCommand {
     },
     /// Print the names of all topics
     List,
-    /// Move all messages of a topic into another one, until nothing is left; ending it and beginning again goes on
+    /// Move all messages of a topic to another topic; may be interrupted and repeated
     Move {
         /// The topic
         #[arg(value_parser = parse::topic)]

@@ -63,7 +63,7 @@ pub(crate) struct BatchMessage {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 1800000)]
     delay_ms: Option<Duration>,
-    /// A time, in place of `delay`.
+    /// The due time; not together with `delay`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
@@ -71,7 +71,7 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Past>)]
     past: Option<String>,
-    /// A duration from the due time, after which it is not delivered any more. Default: for ever.
+    /// A duration from the due time, after which it is not delivered. Default: the topic's.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
@@ -117,7 +117,7 @@ pub(crate) struct Batch {
     messages: Items<Object<BatchMessage>>,
 }
 
-/// What became of a batch, message by message, in the order sent.
+/// Results of a batch.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"results": [{"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}]}

@@ -41,7 +41,7 @@ impl<S: Sync> FromRequestParts<S> for BulkParams {
     }
 }
 
-/// What is done to the messages of a window.
+/// A bulk operation on the messages that are due in a range of time.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!(
@@ -91,7 +91,7 @@ impl BulkChange {
     }
 }
 
-/// How many messages wait in a window.
+/// Number of messages that wait in a range of time.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"waiting": 1200})))]
 pub(crate) struct BulkCount {
@@ -99,15 +99,15 @@ pub(crate) struct BulkCount {
     waiting: u64,
 }
 
-/// How far a change came.
+/// Progress of a bulk operation.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"changed": 1200, "passed_over": 2})))]
 pub(crate) struct BulkChanged {
     /// Messages that were changed.
     changed: u64,
-    /// Left alone: a consumer has them by now, or they expire before the new due time.
+    /// Messages left unchanged: a consumer has them, or they expire before the new due time.
     passed_over: u64,
-    /// Where to go on; absent when every partition was gone through.
+    /// Where to continue; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,

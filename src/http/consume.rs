@@ -69,7 +69,7 @@ impl Reserve {
     }
 }
 
-/// A message in the hands of a consumer.
+/// A message that was handed to a consumer.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "id": "order-4711", "attempt": 1, "partition": 3,
@@ -77,7 +77,7 @@ impl Reserve {
     "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}
 )))]
 pub(crate) struct Delivery {
-    /// Names this delivery when it is settled.
+    /// Identifies this delivery; settle it with this.
     #[schema(value_type = schema::Receipt)]
     receipt: String,
     /// Message id.
@@ -85,15 +85,15 @@ pub(crate) struct Delivery {
     id: String,
     #[serde(flatten)]
     contents: Contents,
-    /// The how-manieth attempt this is, from 1 on.
+    /// Number of the delivery attempt, starting at 1.
     attempt: u32,
     /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
-    /// What the producer asked for.
+    /// Due time of the producer.
     #[schema(value_type = String, format = DateTime)]
     due_at: Timestamp,
-    /// When it is nacked unless it was settled or extended.
+    /// When the delivery counts as failed, unless it is settled or extended before.
     #[schema(value_type = String, format = DateTime)]
     deadline: Timestamp,
     /// From the time at which it was due (or due again after a retry) to the hand-over, in milliseconds.
@@ -115,7 +115,7 @@ impl From<dispatch::Delivery> for Delivery {
     }
 }
 
-/// What a reserve took; empty when nothing came in time.
+/// Reserved deliveries.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(

@@ -22,7 +22,7 @@ use crate::partition::Partition;
 use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled};
 use crate::time::{Timestamp, millis, one_span, span};
 
-/// What became of a message that was cancelled or rescheduled.
+/// Result of a cancel or reschedule.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"id": "order-4711", "partition": 3, "status": "cancelled", "groups": [{"group": "default",
@@ -42,14 +42,14 @@ pub(crate) struct Control {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
-    /// `true` when it was on the local disk, on its way to the store.
+    /// `true` if it was buffered on the local disk.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     buffered: bool,
     /// One for each group of the topic.
     groups: Vec<GroupFate>,
 }
 
-/// What became of it in one group.
+/// Result in one group.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupFate {
     /// Name of the group.
@@ -64,7 +64,7 @@ pub(crate) struct GroupFate {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct KeyParams {
-    /// The key that it was pushed with, if it was.
+    /// The key that it was pushed with, if any.
     #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct NewDue {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 1800000)]
     delay_ms: Option<Duration>,
-    /// A time, in place of `delay`.
+    /// The due time; not together with `delay`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
@@ -116,7 +116,7 @@ impl NewDue {
 
 /// Cancel a message.
 ///
-/// Takes it out of every group in which it is scheduled or ready. What is in flight or dead stays.
+/// Takes it out of every group in which it is scheduled or ready. Messages in flight and dead letters stay.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", operation_id = "cancelMessage",
     tag = "producing",

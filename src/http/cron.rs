@@ -56,7 +56,7 @@ pub(crate) struct NewCronJob {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Time>)]
     from: Option<Timestamp>,
-    /// What is done about missed occurrences: `skip`, `last` or `all`. Default `last`.
+    /// Which missed occurrences are pushed later: `skip` (none), `last` or `all`. Default `last`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Missed>)]
     missed: Option<String>,

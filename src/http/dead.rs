@@ -37,7 +37,7 @@ fn read_reason(text: &str) -> Result<DeadReason> {
 /// Dead messages of a page when nothing is said.
 const LIMIT_DEFAULT: usize = 100;
 
-/// A dead message.
+/// A dead letter.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadMessage {
     /// Message id.
@@ -54,13 +54,13 @@ pub(crate) struct DeadMessage {
     reason: &'static str,
     /// Attempts that were made.
     attempts: u32,
-    /// What the last nack said.
+    /// Reason of the last nack.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
     /// How the last 16 attempts failed, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     history: Vec<FailedAttempt>,
-    /// What the producer asked for.
+    /// Due time of the producer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
@@ -92,7 +92,7 @@ impl DeadMessage {
     }
 }
 
-/// A page of dead messages.
+/// A page of dead letters.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the answer, which is written item by item")]
 #[schema(examples(json!(
@@ -118,7 +118,7 @@ pub(crate) struct DeadParams {
     /// The `next_cursor` of the page before.
     #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
-    /// Only those that died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
+    /// Only those with this reason.
     #[param(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
     /// Minimum age of a dead letter.
@@ -133,7 +133,7 @@ pub(crate) struct DeadParams {
     /// The same in milliseconds; not together with `younger_than`.
     #[param(value_type = Option<u64>, example = 86400000)]
     younger_than_ms: Option<Duration>,
-    /// Only those with this in the last error or in the payload, 1 to 256 bytes, as it is.
+    /// Only those with this text in the last error or in the payload, 1 to 256 bytes.
     #[param(value_type = Option<schema::SearchText>)]
     text: Option<String>,
 }
@@ -171,7 +171,7 @@ impl DeadParams {
     }
 }
 
-/// Which dead messages: these `ids`, or all for which the rest holds.
+/// A selection of dead letters: `ids`, or the other fields.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"reason": "max_attempts", "older_than": "1h"})))]
@@ -180,7 +180,7 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Vec<schema::MessageId>>, min_items = 1, max_items = 1000)]
     ids: Option<Items<String>>,
-    /// They died of this: `max_attempts`, `buried`, `unreadable` or `expired`.
+    /// Only those with this reason.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::DeathReason>)]
     reason: Option<String>,
@@ -200,7 +200,7 @@ pub(crate) struct Which {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 86400000)]
     younger_than_ms: Option<Duration>,
-    /// This is in the last error or in the payload, 1 to 256 bytes, as it is.
+    /// Only those with this text in the last error or in the payload, 1 to 256 bytes.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::SearchText>)]
     text: Option<String>,
@@ -216,7 +216,7 @@ pub(crate) struct Which {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
-    /// All that are dead now. Not together with what narrows the choice.
+    /// All that are dead now. Not together with a narrower selection.
     #[serde(default)]
     all: bool,
     /// Only count them. Not together with `ids`.
@@ -271,7 +271,7 @@ impl Which {
     }
 }
 
-/// How many messages were made ready again.
+/// Result of a redrive.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"redriven": 2})))]
 pub(crate) struct Redriven {
@@ -280,13 +280,13 @@ pub(crate) struct Redriven {
     /// How many would be; only with `dry_run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     matching: Option<u64>,
-    /// Where to go on; absent when nothing is left.
+    /// Where to continue; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
-/// How many messages were deleted.
+/// Result of a purge.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"purged": 2})))]
 pub(crate) struct Purged {
@@ -295,7 +295,7 @@ pub(crate) struct Purged {
     /// How many would be; only with `dry_run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     matching: Option<u64>,
-    /// Where to go on; absent when nothing is left.
+    /// Where to continue; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
@@ -329,7 +329,7 @@ pub(crate) async fn list(
 
 /// Make dead letters ready again.
 ///
-/// Those of `ids`, or all that match the other fields. Attempts begin anew.
+/// Those of `ids`, or all that match the other fields. Attempts start again at 1.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", operation_id = "redriveDeadLetters",
     tag = "dead letters", request_body = Option<Which>,

@@ -42,9 +42,9 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
         (name = "topics", description = "Create, describe, move and delete topics."),
         (name = "groups", description = "Subscriptions: each group gets every message of its topic."),
         (name = "producing", description = "Push, get, cancel and reschedule messages."),
-        (name = "cron", description = "Messages that are pushed by a cron expression or at equal spans."),
+        (name = "cron", description = "Messages that are pushed by a cron expression or at equal intervals."),
         (name = "consuming", description = "Reserve or stream messages that are due, and settle them."),
-        (name = "dead letters", description = "Messages that failed for good or expired: list, redrive and purge them."),
+        (name = "dead letters", description = "Messages that used up their attempts, were buried, or expired: list, redrive and purge them."),
         (name = "operations", description = "Probes, metrics and this document.")
     ),
     components(schemas(

@@ -21,7 +21,7 @@ use crate::partition::Partition;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExplainParams {
-    /// The key that it was pushed with, if it was.
+    /// The key that it was pushed with, if any.
     #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
 }
@@ -35,7 +35,7 @@ impl<S: Sync> FromRequestParts<S> for ExplainParams {
     }
 }
 
-/// What keeps a message.
+/// Why a message is not delivered yet.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"id": "order-4711", "partition": 3, "buffered": false, "groups": [{"group": "default", "reason": "scheduled",
@@ -48,13 +48,13 @@ pub(crate) struct Explained {
     /// Partition of the topic, from 0 on.
     #[schema(value_type = u16)]
     partition: Partition,
-    /// Whether it is on the disk of this broker, on its way to the store.
+    /// Whether it is buffered on the disk of this broker.
     buffered: bool,
     /// One for each group of the topic.
     groups: Vec<GroupReason>,
 }
 
-/// Why one group has not delivered it.
+/// The reason of one group.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupReason {
     /// Name of the group.

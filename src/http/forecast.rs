@@ -48,7 +48,7 @@ impl<S: Sync> FromRequestParts<S> for ForecastParams {
     }
 }
 
-/// How many messages of a group become due.
+/// Forecast of a group.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"from": "2026-01-02T03:04:05.678Z", "step_ms": 3_600_000, "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
@@ -70,7 +70,7 @@ pub(crate) struct GroupForecast {
     later: u64,
 }
 
-/// How many messages become due in a span.
+/// Messages that become due in one span.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Due {
     /// The end of the span, which belongs to it.

@@ -25,7 +25,7 @@ use crate::store::MemberReport;
 use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Rate, Rest};
 
-/// What is asked of a group. What is absent stays as it is.
+/// Settings of a group. A field that is absent stays unchanged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"rate": 10.0, "max_in_flight": 100})))]
@@ -150,7 +150,7 @@ pub(crate) struct GroupList {
     groups: Vec<Group>,
 }
 
-/// For how long.
+/// How long to pause.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"for": "10m"})))]
@@ -188,9 +188,9 @@ impl PauseOf {
     tag = "groups", request_body = Option<NewGroup>,
     params(GroupPath),
     responses(
-        (status = 201, description = "The group was made", body = Group,
+        (status = 201, description = "The group was created", body = Group,
          headers(("Location" = String, description = "Path of the group"))),
-        (status = 200, description = "The group was there", body = Group),
+        (status = 200, description = "The group existed", body = Group),
         Problem, TopicProblem, BodyProblem,
     )
 )]

@@ -45,11 +45,11 @@ pub(crate) struct ListedMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     died_at: Option<Timestamp>,
-    /// What the producer asked for, or a reschedule.
+    /// Due time of the producer, or of a reschedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
-    /// From when on it is not delivered any more.
+    /// Time after which it is not delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,

@@ -42,17 +42,17 @@ pub(crate) struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
-    /// What the producer asked for; a retry does not change it.
+    /// Due time of the producer; a retry does not change it.
     #[schema(value_type = String, format = DateTime)]
     due_at: Timestamp,
-    /// From when on it is not delivered any more.
+    /// Time after which it is not delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
     /// Overrides the topic's number of attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
-    /// Who has it while it is in flight: the owner of its partition.
+    /// The broker that owns its partition, while it is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     /// Names its due time and its attempts, for `If-Match`.
@@ -68,7 +68,7 @@ pub(crate) struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::DeathReason>)]
     reason: Option<&'static str>,
-    /// What the last nack of a dead message said.
+    /// Reason of the last nack of a dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
     /// How the last 16 attempts failed, oldest first.
@@ -113,7 +113,7 @@ impl Message {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LookParams {
-    /// The key that it was pushed with, if it was.
+    /// The key that it was pushed with, if any.
     #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
     /// In which group. Default `default`.
@@ -130,7 +130,7 @@ impl<S: Sync> FromRequestParts<S> for LookParams {
     }
 }
 
-/// Get a message without taking it.
+/// Get a message without reserving it.
 ///
 /// With its state in one group. Give the `key` that it was pushed with.
 #[utoipa::path(

@@ -15,7 +15,7 @@ use super::schema;
 use super::strict::{Json, present};
 use crate::message::TopicName;
 
-/// Where to.
+/// Destination of a move.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"to": "orders-16", "partitions": 16})))]
@@ -29,15 +29,15 @@ pub(crate) struct MoveTo {
     partitions: Option<NonZeroU16>,
 }
 
-/// How far it came.
+/// Progress of a move.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"moved": 1200, "dead": 3, "duplicates": 0, "in_flight": 2, "done": false})))]
 pub(crate) struct Moved {
     /// Messages that this request moved, in each group.
     moved: u64,
-    /// Dead messages that this request moved.
+    /// Dead letters that this request moved.
     dead: u64,
-    /// Those among them whose id was there already: dropped as duplicates.
+    /// Messages whose id the other topic has: dropped as duplicates.
     duplicates: u64,
     /// Messages that consumers of this topic have in flight.
     in_flight: u64,

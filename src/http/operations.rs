@@ -38,7 +38,7 @@ pub(crate) struct Ready {
     store: StoreDescription,
 }
 
-/// What the store is and what it survives.
+/// The store, and what it survives.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StoreDescription {
     /// `embedded` or `redis`.
@@ -90,7 +90,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
 
 /// Get metrics in the text format of Prometheus.
 ///
-/// docs/operations.md lists them.
+/// The reference of metrics lists them.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "getMetrics",
     tag = "operations",

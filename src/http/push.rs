@@ -39,7 +39,7 @@ const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 /// The header that may carry the id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// What became of one pushed message.
+/// Result of one pushed message.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}
@@ -105,13 +105,13 @@ pub(crate) struct PushParams {
     /// The same in milliseconds; not together with `delay`.
     #[param(value_type = Option<u64>, example = 1800000)]
     delay_ms: Option<Duration>,
-    /// A time, in place of `delay`.
+    /// The due time; not together with `delay`.
     #[param(value_type = Option<schema::Time>)]
     due_at: Option<Timestamp>,
     /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
     #[param(value_type = Option<schema::Past>)]
     past: Option<Past>,
-    /// A duration from the due time, after which it is not delivered any more. Default: for ever.
+    /// A duration from the due time, after which it is not delivered. Default: the topic's.
     #[param(value_type = Option<schema::Duration>)]
     ttl: Option<Duration>,
     /// The same in milliseconds; not together with `ttl`.
@@ -196,7 +196,7 @@ impl PushParams {
     params(
         TopicPath, PushParams,
         ("Dwell-Raw" = Option<bool>, Header, description = "`true`: the body is the payload, also as `application/json`", example = true),
-        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, in place of the parameter"),
+        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, if the parameter `id` is absent"),
         ("traceparent" = Option<String>, Header, description = "W3C Trace Context of the push; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
     ),

@@ -63,7 +63,7 @@ pub(crate) struct Nack {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 10000)]
     delay_ms: Option<Duration>,
-    /// For those that say no reason. What went wrong, kept as the last error; cut at 1,024 bytes.
+    /// For those that say no reason. Why it failed; kept as the last error, cut at 1,024 bytes.
     #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
     /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
@@ -98,7 +98,7 @@ pub(crate) struct Nacked {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 10000)]
     delay_ms: Option<Duration>,
-    /// What went wrong, kept as the last error; cut at 1,024 bytes.
+    /// Why it failed; kept as the last error, cut at 1,024 bytes.
     #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
     /// It can never succeed: make it dead at once.
@@ -163,7 +163,7 @@ pub(crate) struct Settled {
     owner: Option<String>,
 }
 
-/// What became of each decision, in the order asked.
+/// Verdicts on a request with receipts.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!({"failed": 0, "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "acked"}]})))]
 pub(crate) struct Verdicts {

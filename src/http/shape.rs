@@ -21,7 +21,7 @@ use crate::message::{Due, Envelope, Past};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
-/// What travels with a message, as replies show it.
+/// Contents of a message in replies.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Contents {
     /// The key, if it was pushed with one.
@@ -91,7 +91,7 @@ pub(crate) struct FailedAttempt {
     at: Timestamp,
     /// Which attempt, from 1 on.
     attempt: u32,
-    /// What the nack said, or why there was none; cut at 200 bytes.
+    /// Reason of the nack, or why there was none; cut at 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }

@@ -57,9 +57,9 @@ impl<S: Sync> FromRequestParts<S> for StreamParams {
     }
 }
 
-/// Take messages as they become due, one a line, until either side ends the stream.
+/// Stream messages as they become due, one a line, until either side ends the stream.
 ///
-/// They are settled by other requests. An empty line says that the stream is alive.
+/// Settle them with other requests. An empty line shows that the stream is open.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
     tag = "consuming",

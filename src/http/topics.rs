@@ -25,7 +25,7 @@ use crate::store::PairStats;
 use crate::time::{Timestamp, millis, one_span, span};
 use crate::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
 
-/// Settings of a topic. What is absent stays as it is, or has its default in a new topic.
+/// Settings of a topic. A field that is absent stays unchanged, or has its default in a new topic.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"partitions": 8, "visibility_timeout": "30s", "max_attempts": 16})))]
@@ -62,7 +62,7 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Ordering>)]
     ordering: Option<Ordering>,
-    /// How long after its due time a message without a `ttl` of its own is worth delivering, at most 3,650 d; 0 is
+    /// How long after its due time a message without its own `ttl` is worth delivering, at most 3,650 d; 0 is
     /// indefinitely. Default 0.
     #[serde(default, with = "span::optional")]
     #[schema(value_type = Option<schema::Duration>)]
@@ -71,7 +71,7 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 3600000)]
     ttl_ms: Option<Duration>,
-    /// What becomes of a message whose time is over: `drop` or `bury`. Default `drop`.
+    /// What happens to an expired message: `drop` or `bury`. Default `drop`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Expiry>)]
     on_expiry: Option<Expiry>,
@@ -156,7 +156,7 @@ pub(crate) struct TopicDescription {
     partitions: Vec<PartitionState>,
 }
 
-/// How many messages of a group are in each state.
+/// Messages of a group by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Counts {
     /// Messages that are not due.
@@ -198,7 +198,7 @@ pub(crate) struct PartitionState {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     next_due_at: Option<Timestamp>,
-    /// Whose lease the partition is.
+    /// The broker that owns the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
 }
@@ -271,9 +271,9 @@ pub(crate) struct TopicList {
         ("If-Match" = Option<schema::TopicEtag>, Header, description = "The `ETag` that the topic has to have; `*`: it has to exist")
     ),
     responses(
-        (status = 201, description = "The topic was made", body = Topic,
+        (status = 201, description = "The topic was created", body = Topic,
          headers(("Location" = String, description = "Path of the topic"), ("ETag" = schema::TopicEtag, description = "Its version"))),
-        (status = 200, description = "The topic was there", body = Topic,
+        (status = 200, description = "The topic existed", body = Topic,
          headers(("ETag" = schema::TopicEtag, description = "Its version"))),
         Problem, TopicProblem, BodyProblem, MatchProblem,
     )

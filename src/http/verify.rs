@@ -32,7 +32,7 @@ impl<S: Sync> FromRequestParts<S> for VerifyParams {
     }
 }
 
-/// What was found.
+/// Inconsistencies of stored data.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(examples(json!(
     {"seen": 12000, "findings": [{"id": "order-4711", "partition": 3, "defect": "body_without_id"}]}
@@ -40,18 +40,18 @@ impl<S: Sync> FromRequestParts<S> for VerifyParams {
 pub(crate) struct Findings {
     /// Entries that were looked at.
     seen: u64,
-    /// What was found; with POST it is repaired.
+    /// Inconsistencies; with POST they are repaired.
     findings: Vec<Found>,
-    /// Where the next request goes on, if there is more.
+    /// Where to continue; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
     next_cursor: Option<String>,
 }
 
-/// Keys that disagree.
+/// An inconsistency.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Found {
-    /// Whose.
+    /// Message id.
     #[schema(value_type = schema::MessageId)]
     id: String,
     /// The partition.
@@ -82,7 +82,7 @@ impl From<Audit> for Findings {
     get, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "verifyGroup",
     tag = "groups",
     params(GroupPath, VerifyParams),
-    responses((status = 200, description = "What was found", body = Findings), Problem, TopicProblem)
+    responses((status = 200, description = "Findings", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn verify(
     State(app): State<App>,
@@ -100,7 +100,7 @@ pub(crate) async fn verify(
     post, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "repairGroup",
     tag = "groups",
     params(GroupPath, VerifyParams),
-    responses((status = 200, description = "What was found and repaired", body = Findings), Problem, TopicProblem)
+    responses((status = 200, description = "Findings, which are repaired", body = Findings), Problem, TopicProblem)
 )]
 pub(crate) async fn repair(
     State(app): State<App>,

@@ -63,3 +63,4 @@ mod readme;
 mod tidy;
 mod tidy_protocol;
 mod tidy_groups;
+mod reference;

@@ -1,4 +1,4 @@
-//! The README is true: its sessions, and those of docs/operations.md, run as printed; its tables name every key with its
+//! The README is true: its sessions, and those of docs/operations.md and of the tutorials, run as printed; its tables name every key with its
 //! default and the real limits.
 
 mod commands;
@@ -18,6 +18,18 @@ use crate::support::{RedisServer, failed, scratch};
 const README: &str = include_str!("../../README.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const PROTOCOL: &str = include_str!("../../docs/protocol.md");
+
+/// The pages for beginners. All that they tell to type is a session, and each page begins with a new broker.
+const TUTORIALS: [&str; 5] = [
+    include_str!("../../docs/quickstart.md"),
+    include_str!("../../docs/tutorials/close-unpaid-orders.md"),
+    include_str!("../../docs/tutorials/retries-with-backoff.md"),
+    include_str!("../../docs/tutorials/debounced-reminders.md"),
+    include_str!("../../docs/tutorials/cron.md"),
+];
+
+/// What stands before a session, and is followed by its name.
+const SESSION: &str = "<!-- session: ";
 
 /// What the README takes the broker's address to be.
 const ADDRESS: &str = "http://127.0.0.1:7373";
@@ -72,6 +84,13 @@ pub(crate) fn session(name: &str) -> Result<&'static str> {
     block.map(|(block, _)| block).ok_or_else(|| Error::bug(format!("no page has a session {name}")))
 }
 
+/// The sessions of a page, in order.
+fn sessions(page: &'static str) -> impl Iterator<Item = &'static str> {
+    page.split(SESSION)
+        .skip(1)
+        .filter_map(|rest| rest.split_once("-->\n```sh\n")?.1.split_once("\n```").map(|(s, _)| s))
+}
+
 /// What a session says it prints: lines that follow each other are one.
 fn promised(session: &str) -> Vec<String> {
     let mut promised: Vec<String> = Vec::new();
@@ -117,7 +136,10 @@ fn mask(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(mask),
         Value::Object(fields) => {
             for (name, value) in fields {
-                let differs = matches!(name.as_str(), "receipt" | "due_at" | "pushed_at" | "deadline" | "lateness_ms");
+                let differs = matches!(
+                    name.as_str(),
+                    "receipt" | "due_at" | "pushed_at" | "next_at" | "deadline" | "lateness_ms" | "request_id"
+                );
                 // The type stays: a number is no text.
                 match value {
                     Value::String(text) if differs => *text = "…".to_owned(),
@@ -152,6 +174,21 @@ fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
     assert!(printed[0].at < due_at, "the push took until {}", printed[0].at);
     assert!(printed[1].at >= due_at, "delivered at {}, due at {due_at}", printed[1].at);
     assert!(printed[1].at.since(due_at).as_secs() < 3, "delivered at {}, due at {due_at}", printed[1].at);
+    Ok(())
+}
+
+#[test]
+fn every_tutorial_works_as_printed() -> Result<()> {
+    for page in TUTORIALS {
+        let broker = Broker::serve(&[])?;
+        let mut played = 0;
+        for session in sessions(page) {
+            check(session, &play(&session.replace(ADDRESS, &broker.url))?);
+            played += 1;
+        }
+        assert_eq!(played, page.matches(SESSION).count());
+        assert!(played > 0, "{page}");
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod logs;
 mod pages;
 mod scripts;
 mod shape;
+mod site;
 mod supply;
 mod words;
 

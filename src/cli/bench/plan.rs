@@ -35,7 +35,7 @@ does nothing else.";
 /// Measures that run unless some are named.
 const MEASURES: [&str; 7] = ["push", "drain", "life", "cost", "lateness", "burst", "pending"];
 
-/// Measure how fast dwell is here, beside what the machine does without it
+/// Measure how fast dwell is on this machine, beside what the machine does without it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct BenchArgs {
@@ -45,7 +45,7 @@ pub(in crate::cli) struct BenchArgs {
     /// What every Redis key begins with; nothing may be there
     #[arg(long, value_name = "NAME", value_parser = crate::cli::parse::topic, requires = "redis")]
     prefix: Option<crate::message::TopicName>,
-    /// One run in place of five
+    /// One run instead of five
     #[arg(long)]
     quick: bool,
     /// Messages of a throughput run, 100 to 1,000,000

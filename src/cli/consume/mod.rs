@@ -50,7 +50,7 @@ pub(super) struct ConsumeArgs {
     /// The group to consume for
     #[arg(long, default_value = "default", value_parser = parse::group)]
     group: GroupName,
-    /// Deliveries to take at a time, with --exec commands to run at a time [default: 10, with --exec 1]
+    /// Deliveries to reserve at a time; with --exec, commands to run at a time [default: 10, with --exec 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
     max: Option<u16>,
     /// End after this many deliveries

@@ -48,7 +48,7 @@ pub(super) struct PushArgs {
     /// The message id, to make the push repeatable
     #[arg(long, value_parser = parse::id)]
     id: Option<MessageId>,
-    /// If the id is there already: keep what is there, reject, replace it, or debounce: move its due time
+    /// If the id exists: keep the message, reject the push, replace the message, or debounce (move its due time)
     #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
     conflict: Option<Conflict>,
     /// Due this long from now, as in 30s, 1h30m, 2d
@@ -60,7 +60,7 @@ pub(super) struct PushArgs {
     /// If the time is in the past: now (due at once) or reject
     #[arg(long, value_name = "POLICY", value_parser = parse::past, requires = "at")]
     past: Option<Past>,
-    /// How long after its due time it is still worth delivering
+    /// How long after its due time it may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
     /// Attempts before it is dead
@@ -72,10 +72,10 @@ pub(super) struct PushArgs {
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// A name and value that travel with it; may be repeated
+    /// A name and value to send with the payload; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
     meta: Vec<(String, String)>,
-    /// Where it stands in a trace, as in W3C Trace Context; consumers get it with the message
+    /// W3C traceparent; consumers receive it with the message
     #[arg(long, value_parser = parse::traceparent)]
     traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin

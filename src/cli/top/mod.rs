@@ -40,8 +40,8 @@ Examples:
   dwell top --once            the table once, as text; so does `dwell top | cat`
 
 Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? helps, q ends. It
-asks for what is visible, however many topics there are. A broker that is away is asked again until
-it is back. NO_COLOR=1 leaves colours out.";
+asks only for visible topics, so thousands of topics cost little. While the broker is unavailable
+it keeps trying. NO_COLOR=1 leaves colours out.";
 
 /// Shortest and longest pause between two refreshes.
 const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));

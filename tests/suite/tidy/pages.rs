@@ -86,7 +86,7 @@ fn anchor(heading: &str) -> String {
 }
 
 /// The targets of the links of a page.
-fn links(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn links(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split(')').next())
 }
 

@@ -1,0 +1,141 @@
+//! The site: docs/SUMMARY.md lists every page once, links stay inside the book, and sentences are plain.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use dwell::error::Result;
+
+use super::pages::links;
+use super::{File, files, line_of, places_of};
+
+const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
+
+/// Pages of docs/ that are not chapters.
+const NO_CHAPTERS: [&str; 2] = ["docs/SUMMARY.md", "docs/README.new.md"];
+
+/// Chapters that link to files outside of the book, and are not written anew yet.
+const OLD: [&str; 9] = [
+    "docs/architecture.md",
+    "docs/benchmarks.md",
+    "docs/console.md",
+    "docs/deploy.md",
+    "docs/faults.md",
+    "docs/groups.md",
+    "docs/operations.md",
+    "docs/profiling.md",
+    "docs/protocol.md",
+];
+
+/// Its texts are those of docs/operations.md, word by word, until that page is written anew.
+const METRICS: &str = "docs/reference/metrics.md";
+
+/// Ways to begin or to end a thought that a reader has to read twice.
+const UNCLEAR: [&str; 15] = [
+    "of its own",
+    "of their own",
+    "so long as",
+    "for ever",
+    "in place of",
+    "lives",
+    "mend",
+    "mends",
+    "is away",
+    "comes again",
+    "goes on",
+    "has to follow from",
+    "which is there",
+    "how-manieth",
+    "as many again",
+];
+
+/// Every page of docs/ that is a chapter.
+fn chapters() -> Result<Vec<File>> {
+    Ok(files("docs", ".md")?.into_iter().filter(|page| !NO_CHAPTERS.contains(&page.path.as_str())).collect())
+}
+
+/// A path without `..`; `None` if it leads out of the repository.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if !plain.pop() => return None,
+            Component::Normal(name) => plain.push(name),
+            _ => {}
+        }
+    }
+    Some(plain)
+}
+
+#[test]
+fn the_summary_lists_every_page_once() -> Result<()> {
+    let listed: Vec<String> = links(SUMMARY).map(|link| format!("docs/{link}")).collect();
+    let once: BTreeSet<&String> = listed.iter().collect();
+    assert_eq!(once.len(), listed.len(), "a page is listed twice: {listed:#?}");
+    let chapters = chapters()?;
+    assert_eq!(once, chapters.iter().map(|page| &page.path).collect::<BTreeSet<_>>());
+    Ok(())
+}
+
+/// The site has what is below docs/, and nothing else of the repository.
+#[test]
+fn links_of_the_site_stay_inside_the_book() -> Result<()> {
+    let chapters = chapters()?;
+    let names: BTreeSet<&str> = chapters.iter().map(|page| page.path.as_str()).collect();
+    let mut wrong = Vec::new();
+    for page in chapters.iter().filter(|page| !OLD.contains(&page.path.as_str())) {
+        let here = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+        for link in links(&page.text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let file = link.split('#').next().unwrap_or_default();
+            let target = plain(&here.join(file)).unwrap_or_default();
+            let target = target.to_string_lossy();
+            let is_there = if target.ends_with(".md") { names.contains(&*target) } else { target.starts_with("docs/") };
+            if !is_there {
+                wrong.push(format!("{}: {link}", page.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+/// The text of a page without its blocks of code.
+fn prose(text: &str) -> String {
+    let mut in_code = false;
+    let mut keep = |line: &str| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence
+    };
+    text.lines().map(|line| if keep(line) { format!("{line}\n") } else { "\n".to_owned() }).collect()
+}
+
+/// A sentence that begins with `Who` or `What` and is no question has no subject that a reader recognises.
+fn headless(sentence: &str) -> bool {
+    let first = sentence.split_whitespace().next().unwrap_or_default();
+    ["Who", "Whoever", "What", "Whatever"].contains(&first) && !sentence.trim_end().ends_with('?')
+}
+
+fn unclear(page: &File) -> Vec<String> {
+    let text = prose(&page.text);
+    let found = UNCLEAR.iter().flat_map(|words| places_of(&text, words).map(move |at| (at, words)));
+    let mut wrong: Vec<_> =
+        found.map(|(at, words)| format!("{}:{}: `{words}`", page.path, line_of(&text, at))).collect();
+    for paragraph in text.split("\n\n").filter(|paragraph| !paragraph.starts_with(['#', '|'])) {
+        for sentence in paragraph.split_inclusive(['.', '?', ':']).filter(|sentence| headless(sentence)) {
+            wrong.push(format!("{}: {}", page.path, sentence.trim()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn sentences_of_the_site_are_plain() -> Result<()> {
+    let pages = chapters()?;
+    let new = pages.iter().filter(|page| !OLD.contains(&page.path.as_str()) && page.path != METRICS);
+    let wrong: Vec<_> = new.flat_map(unclear).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let bad = "It works. Who lost it cannot.\n\n```\nfor ever\n```\n\nThe key is away, of its own.\n";
+    let found = unclear(&File { path: "x.md".to_owned(), text: bad.to_owned() });
+    assert_eq!(found.len(), 3, "{found:#?}");
+    Ok(())
+}
