@@ -154,7 +154,7 @@ impl Membership {
         self.dispatch.demand.announced(standing.has_demand);
         let members = (standing.members, standing.demanding);
         if members != self.members {
-            let is_first = self.members.0 == 0;
+            let (is_first, is_new) = (self.members.0 == 0, self.members.0 != standing.members);
             self.members = members;
             self.dispatch.metrics.ownership.rebalances.inc();
             if is_first {
@@ -163,7 +163,13 @@ impl Membership {
             }
             let ((members, demanding), quota) = (members, standing.quota);
             let topic = &self.dispatch.descriptor().topic;
-            tracing::info!(%topic, group = %self.dispatch.group, members, demanding, quota, "group members changed");
+            let group = &self.dispatch.group;
+            if is_new {
+                tracing::info!(%topic, %group, members, demanding, quota, "group members changed");
+            } else {
+                // A consumer that polls now and then changes it each time.
+                tracing::debug!(%topic, %group, members, demanding, quota, "demand of the group changed");
+            }
         }
     }
 

@@ -44,6 +44,8 @@ impl Member {
             // Demand may change too often for a sweep ever to come if each change put it off.
             if live != self.live || !shares.contain(&self.seat) {
                 self.sweep.restart(now);
+            } else if shares != self.shares {
+                self.sweep.delay(now, now.plus(self.timing.heartbeat() * 2));
             }
             self.quota = shares.quota(&self.seat);
             (self.live, self.shares) = (live, shares);

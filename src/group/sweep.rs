@@ -57,6 +57,14 @@ impl Sweep {
         }
     }
 
+    /// Partitions are on their way from one member to another until then.
+    pub(super) fn delay(&mut self, now: Instant, until: Instant) {
+        self.give_up(now);
+        if self.next != Instant::FAR {
+            self.next = self.next.max(until);
+        }
+    }
+
     /// Begins the sweep that is due. Returns at which place one has to be to try a partition.
     pub(super) fn begin(&mut self, now: Instant, members: usize) -> Option<usize> {
         if now < self.next {

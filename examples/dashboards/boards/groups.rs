@@ -53,6 +53,12 @@ fn owners() -> Vec<Panel> {
             Unit::Count,
         )
         .query(sum("topic, group", "dwell_members_waiting", Of::Group), "{{topic}} {{group}}"),
+        Panel::lines(
+            "Waiting consumers",
+            "Long polls, streams and webhooks, by the broker where they wait: partitions move to brokers that have some.",
+            Unit::Count,
+        )
+        .query(sum("instance, topic, group", "dwell_group_demand", Of::Group), "{{instance}} {{topic}} {{group}}"),
         Panel::lines("Rebalances", "Changes of the members of a group, as each broker saw them.", Unit::Count)
             .query(grown("instance", "dwell_rebalances_total", Of::Process), "{{instance}}"),
         Panel::lines(

@@ -9,7 +9,9 @@ use crate::time::Timestamp;
 
 /// The last heartbeat of each member of each group.
 #[derive(Debug, Default)]
-pub(super) struct Members(Mutex<HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>>);
+pub(super) struct Members(Mutex<Groups>);
+
+type Groups = HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>;
 
 impl Members {
     /// Records a heartbeat; returns whether the member is new or its demand has changed, and the live members.
@@ -51,7 +53,7 @@ impl Members {
         was_there
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>> {
+    fn lock(&self) -> MutexGuard<'_, Groups> {
         // Nothing panics while the lock is held; if it did, the map would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
