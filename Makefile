@@ -13,11 +13,12 @@
 #                 operations; ROUNDS=50, OPERATIONS=50000 and SEED=7 make it another one
 # make histories  random histories alone, a row for each: 1 to 3 brokers on one Redis, behind Sentinel and on a cluster, with
 #                 25,000 operations each
+# make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo docs contract dashboards screenshots races faults histories order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -76,6 +77,11 @@ histories: tools
 	@echo "| history | operations | acknowledged | pushed | lost | again after the ack | undone | exempt | exempt, again | faults |"
 	@echo "|---|---|---|---|---|---|---|---|---|---|"
 	@DWELL_OPERATIONS=$(OPERATIONS) $(if $(SEED),DWELL_SEED=$(SEED)) bash -o pipefail -c 'cargo test --quiet --locked --release --test suite -- histories:: --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
+
+hand-over: tools
+	@echo "| story | rounds | pods replaced | accepted | lost | again after the ack |"
+	@echo "|---|---|---|---|---|---|"
+	@DWELL_ROUNDS=50 bash -o pipefail -c 'cargo test --quiet --locked --test suite -- hand_over::rounds --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
 
 MESSAGES ?= 200000
 KEYS ?= 1000

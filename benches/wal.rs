@@ -195,6 +195,7 @@ fn push(number: usize, bytes: usize) -> Result<Record> {
         message,
         version: dwell::version::Version::from_us(1),
         call: None,
+        origin: None,
         conflict: Conflict::Keep,
     })
 }

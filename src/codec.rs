@@ -6,6 +6,7 @@
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
 mod dead;
+mod page;
 mod record;
 
 use bincode::de::BorrowDecoder;
@@ -23,6 +24,7 @@ use crate::version::Version;
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
 };
+pub use self::page::{decode_page, encode_page};
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
 
 const FORMAT: u8 = 1;

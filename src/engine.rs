@@ -3,6 +3,9 @@
 use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::broker::{Broker, Options};
 use crate::clock::Clock;
@@ -14,13 +17,17 @@ use crate::metrics::Metrics;
 use crate::store::embedded::Embedded;
 use crate::store::redis::{Redis, location_of};
 // Which store it is, is decided here: so what measures one is found here as well.
-pub use crate::store::redis::{BareRedis, BareStyle, RedisOptions, RedisUsage};
+pub use crate::store::redis::{BareRedis, BareStyle, Confirmation, RedisOptions, RedisUsage};
 pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use crate::store::{Description, Store};
 use crate::tasks::Tasks;
 
+/// How long giving the leases up may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Which store, and where it is.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one, or a few")]
 pub enum StoreOptions {
     /// The embedded store: one process owns its directory.
     Embedded {
@@ -58,6 +65,10 @@ pub struct Engine {
     groups: Tasks,
     /// Leases and the store's own loop: groups need them to drain.
     background: Tasks,
+    /// How long groups may take to drain.
+    drain_limit: Duration,
+    /// Whether they took longer.
+    is_given_up: AtomicBool,
 }
 
 impl Engine {
@@ -69,10 +80,11 @@ impl Engine {
         let metrics = Arc::new(Metrics::new()?);
         let store = open_store(store, clock, metrics.clone()).await?;
         let (groups, background) = (Tasks::new(), Tasks::new());
+        let drain_limit = options.drain_timeout + RELEASE_TIMEOUT;
         let broker = Broker::new(store.clone(), metrics, groups.clone(), options);
         let (running, stop) = (broker.clone(), background.stopping());
         background.start(async move { running.run(stop).await });
-        Ok(Engine { store, broker, groups, background })
+        Ok(Engine { store, broker, groups, background, drain_limit, is_given_up: AtomicBool::new(false) })
     }
 
     /// The verbs.
@@ -90,9 +102,17 @@ impl Engine {
         self.store.describe()
     }
 
-    /// Hands nothing more out, waits until what is out is settled, and gives the leases up.
+    /// Hands nothing more out, waits until what is out is settled, and gives the leases up. A store that does not answer
+    /// holds up no stop: then the leases lapse.
     pub async fn drain(&self) {
-        self.groups.stop().await;
+        tokio::select! {
+            () = self.groups.stop() => {}
+            () = Clock::System.sleep(self.drain_limit), if !self.is_given_up.load(Relaxed) => {
+                tracing::warn!("stopping: leases are not given up, since the store does not answer");
+                self.is_given_up.store(true, Relaxed);
+            }
+            () = std::future::ready(()), if self.is_given_up.load(Relaxed) => {}
+        }
     }
 
     /// Stops in order, so that no answered push is cut off from its disk.

@@ -26,6 +26,7 @@ pub mod disk;
 pub mod files;
 pub mod access;
 pub mod store;
+pub mod hand_over;
 pub mod wal;
 pub mod failover;
 pub mod assignment;

@@ -362,3 +362,9 @@ pub const WAL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 
 /// Bytes of a note that a write-ahead log keeps beside its records, such as whose they are.
 pub const NOTE_BYTES_MAX: usize = 1_024;
+
+/// Microseconds by which the version of a record that is handed over may be ahead of the store's clock: a day.
+pub const HANDED_OVER_AHEAD_MAX: usize = 86_400_000_000;
+
+/// Bytes of the name of a log, or of a stream of calls.
+pub const STREAM_BYTES_MAX: usize = 64;

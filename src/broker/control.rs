@@ -132,7 +132,15 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
         }
         Put::Pushed(pushed) => {
             let due_at = message.due_at;
-            Ok(PushOutcome { id: id.clone(), partition, due_at, pushed, differs: false, topic_created: false })
+            Ok(PushOutcome {
+                id: id.clone(),
+                partition,
+                due_at,
+                pushed,
+                differs: false,
+                topic_created: false,
+                replicas: 0,
+            })
         }
         Put::InFlight => {
             refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))

@@ -14,6 +14,7 @@ mod duplicates;
 mod explain;
 mod forecast;
 mod groups;
+mod hand_over;
 mod lanes;
 mod known;
 mod list;

@@ -35,6 +35,8 @@ pub struct PushOutcome {
     pub pushed: Pushed,
     /// Whether the topic did not exist, and was created for this push.
     pub topic_created: bool,
+    /// How many replicas of the store have it; 0 where none is waited for, and while it is only on the local disk.
+    pub replicas: u32,
 }
 
 /// A message with its id, to be pushed once. It is not to be cloned: what dwell has just made the id of is nowhere yet,
@@ -152,6 +154,7 @@ impl Broker {
             count(&metrics, &outcome);
             if let Ok(outcome) = &mut outcome {
                 outcome.topic_created = topic_created;
+                outcome.replicas = if outcome.pushed == Pushed::Buffered { 0 } else { self.store.replicas() };
             }
             outcomes[index] = Some(outcome);
         }
@@ -188,8 +191,15 @@ impl Broker {
                         let Arrived { id, due_at, pushed, there } = arrived;
                         let is_own = fresh && pushed == Pushed::Duplicate;
                         let pushed = if is_own { Pushed::Stored } else { pushed };
-                        let outcome =
-                            PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false };
+                        let outcome = PushOutcome {
+                            id,
+                            partition,
+                            due_at,
+                            pushed,
+                            differs: false,
+                            topic_created: false,
+                            replicas: 0,
+                        };
                         let outcome = match there.filter(|_| !is_own) {
                             Some(there) => there.outcome(due, outcome),
                             None => Ok(outcome),

@@ -98,6 +98,7 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
                 adopt,
                 start_without: config.redis.start_without,
                 silence: config.broker_options().lease_ttl,
+                hand_over: config.hand_over.clone(),
                 ..FailoverOptions::new(dir)
             },
         },

@@ -41,6 +41,9 @@ pub enum Record {
         conflict: Conflict,
         /// The call that was sent to the store and not answered: perhaps it was applied.
         call: Option<CallPart>,
+        /// Its place in the log of the broker that handed it over, which perhaps replayed it: the name of the log, and the
+        /// number of the record.
+        origin: Option<CallId>,
     },
     /// Cancel what has a lower version.
     Cancel {
@@ -134,11 +137,39 @@ pub struct NumberedRecord {
 #[derive(Encode, BorrowDecode)]
 enum Header<'a> {
     Create,
-    Push { topic: &'a str, id: &'a str, conflict: u8, call: Option<(CallHeader<'a>, u32)> },
-    Cancel { topic: &'a str, partition: u16, id: &'a str, version: u64 },
-    Set { topic: &'a str, id: &'a str, groups: List<&'a str>, call: CallHeader<'a> },
-    End { topic: &'a str, partition: u16, id: &'a str, version: u64, groups: List<&'a str> },
+    Push {
+        topic: &'a str,
+        id: &'a str,
+        conflict: u8,
+        call: Option<(CallHeader<'a>, u32)>,
+    },
+    Cancel {
+        topic: &'a str,
+        partition: u16,
+        id: &'a str,
+        version: u64,
+    },
+    Set {
+        topic: &'a str,
+        id: &'a str,
+        groups: List<&'a str>,
+        call: CallHeader<'a>,
+    },
+    End {
+        topic: &'a str,
+        partition: u16,
+        id: &'a str,
+        version: u64,
+        groups: List<&'a str>,
+    },
     Delete,
+    HandedOver {
+        topic: &'a str,
+        id: &'a str,
+        conflict: u8,
+        call: Option<(CallHeader<'a>, u32)>,
+        origin: CallHeader<'a>,
+    },
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -196,10 +227,14 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
     let (header, body) = match record {
         Record::Create(descriptor) => (Header::Create, json(descriptor)?),
         Record::Delete(descriptor) => (Header::Delete, json(descriptor)?),
-        Record::Push { message, version, conflict, call, .. } => {
+        Record::Push { message, version, conflict, call, origin, .. } => {
             let (id, conflict) = (message.id.as_str(), number_of(*conflict));
             let call = call.as_ref().map(|part| (CallHeader::from(&part.call), part.at));
-            (Header::Push { topic, id, conflict, call }, encode_body(message, *version)?)
+            let header = match origin {
+                None => Header::Push { topic, id, conflict, call },
+                Some(origin) => Header::HandedOver { topic, id, conflict, call, origin: origin.into() },
+            };
+            (header, encode_body(message, *version)?)
         }
         Record::Cancel { partition, id, version, .. } => {
             let (partition, id, version) = (partition.0, id.as_str(), version.as_us());
@@ -263,12 +298,9 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     Ok(match header {
         Header::Create => Record::Create(descriptor_of(&body)?),
         Header::Delete => Record::Delete(descriptor_of(&body)?),
-        Header::Push { topic, id, conflict, call } => {
-            let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
-            let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
-            let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
-            let call = call.map(|(call, at)| CallPart { call: call.into(), at });
-            Record::Push { topic, message, version, conflict, call }
+        Header::Push { topic, id, conflict, call } => push_of((topic, id, conflict, call, None), body)?,
+        Header::HandedOver { topic, id, conflict, call, origin } => {
+            push_of((topic, id, conflict, call, Some(origin)), body)?
         }
         Header::Cancel { topic, partition, id, version } => Record::Cancel {
             topic: TopicName::new(topic)?,
@@ -293,6 +325,18 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     })
 }
 
+/// The header of a push: topic, id, policy, call and origin.
+type PushHeader<'a> = (&'a str, &'a str, u8, Option<(CallHeader<'a>, u32)>, Option<CallHeader<'a>>);
+
+fn push_of((topic, id, conflict, call, origin): PushHeader<'_>, body: Bytes) -> Result<Record> {
+    let unknown = || Error::corrupt(format!("has an unknown policy of conflict ({conflict})"));
+    let conflict = Conflict::ALL.get(usize::from(conflict)).copied().ok_or_else(unknown)?;
+    let version = body_version(&body);
+    let (topic, message) = (TopicName::new(topic)?, decode_body(MessageId::new(id)?, body)?);
+    let call = call.map(|(call, at)| CallPart { call: call.into(), at });
+    Ok(Record::Push { topic, message, version, conflict, call, origin: origin.map(CallId::from) })
+}
+
 fn descriptor_of(json: &[u8]) -> Result<Descriptor> {
     serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("has an unreadable topic ({error})")))
 }
@@ -315,7 +359,7 @@ mod tests {
     use crate::message::NewMessage;
     use crate::topic::Settings;
 
-    fn samples() -> Result<[Record; 6]> {
+    fn samples() -> Result<[Record; 7]> {
         let topic = TopicName::new("orders")?;
         let mut descriptor = Descriptor::new(topic.clone(), Settings::default());
         descriptor.generation = 7;
@@ -325,15 +369,24 @@ mod tests {
         let version = Version::from_us(1_767_323_045_678_901);
         let call = CallId { stream: "01JZ.4".into(), seq: 300 };
         let groups = vec![GroupName::new("billing")?];
-        let push =
-            |conflict, call| Record::Push { topic: topic.clone(), message: message.clone(), version, conflict, call };
+        let push = |conflict, call, origin| {
+            let (topic, message) = (topic.clone(), message.clone());
+            Record::Push { topic, message, version, conflict, call, origin }
+        };
         Ok([
             Record::Create(descriptor),
-            push(Conflict::Keep, None),
-            push(Conflict::Debounce, Some(CallPart { call: call.clone(), at: 2 })),
+            push(Conflict::Keep, None, None),
+            push(Conflict::Debounce, Some(CallPart { call: call.clone(), at: 2 }), None),
             Record::Cancel { topic: topic.clone(), partition, id: id.clone(), version },
-            Record::Set { topic: topic.clone(), message: message.clone(), version, groups: groups.clone(), call },
+            Record::Set {
+                topic: topic.clone(),
+                message: message.clone(),
+                version,
+                groups: groups.clone(),
+                call: call.clone(),
+            },
             Record::End { topic: topic.clone(), partition, id, version, groups },
+            push(Conflict::Replace, None, Some(call)),
         ])
     }
 

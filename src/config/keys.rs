@@ -1,7 +1,7 @@
 //! The name of every key.
 
 /// Every key of the configuration, as in `section.key`.
-pub const KEYS: [&str; 46] = [
+pub const KEYS: [&str; 51] = [
     "listen",
     "console",
     "socket_mode",
@@ -20,7 +20,12 @@ pub const KEYS: [&str; 46] = [
     "redis.timeout",
     "redis.allow_eviction",
     "redis.start_without",
+    "redis.min_replicas",
+    "redis.fsync",
     "wal.limit_bytes",
+    "wal.hand_over",
+    "wal.hand_over_token_file",
+    "wal.hand_over_ca_file",
     "journal.window",
     "lease.ttl",
     "group.heartbeat",

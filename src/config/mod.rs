@@ -36,6 +36,7 @@ pub use webhooks::WEBHOOK_KEYS;
 
 use crate::access::Token;
 use crate::broker;
+use crate::hand_over::HandOverOptions;
 use crate::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
 use crate::limits::{
     PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
@@ -68,6 +69,8 @@ pub struct Config {
     pub durability: Durability,
     /// Bytes on disk past which nothing is buffered while Redis is away; also of the journal.
     pub wal_limit_bytes: u64,
+    /// To whom a stop gives what is buffered.
+    pub hand_over: Option<HandOverOptions>,
     /// How long the journal keeps what Redis took.
     pub journal_span: Duration,
     /// How long a lease runs without a renewal.
@@ -121,6 +124,7 @@ impl Config {
         });
         let default = broker::Options::default();
         let lease_ttl = read.span("lease.ttl", secs(1)..=secs(600), default.lease_ttl);
+        let drain_timeout = read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout);
         let config = Config {
             tls: read.tls(&listen),
             listen,
@@ -131,11 +135,12 @@ impl Config {
             data_dir,
             durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),
             wal_limit_bytes: read.number("wal.limit_bytes", WAL_BYTES_MIN..=WAL_BYTES_MAX, LIMIT_BYTES),
+            hand_over: read.hand_over(drain_timeout),
             journal_span: read.span("journal.window", secs(1)..=secs(3_600), secs(30)),
             lease_ttl,
             heartbeat: read.heartbeat(lease_ttl, default.heartbeat.min(lease_ttl / 3)),
             idle_timeout: read.span("group.idle_timeout", secs(1)..=secs(86_400), default.idle_timeout),
-            drain_timeout: read.span("group.drain_timeout", Duration::ZERO..=secs(600), default.drain_timeout),
+            drain_timeout,
             prefetch_limit_bytes: read.number(
                 "group.prefetch_limit_bytes",
                 PREFETCH_LIMIT_BYTES_MIN..=PREFETCH_LIMIT_BYTES_MAX,

@@ -1,16 +1,20 @@
 //! The Redis store of a configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::reader::Reader;
 use super::redis_url::{self, RedisUrl};
 use super::sources::read_text;
 use super::{Origin, show};
-use crate::engine::RedisOptions;
+use crate::engine::{Confirmation, RedisOptions};
+use crate::hand_over::{self, HandOverOptions};
 use crate::limits::NAME_BYTES_MAX;
 use crate::secret::Secret;
 use crate::time::show_span;
+
+/// Replicas that may be waited for.
+const REPLICAS_MAX: u32 = 16;
 
 /// The configuration of the Redis store.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +38,8 @@ pub struct RedisConfig {
     /// Whether to start for the first time although Redis refuses how it is configured here, and to buffer until it does
     /// not.
     pub start_without: bool,
+    /// Which servers must have a change before it is answered.
+    pub confirmation: Confirmation,
 }
 
 /// A file that the configuration names, with what it held. That is not shown.
@@ -76,6 +82,7 @@ impl RedisConfig {
             prefix: self.prefix.clone(),
             timeout: self.timeout,
             allow_eviction: self.allow_eviction,
+            confirmation: self.confirmation,
         })
     }
 }
@@ -105,6 +112,10 @@ impl Reader<'_> {
         let (ca_file, cert_file, key_file) = (held("redis.ca_file"), held("redis.cert_file"), held("redis.key_file"));
         let allow_eviction = self.switch("redis.allow_eviction", false);
         let start_without = self.switch("redis.start_without", false);
+        let confirmation = Confirmation {
+            replicas: self.number("redis.min_replicas", 0..=REPLICAS_MAX, 0),
+            fsync: self.switch("redis.fsync", false),
+        };
         let config = RedisConfig {
             url,
             password_file,
@@ -115,13 +126,38 @@ impl Reader<'_> {
             timeout,
             allow_eviction,
             start_without,
+            confirmation,
         };
         self.agree(&config);
         config
     }
 
+    /// To whom a stop gives what is buffered, which may take as long as the deliveries before it.
+    pub(super) fn hand_over(&mut self, limit: Duration) -> Option<HandOverOptions> {
+        let url = self.parsed("wal.hand_over", hand_over::ACCEPTED, None, |text| hand_over::check_url(text).map(Some));
+        let token_file = self.parsed("wal.hand_over_token_file", "a file that holds a token", None, |path| {
+            read_text(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        });
+        let ca_file = self.certificates("wal.hand_over_ca_file");
+        let files = [("wal.hand_over_token_file", &token_file), ("wal.hand_over_ca_file", &ca_file)];
+        for (key, _) in files.into_iter().filter(|(_, file)| file.is_some() && url.is_none()) {
+            self.refuse(key, "wal.hand_over beside it", "is given without wal.hand_over");
+        }
+        let has_redis = ["redis.url", "redis.url_file"].iter().any(|key| self.layers.get(key).is_some());
+        if url.is_some() && !has_redis {
+            self.refuse("wal.hand_over", "a redis.url beside it", "needs Redis: the embedded store buffers nothing");
+        }
+        Some(HandOverOptions { url: url?, token_file, ca_file, limit })
+    }
+
     /// Refuses keys that do not go with the URL, or not without one another.
     fn agree(&mut self, config: &RedisConfig) {
+        let Confirmation { replicas, fsync } = config.confirmation;
+        for (key, is_given) in [("redis.min_replicas", replicas > 0), ("redis.fsync", fsync)] {
+            if is_given && config.url.is_none() {
+                self.refuse(key, "a redis.url beside it", "needs Redis: the embedded store is one process on one disk");
+            }
+        }
         if config.password_file.is_some() && config.url.as_ref().is_some_and(RedisUrl::has_password) {
             self.refuse("redis.password_file", "a URL without a password", "is given beside a password in the URL");
         }

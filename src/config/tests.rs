@@ -7,6 +7,7 @@ use std::io::Result as IoResult;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::Confirmation;
 use crate::retry::{Backoff, Step};
 use crate::spans::Endpoint;
 use crate::topic::Ordering;
@@ -139,19 +140,22 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
 }
 
 /// Every key that is not of a kind of backoff, and none that is a file.
-const COMMON: [(&str, &str); 31] = [
+const COMMON: [(&str, &str); 34] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
     ("DWELL_WAL_LIMIT_BYTES", "16777216"),
+    ("DWELL_WAL_HAND_OVER", "http://dwell-gateway:7373/"),
     ("DWELL_JOURNAL_WINDOW", "5s"),
     ("DWELL_REDIS_URL", "redis://:s3cret@host"),
     ("DWELL_REDIS_PREFIX", "shop"),
     ("DWELL_REDIS_TIMEOUT", "250ms"),
     ("DWELL_REDIS_ALLOW_EVICTION", "true"),
     ("DWELL_REDIS_START_WITHOUT", "true"),
+    ("DWELL_REDIS_MIN_REPLICAS", "2"),
+    ("DWELL_REDIS_FSYNC", "true"),
     ("DWELL_LEASE_TTL", "5s"),
     ("DWELL_GROUP_DRAIN_TIMEOUT", "0s"),
     ("DWELL_GROUP_PREFETCH_LIMIT_BYTES", "33554432"),
@@ -172,6 +176,11 @@ const COMMON: [(&str, &str); 31] = [
     ("DWELL_TRACE_OTLP_ENDPOINT", "http://collector:4318"),
     ("DWELL_TRACE_SAMPLE_RATIO", "0.5"),
 ];
+
+fn to_the_gateway() -> HandOverOptions {
+    let (token_file, ca_file, limit) = (None, None, Duration::ZERO);
+    HandOverOptions { url: "http://dwell-gateway:7373".to_owned(), token_file, ca_file, limit }
+}
 
 #[test]
 fn every_key_can_come_from_the_environment() -> IoResult<()> {
@@ -197,6 +206,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,
         wal_limit_bytes: 16 * 1024 * 1024,
+        hand_over: Some(to_the_gateway()),
         journal_span: secs(5),
         redis: RedisConfig {
             url: RedisUrl::parse("redis://:s3cret@host").ok(),
@@ -208,6 +218,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             timeout: Duration::from_millis(250),
             allow_eviction: true,
             start_without: true,
+            confirmation: Confirmation { replicas: 2, fsync: true },
         },
         lease_ttl: secs(5),
         heartbeat: Duration::from_millis(200),
@@ -234,6 +245,20 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
     assert_eq!(config, Ok(expected));
     let backoff = load("", &exponential, &[])?.map(|config| config.topic_defaults.backoff);
     assert_eq!(backoff, Ok(Backoff::Exponential { initial: secs(2), max: secs(4), factor: 3.0, jitter: 0.0 }));
+    Ok(())
+}
+
+#[test]
+fn confirmations_are_refused_without_redis() -> IoResult<()> {
+    for line in ["redis.min_replicas = 1", "redis.fsync = true"] {
+        let refused = load(&format!("data_dir = '/d'\n{line}"), &[], &[])?.err().unwrap_or_default();
+        assert!(refused.contains("needs Redis: the embedded store is one process"), "{refused}");
+        let with = load(&format!("data_dir = '/d'\nredis.url = 'redis://host'\n{line}"), &[], &[])?;
+        assert!(with.is_ok(), "{with:?}");
+    }
+    let nobody = load("data_dir = '/d'\nwal.hand_over = 'http://a'", &[], &[])?.err().unwrap_or_default();
+    assert!(nobody.contains("the embedded store buffers nothing"), "{nobody}");
+    assert!(load("redis.url = 'redis://host'\nredis.min_replicas = 17", &[], &[])?.is_err());
     Ok(())
 }
 

@@ -52,6 +52,7 @@ impl<S: LogTarget> Failover<S> {
             version: call.version.plus(n),
             conflict,
             call: is_sent.then(|| CallPart { call: call.id.clone(), at: u32::try_from(n + 1).unwrap_or(u32::MAX) }),
+            origin: None,
         });
         let appended = self.wal.append(records.collect()).await;
         if descriptor.is_ordered() {

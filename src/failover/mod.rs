@@ -9,6 +9,7 @@ mod behind;
 mod breaker;
 mod buffer;
 mod control;
+mod hand_over;
 mod journal;
 mod known;
 mod offer;
@@ -31,6 +32,7 @@ use self::journal::Journal;
 use self::known::Known;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::hand_over::HandOverOptions;
 use crate::metrics::{Metrics, WalMetrics};
 use crate::seldom::Seldom;
 use crate::store::LogTarget;
@@ -53,6 +55,8 @@ pub struct FailoverOptions {
     pub start_without: bool,
     /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
     pub silence: Duration,
+    /// To whom a stop gives what is buffered.
+    pub hand_over: Option<HandOverOptions>,
 }
 
 impl FailoverOptions {
@@ -65,6 +69,7 @@ impl FailoverOptions {
             adopt: false,
             start_without: false,
             silence: Duration::from_secs(10),
+            hand_over: None,
         }
     }
 }
@@ -99,6 +104,8 @@ pub struct Failover<S> {
     restorers: std::sync::Mutex<Restorers>,
     /// Something was buffered although the store is there.
     buffered: Notify,
+    /// The journal has records that another broker handed over.
+    taken: Notify,
     /// What may be said again and again.
     unsaid: Unsaid,
 }
@@ -122,6 +129,11 @@ impl Heard {
     fn now(self, losses: u64, now: Timestamp) -> Heard {
         let before = if losses == self.losses { self.before } else { self.last };
         Heard { losses, last: Some(now), before }
+    }
+
+    /// The last answer of all.
+    fn ever(self) -> Option<Timestamp> {
+        self.last.max(self.before)
     }
 
     /// The last answer before so many losses.
@@ -196,6 +208,7 @@ impl<S: LogTarget> Failover<S> {
             heard: std::sync::Mutex::default(),
             restorers: std::sync::Mutex::default(),
             buffered,
+            taken: Notify::new(),
             unsaid: Unsaid::default(),
         };
         failover.assume_clock().await;

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::PUT_IDS_MAX;
 use crate::message::{Conflict, Message, TopicName};
 use crate::partition::Partition;
-use crate::store::{LogTarget, Pushed, Put, Replayed};
+use crate::store::{LogTarget, Pushed, Put, Replayed, origin_page};
 use crate::topic::{Descriptor, Settings};
 use crate::version::{CallId, CallPart, Version};
 use crate::wal::{Entry, Record};
@@ -91,7 +91,8 @@ impl<S: LogTarget> Failover<S> {
     /// records holds up no other.
     pub(super) async fn offer(&self, log: &str, page: Vec<Entry>, losses: u64) -> Offered {
         let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
-        for entry in page {
+        for mut entry in page {
+            self.note_origin(log, &mut entry);
             match entry.record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
@@ -211,10 +212,10 @@ impl<S: LogTarget> Failover<S> {
                         Answer::Applied(descriptor.clone(), message.clone(), *version, part.call.clone())
                     });
                 }
-                Record::Push { message, version, conflict: policy, .. } => {
+                Record::Push { message, version, conflict: policy, origin, .. } => {
                     conflict = *policy;
-                    let (number, message) = (entry.position.number(), message.clone());
-                    messages.push(Replayed { number, version: *version, message });
+                    let (number, message, origin) = (entry.position.number(), message.clone(), origin.clone());
+                    messages.push(Replayed { number, version: *version, message, origin });
                 }
                 Record::Cancel { id, version, .. } => {
                     self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
@@ -229,7 +230,7 @@ impl<S: LogTarget> Failover<S> {
             return Ok(Taken::All);
         }
         let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
-        for (put, Replayed { number, version, message }) in puts.iter().zip(messages) {
+        for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
             match put {
                 Put::InFlight => return Ok(Taken::UpToInFlight(number)),
                 Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
@@ -243,6 +244,16 @@ impl<S: LogTarget> Failover<S> {
             }
         }
         Ok(Taken::All)
+    }
+
+    /// What was perhaps handed over is perhaps in the log of another broker as well: its place in this one tells them apart.
+    fn note_origin(&self, log: &str, entry: &mut Entry) {
+        let number = entry.position.number();
+        if let Record::Push { origin: origin @ None, .. } = &mut entry.record
+            && number <= self.wal.handed_over()
+        {
+            *origin = Some(CallId { stream: log.to_owned(), seq: number });
+        }
     }
 
     /// Notes an answer for the journal, if there is one.
@@ -297,14 +308,14 @@ fn rename(entry: Option<&mut Entry>) {
     }
 }
 
-/// How many of the first records go together: one, or pushes of one policy.
+/// How many of the first records go together: one, or pushes of one policy that were handed over together or not at all.
 fn run(left: &VecDeque<Entry>) -> usize {
-    let policy = |entry: &Entry| match &entry.record {
-        Record::Push { conflict, .. } => Some(*conflict),
+    let kind = |entry: &Entry| match &entry.record {
+        Record::Push { conflict, origin, .. } => Some((*conflict, origin.as_ref().map(origin_page))),
         _ => None,
     };
-    let Some(first) = left.front().and_then(policy) else { return 1 };
-    left.iter().take(PUT_IDS_MAX).take_while(|entry| policy(entry) == Some(first)).count()
+    let Some(first) = left.front().and_then(kind) else { return 1 };
+    left.iter().take(PUT_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
 }
 
 /// What the journal keeps of a cancel that was applied.

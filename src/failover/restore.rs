@@ -77,6 +77,7 @@ impl<S: LogTarget> Failover<S> {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = losses.changed() => if changed.is_err() { return },
+                () = self.taken.notified() => restored = None,
                 missed = self.journal_look() => if missed { restored = None },
             }
         }
@@ -398,7 +399,7 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
 fn request(record: Record) -> Option<Record> {
     match record {
         Record::Set { topic, message, version, .. } => {
-            Some(Record::Push { topic, message, version, conflict: Conflict::Replace, call: None })
+            Some(Record::Push { topic, message, version, conflict: Conflict::Replace, call: None, origin: None })
         }
         Record::End { topic, partition, id, version, .. } => {
             Some(Record::Cancel { topic, partition, id, version: version.plus(1) })

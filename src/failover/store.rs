@@ -16,9 +16,9 @@ use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName,
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, LogTarget,
-    Loss, MemberId, MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals,
+    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember,
+    LogTarget, Loss, MemberId, MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal,
+    Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals,
     WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
@@ -35,6 +35,14 @@ impl<S: LogTarget> Store for Failover<S> {
             Some(window) => format!("{buffered}, and always for the last {window:?}"),
         };
         Description { durability, ..inner }
+    }
+
+    async fn take_over(&self, handed: HandedOver) -> Result<u64> {
+        self.take(handed).await
+    }
+
+    fn replicas(&self) -> u32 {
+        self.store.replicas()
     }
 
     fn clock(&self) -> &StoreClock {
@@ -99,6 +107,7 @@ impl<S: LogTarget> Store for Failover<S> {
             tracing::warn!(%error, "offset of the store's clock not kept");
         }
         self.known.save().await;
+        self.hand_over().await;
         self.leave_restorers().await;
         let waiting = self.wal.depth().records;
         if waiting > 0 {

@@ -232,6 +232,7 @@ fn answer(
                 differs: false,
                 status: "error",
                 topic_created: false,
+                replicas: None,
                 error,
             }
         })
@@ -356,6 +357,7 @@ mod tests {
                 differs: false,
                 status,
                 topic_created: false,
+                replicas: None,
                 error: None,
             })
         };

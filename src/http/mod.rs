@@ -23,6 +23,7 @@ mod faults;
 mod forecast;
 mod groups;
 mod guard;
+mod hand_over;
 mod json_list;
 mod keep_alive;
 mod list;
@@ -233,6 +234,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::purge))
+        .routes(routes!(hand_over::hand_over))
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))

@@ -38,11 +38,12 @@ macro_rules! group {
 }
 
 /// Every request of the protocol, and the one of its paths that is two: a batch, and the message with the id `batch`.
-pub(crate) const NEEDS: [(&str, &str, Need); 44] = [
+pub(crate) const NEEDS: [(&str, &str, Need); 45] = [
     ("GET", "/livez", Need::Open),
     ("GET", "/readyz", Need::Open),
     ("GET", "/metrics", Need::Token),
     ("GET", "/openapi.json", Need::Token),
+    ("POST", "/v1/hand-over", PRODUCE),
     ("GET", "/v1/topics", Need::Token),
     ("GET", topic!(""), Need::Token),
     ("PUT", topic!(""), ADMIN),

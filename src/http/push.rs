@@ -65,6 +65,9 @@ pub(crate) struct PushResult {
     /// `true` when the topic did not exist and was created for this push.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) topic_created: bool,
+    /// How many replicas of Redis have it, where `redis.min_replicas` asks for any; absent while it is buffered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replicas: Option<u32>,
     /// Why it was not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<ProblemBody>,
@@ -81,6 +84,7 @@ impl From<PushOutcome> for PushResult {
             differs: outcome.differs,
             status,
             topic_created: false,
+            replicas: Some(outcome.replicas).filter(|replicas| *replicas > 0),
             error: None,
         }
     }

@@ -10,6 +10,9 @@ use crate::time::Timestamp;
 use crate::topic::Descriptor;
 use crate::version::{CallId, CallPart, Version};
 
+/// Numbers of a log whose records a partition remembers together, once they were handed over: a small hash.
+const ORIGIN_PAGE: u64 = 128;
+
 /// A push that the WAL kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
@@ -19,6 +22,14 @@ pub struct Replayed {
     pub version: Version,
     /// The message.
     pub message: Message,
+    /// Its place in the log of the broker that handed it over, if one did.
+    pub origin: Option<CallId>,
+}
+
+/// The part of a log in which a record stood that was handed over: a partition remembers each part for itself, so what is
+/// replayed in one call has the same.
+pub fn origin_page(origin: &CallId) -> (String, u64) {
+    (origin.stream.clone(), origin.seq / ORIGIN_PAGE)
 }
 
 /// What the journal says the store had answered.
@@ -115,6 +126,9 @@ pub trait LogTarget: Store {
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
     /// another number of losses than `losses`: nothing was applied.
+    ///
+    /// What a broker handed over is applied once, by whichever broker replays it first: the one that has it now, another one
+    /// that was given it too, or the one that had it first.
     async fn replay(
         &self,
         descriptor: &Descriptor,

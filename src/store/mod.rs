@@ -13,6 +13,7 @@ mod control;
 mod datagram;
 pub mod embedded;
 mod epoch;
+mod hand_over;
 mod listing;
 mod log_target;
 mod loss;
@@ -38,8 +39,9 @@ pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled
 pub use datagram::{Datagram, Datagrams};
 pub(crate) use epoch::random_text;
 pub use epoch::{Claim, Epoch, MemberId, Tenant};
+pub use hand_over::{HandedOver, LogKind};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
-pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports};
+pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, origin_page};
 pub use loss::Loss;
 pub use member::{Heartbeat, LiveMember, MemberReport, MemberState, slot_of};
 pub use outcome::{
@@ -50,7 +52,7 @@ pub use outcome::{
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Wake, Wakes};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
 use crate::partition::Partition;
 use crate::time::Timestamp;
@@ -90,6 +92,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes everything durable that was answered and releases what it holds.
     async fn close(&self) -> Result<()>;
+
+    /// Keeps, durably, what another broker could not bring to the store before it stops, and answers how many records. A page
+    /// that is given again does no harm.
+    ///
+    /// # Errors
+    /// `Conflict` when it is of another store, or nothing is kept for it here; `Invalid` for records that no broker writes;
+    /// `Full` and `Unavailable` when the disk does not take it: then nothing is kept.
+    async fn take_over(&self, _handed: HandedOver) -> Result<u64> {
+        Err(Error::new(Kind::Conflict, "this broker has the embedded store, which takes nothing over"))
+    }
+
+    /// How many replicas have what is answered as stored; 0 where none is waited for.
+    fn replicas(&self) -> u32 {
+        0
+    }
 
     /// The identity of the data behind the store, which lives as long as the data: a store that has none takes the one
     /// that is offered. Who finds another one than before has other data before it.

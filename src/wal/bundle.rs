@@ -97,7 +97,14 @@ mod tests {
         let message = NewMessage::new(vec![b'x'; bytes]).accept(at)?;
         let topic = TopicName::new("orders")?;
         UnnumberedRecord::new(
-            &Record::Push { topic, message, version: Version::default(), conflict: Conflict::Keep, call: None },
+            &Record::Push {
+                topic,
+                message,
+                version: Version::default(),
+                conflict: Conflict::Keep,
+                call: None,
+                origin: None,
+            },
             at,
         )
     }

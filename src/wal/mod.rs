@@ -207,6 +207,20 @@ impl Wal {
         self.remember(Note::Clock, note.to_string()).await
     }
 
+    /// The number through which records may have been handed over, as [`Wal::remember_handed_over`] was told, also by an
+    /// earlier process; 0 if none were.
+    pub fn handed_over(&self) -> u64 {
+        self.shown.note(Note::HandedOver).and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
+    /// Notes, durably, that another broker may get the records through this one.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk fails.
+    pub async fn remember_handed_over(&self, through: Position) -> Result<()> {
+        self.remember(Note::HandedOver, through.number().max(self.handed_over()).to_string()).await
+    }
+
     /// The newest record; `None` when it is trimmed or cancelled.
     ///
     /// # Errors

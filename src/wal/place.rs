@@ -28,6 +28,8 @@ pub(super) enum Note {
     LogId,
     /// The store's clock beside those of this machine.
     Clock,
+    /// The number through which records may have been handed over to another broker.
+    HandedOver,
 }
 
 impl Note {
@@ -36,6 +38,7 @@ impl Note {
             Note::StoreIdentity => "store-identity",
             Note::LogId => "log-id",
             Note::Clock => "clock-offset",
+            Note::HandedOver => "handed-over",
         }
     }
 }

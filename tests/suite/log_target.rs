@@ -58,6 +58,7 @@ impl Story {
             number: *number,
             version: *version,
             message: (*message).clone(),
+            origin: None,
         };
         let messages: Vec<Replayed> = messages.iter().map(replayed).collect();
         let losses = self.target.losses().borrow().count;

@@ -17,6 +17,7 @@ mod crash_embedded;
 mod chain;
 mod coalescing;
 mod outage;
+mod hand_over;
 mod ownership_model;
 mod outage_model;
 mod simulation;

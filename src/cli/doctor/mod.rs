@@ -101,6 +101,7 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
         let terms = Terms {
             timeout: options.timeout,
             allow_eviction: options.allow_eviction,
+            confirmation: options.confirmation,
             journal: config.journal_window(),
             prefix: options.prefix.clone(),
         };

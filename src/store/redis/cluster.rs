@@ -14,6 +14,7 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 
 use super::address::Address;
+use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::failure::{self, Redirect};
 use super::history::{History, Losses, Note};
@@ -111,6 +112,10 @@ impl Cluster {
 
     pub(super) fn timeout(&self) -> Duration {
         self.terms.timeout
+    }
+
+    pub(super) fn confirmation(&self) -> Confirmation {
+        self.terms.confirmation
     }
 
     pub(super) fn location(&self) -> String {

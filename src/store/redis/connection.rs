@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, watch};
 
+use super::RedisOptions;
 use super::address::Address;
+use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
 use super::failure;
 use super::history::History;
 use super::info::{self, Info};
@@ -32,8 +35,11 @@ struct Current {
 }
 
 /// A connection, and where it leads to.
+#[derive(Clone)]
 struct Made {
     connection: MultiplexedConnection,
+    /// The one for calls that are confirmed, if any are: to the same server, and dropped together with the other one.
+    confirmed: Option<ConfirmedConnection>,
     location: String,
 }
 
@@ -44,8 +50,17 @@ pub(super) struct Terms {
     pub(super) timeout: Duration,
     /// Whether a Redis that may evict keys will do.
     pub(super) allow_eviction: bool,
+    /// Which servers must have a change before it is answered.
+    pub(super) confirmation: Confirmation,
     /// Where calls and failures are counted.
     pub(super) metrics: Arc<Metrics>,
+}
+
+impl Terms {
+    pub(super) fn of(options: &RedisOptions, metrics: Arc<Metrics>) -> Terms {
+        let RedisOptions { timeout, allow_eviction, confirmation, .. } = *options;
+        Terms { timeout, allow_eviction, confirmation, metrics }
+    }
 }
 
 /// The way to one Redis. It is made when the first call needs it.
@@ -80,6 +95,10 @@ impl Connection {
 
     pub(super) fn timeout(&self) -> Duration {
         self.terms.timeout
+    }
+
+    pub(super) fn confirmation(&self) -> Confirmation {
+        self.terms.confirmation
     }
 
     /// What Redis said about itself last, if it was ever reached.
@@ -123,10 +142,10 @@ impl Connection {
     /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = match self.send(&call.command, call.losses).await {
+        let answer = match self.send_call(call).await {
             answer if failure::is_noscript(&answer) => {
                 self.load(call.script).await?;
-                self.send(&call.command, call.losses).await
+                self.send_call(call).await
             }
             answer => answer,
         };
@@ -136,6 +155,9 @@ impl Connection {
 
     /// Calls a script many times in one write; each call is answered for itself.
     pub(super) async fn eval_all(&self, script: &'static Script, calls: &[Call]) -> Vec<Result<Value>> {
+        if self.confirms(script) {
+            return join_all(calls.iter().map(|call| self.eval(call))).await;
+        }
         let began = Clock::System.instant();
         let mut pipeline = Pipeline::with_capacity(calls.len());
         calls.iter().for_each(|call| {
@@ -157,6 +179,15 @@ impl Connection {
     /// Calls something on a node that is getting its slot and takes this call only if it is said to have been sent here.
     pub(super) async fn asking(&self, command: &Cmd, script: Option<&Call>) -> Result<Value> {
         let losses = script.and_then(|call| call.losses);
+        if let Some(call) = script.filter(|call| self.confirms(call.script)) {
+            let commands = || vec![redis::cmd("ASKING"), command.clone()];
+            let answer = self.confirm(commands(), losses).await;
+            if !failure::is_noscript(&answer) {
+                return answer;
+            }
+            self.load(call.script).await?;
+            return self.confirm(commands(), losses).await;
+        }
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
         let last =
@@ -184,8 +215,41 @@ impl Connection {
         answer
     }
 
+    fn confirms(&self, script: &Script) -> bool {
+        script.is_confirmed && self.terms.confirmation.is_needed()
+    }
+
+    async fn send_call(&self, call: &Call) -> Result<Value> {
+        match self.confirms(call.script) {
+            true => self.confirm(vec![call.command.clone()], call.losses).await,
+            false => self.send(&call.command, call.losses).await,
+        }
+    }
+
+    /// Calls commands, of which the last one is answered once enough servers have what they changed.
+    async fn confirm(&self, commands: Vec<Cmd>, losses: Option<u64>) -> Result<Value> {
+        let (number, made) = self.connect_after(losses).await?;
+        let confirmed = made.confirmed.ok_or_else(|| Error::bug("a connection that confirms nothing"))?;
+        match confirmed.call(commands).await {
+            Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
+            Ok(value) => {
+                self.answered();
+                Ok(value)
+            }
+            Err(Unconfirmed::TooFew(error)) => Err(error),
+            Err(Unconfirmed::Failed(error)) => {
+                // A primary that refuses to wait is none any more.
+                self.drop_connection(number).await;
+                let error = self.failed(number, error).await;
+                // The call in front may have been applied.
+                Err(if error.is_outage() { Error::outcome_unknown(error.detail().to_owned()) } else { error })
+            }
+        }
+    }
+
     async fn send(&self, command: &Cmd, losses: Option<u64>) -> Result<Value> {
-        let (number, mut connection) = self.connect_after(losses).await?;
+        let (number, made) = self.connect_after(losses).await?;
+        let mut connection = made.connection;
         match connection.send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
             Ok(value) => {
@@ -202,7 +266,7 @@ impl Connection {
             return Vec::new();
         }
         let (number, mut connection) = match self.connect_after(losses).await {
-            Ok(connected) => connected,
+            Ok((number, made)) => (number, made.connection),
             Err(error) => return vec![Err(error); count],
         };
         match connection.send_packed_commands(pipeline, 0, count).await {
@@ -223,7 +287,7 @@ impl Connection {
 
     /// A connection to a Redis that was suspected of so many losses, if it matters. A connection that is there leads to the
     /// same Redis until it breaks, so what is true before the call is sent stays true.
-    async fn connect_after(&self, losses: Option<u64>) -> Result<(u64, MultiplexedConnection)> {
+    async fn connect_after(&self, losses: Option<u64>) -> Result<(u64, Made)> {
         let connected = self.connect().await?;
         if losses.is_some_and(|losses| losses != self.history.losses()) {
             return Err(Error::unavailable("Redis may have lost data: what it lost is restored first"));
@@ -231,11 +295,11 @@ impl Connection {
         Ok(connected)
     }
 
-    async fn connect(&self) -> Result<(u64, MultiplexedConnection)> {
+    async fn connect(&self) -> Result<(u64, Made)> {
         let began = Clock::System.instant();
         let mut current = self.current.lock().await;
         if let Some(made) = &current.connection {
-            return Ok((*self.number.borrow(), made.connection.clone()));
+            return Ok((*self.number.borrow(), made.clone()));
         }
         // Who waited while another one tried shares its failure: one by one they would wait for many timeouts.
         if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
@@ -249,12 +313,11 @@ impl Connection {
                 return Err(error);
             }
         };
-        let connection = made.connection.clone();
-        current.connection = Some(made);
+        current.connection = Some(made.clone());
         self.timeouts.store(0, Ordering::Relaxed);
         self.terms.metrics.store.up.set(1);
         self.number.send_modify(|number| *number += 1);
-        Ok((*self.number.borrow(), connection))
+        Ok((*self.number.borrow(), made))
     }
 
     /// Makes a connection to the first place where the primary may be and is.
@@ -262,7 +325,7 @@ impl Connection {
         let mut failure = failure::silent();
         for address in self.place.candidates().await? {
             match self.open_at(&address).await {
-                Ok(connection) => return Ok(Made { connection, location: address.location() }),
+                Ok(made) => return Ok(made),
                 Err(error) => failure = error,
             }
         }
@@ -270,9 +333,9 @@ impl Connection {
     }
 
     /// Looks before the first call whether this Redis will do, and whether it is still the same.
-    async fn open_at(&self, address: &Address) -> Result<MultiplexedConnection> {
+    async fn open_at(&self, address: &Address) -> Result<Made> {
         let (mut connection, login) = address.connect().await?;
-        let info = info::greet(&mut connection, login, self.history.keys()).await?;
+        let info = info::greet(&mut connection, login, self.history.keys(), self.terms.confirmation).await?;
         if self.place.is_watched() && !info.is_primary {
             let place = address.location();
             return Err(Error::unavailable(format!(
@@ -280,12 +343,36 @@ impl Connection {
             )));
         }
         let before = self.info.lock().unwrap_or_else(PoisonError::into_inner).replace(info.clone());
-        if let Some(warning) = info.warning().filter(|warning| before.and_then(|b| b.warning()) != Some(warning)) {
+        if let Some(warning) =
+            info.warning().filter(|warning| before.as_ref().and_then(Info::warning) != Some(*warning))
+        {
             tracing::warn!(location = %address.location(), error = warning, "Redis may lose what it has answered");
+        }
+        if let Some(missing) = info.missing_replicas() {
+            tracing::warn!(location = %address.location(), error = %missing, "changes are not confirmed");
         }
         info.check(self.terms.allow_eviction).map_err(|unfit| Error::unavailable(unfit.detail().to_owned()))?;
         self.history.look(&mut connection, &info).await.map_err(|error| failure::of_looking(&error))?;
-        Ok(connection)
+        let confirmed = match self.terms.confirmation.is_needed() {
+            true => Some(self.open_confirmed(address, &info).await?),
+            false => None,
+        };
+        Ok(Made { connection, confirmed, location: address.location() })
+    }
+
+    /// The connection for calls that are confirmed, beside one to a Redis that said this about itself.
+    async fn open_confirmed(&self, address: &Address, beside: &Info) -> Result<ConfirmedConnection> {
+        let (mut connection, login) = address.connect().await?;
+        let info = info::greet(&mut connection, login, self.history.keys(), self.terms.confirmation).await?;
+        if info.identity != beside.identity {
+            let place = address.location();
+            return Err(Error::unavailable(format!(
+                "two connections to {place} met two servers, or one that restarted"
+            )));
+        }
+        let Terms { confirmation, timeout, .. } = self.terms;
+        let made = ConfirmedConnection::new(connection, confirmation, timeout).await;
+        made.map_err(|error| failure::of_looking(&error))
     }
 
     /// It answers, so neither timeouts nor refusals before this count any more.
@@ -298,12 +385,17 @@ impl Connection {
         let timed_out = error.is_timeout() && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX;
         let dropped = error.is_unrecoverable_error() || (error.is_io_error() && !error.is_timeout());
         if timed_out || dropped || failure::asks_for_another(&error) {
-            let mut current = self.current.lock().await;
-            if *self.number.borrow() == number {
-                current.connection = None;
-            }
+            self.drop_connection(number).await;
         }
         self.note(failure::of_call(&error))
+    }
+
+    /// Leaves the connection with this number.
+    async fn drop_connection(&self, number: u64) {
+        let mut current = self.current.lock().await;
+        if *self.number.borrow() == number {
+            current.connection = None;
+        }
     }
 
     fn note(&self, error: Error) -> Error {
@@ -316,9 +408,6 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::join_all;
-
-    use super::super::RedisOptions;
     use super::super::history::{Losses, Note};
     use super::super::keys::Keys;
     use super::*;
@@ -333,7 +422,7 @@ mod tests {
         let timeout = Duration::from_millis(100);
         let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
         let place = Place::new(&options)?;
-        let terms = Terms { timeout, allow_eviction: false, metrics: Arc::new(Metrics::new()?) };
+        let terms = Terms::of(&options, Arc::new(Metrics::new()?));
         let keys = Keys::new("dwell");
         let connection = Connection::new(
             place,

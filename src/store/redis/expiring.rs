@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::confirmed::is_too_few;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
@@ -84,8 +85,8 @@ impl Shared {
                 }
                 Err(error) => error,
             };
-            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown);
-            if repeatable {
+            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown) && !is_too_few(&error);
+            if error.kind() == Kind::OutcomeUnknown {
                 unknown.get_or_insert(error.clone());
             }
             if !repeatable || Clock::System.instant() >= until {

@@ -106,6 +106,11 @@ pub(super) fn of_looking(error: &RedisError) -> Error {
     if error.is_refusal() { Error::refused(detail) } else { Error::unavailable(detail) }
 }
 
+/// A call whose answer never came.
+pub(super) fn unanswered() -> Error {
+    Error::outcome_unknown("Redis did not answer")
+}
+
 /// What a connection means on which nobody answers, before any call was sent.
 pub(super) fn silent() -> Error {
     Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")

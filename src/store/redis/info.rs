@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::confirmed::Confirmation;
 use super::failure;
 use super::keys::Keys;
 use super::reply::{Reply, text};
@@ -12,7 +13,10 @@ use super::scripts::{Call, SCRIPTS};
 use crate::error::{Error, Result};
 
 /// The oldest Redis whose scripts have flags.
-const OLDEST_VERSION: u32 = 7;
+const OLDEST_VERSION: (u32, u32) = (7, 0);
+
+/// The oldest Redis with WAITAOF.
+const WAITAOF_VERSION: (u32, u32) = (7, 2);
 
 /// What INFO says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +35,20 @@ pub(super) struct Info {
     pub(super) identity: String,
     /// Bytes of its replication history.
     pub(super) offset: u64,
+    /// Which servers must have a change before it is answered.
+    confirmation: Confirmation,
 }
 
 /// Logs in on a new connection, asks Redis about itself, and looks whether the user may do what dwell has to.
 ///
 /// # Errors
 /// `Unavailable` when Redis does not answer, does not let it in, or allows too little.
-pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd], keys: &Keys) -> Result<Info> {
+pub(super) async fn greet(
+    connection: &mut MultiplexedConnection,
+    login: &[Cmd],
+    keys: &Keys,
+    confirmation: Confirmation,
+) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
     let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.identity()).arg(keys.any_of_a_partition());
@@ -57,7 +68,7 @@ pub(super) async fn greet(connection: &mut MultiplexedConnection, login: &[Cmd],
     let fsync = fsync_policy(next());
     accepted(next())?;
     permitted(accepted(next())?)?;
-    Ok(Info::read(&info, fsync))
+    Ok(Info { confirmation, ..Info::read(&info, fsync) })
 }
 
 /// # Errors
@@ -73,7 +84,18 @@ fn permitted(answer: Value) -> Result<()> {
 
 /// Whether a version has what dwell needs. Valkey says here with which Redis it is compatible.
 pub(super) fn is_new_enough(version: &str) -> bool {
-    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0) >= OLDEST_VERSION
+    is_at_least(version, OLDEST_VERSION)
+}
+
+/// Whether a version can say when it has fsynced a write.
+pub(super) fn has_waitaof(version: &str) -> bool {
+    is_at_least(version, WAITAOF_VERSION)
+}
+
+fn is_at_least(version: &str, oldest: (u32, u32)) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next()) >= oldest
 }
 
 /// What the script that looks at permissions found the user may not call.
@@ -115,6 +137,7 @@ impl Info {
             waits_for_replicas: fields.contains_key("min_slaves_good_slaves"),
             identity: format!("{}/{}", field("run_id"), field("master_replid")),
             offset: field("master_repl_offset").parse().unwrap_or(0),
+            confirmation: Confirmation::default(),
         }
     }
 
@@ -133,15 +156,36 @@ impl Info {
             );
             return Err(Error::invalid("redis.url", why));
         }
+        if self.confirmation.fsync && !has_waitaof(&self.version) {
+            let version = &self.version;
+            return Err(Error::invalid(
+                "redis.fsync",
+                format!("Redis {version} has no WAITAOF, which needs 7.2 or newer"),
+            ));
+        }
+        if self.confirmation.fsync && !self.aof {
+            return Err(Error::invalid("redis.fsync", "this Redis has no append-only file; set `appendonly yes`"));
+        }
         Ok(())
     }
 
     /// What an operator should change although it works.
     pub(super) fn warning(&self) -> Option<&'static str> {
-        (self.replicas > 0 && !self.waits_for_replicas).then_some(
+        (self.replicas > 0 && !self.waits_for_replicas && self.confirmation.replicas == 0).then_some(
             "Redis has replicas and `min-replicas-to-write` is 0: a primary that is cut off from them accepts pushes \
              that are lost when a replica takes over; set it to 1",
         )
+    }
+
+    /// How many replicas are missing that every change is to be on, if any are.
+    pub(super) fn missing_replicas(&self) -> Option<String> {
+        let (connected, asked) = (self.replicas, self.confirmation.replicas);
+        (connected < asked).then(|| {
+            format!(
+                "{connected} replica(s) are connected and `redis.min_replicas` asks for {asked}: pushes are buffered on disk \
+                 until they are"
+            )
+        })
     }
 
     /// What a 201 survives.
@@ -154,8 +198,15 @@ impl Info {
                 .to_owned(),
             (true, fsync) => format!("append-only file, fsync {}", fsync.unwrap_or("unknown")),
         };
-        let alone = if self.warning().is_some() { ", and writes do not wait for any" } else { "" };
-        format!("Redis {}, {persistence}; {} replica(s){alone}", self.version, self.replicas)
+        let waits = match self.confirmation {
+            Confirmation { replicas: 1.., .. } => {
+                format!(", and what is answered is on {}", self.confirmation.replicas)
+            }
+            _ if self.warning().is_some() => ", and writes do not wait for any".to_owned(),
+            _ => String::new(),
+        };
+        let fsync = if self.confirmation.fsync { "; what is answered is fsynced" } else { "" };
+        format!("Redis {}, {persistence}; {} replica(s){waits}{fsync}", self.version, self.replicas)
     }
 }
 
@@ -178,6 +229,23 @@ mod tests {
             assert!(unfit.check(false).is_err_and(|error| error.detail().contains(says)));
         }
         assert_eq!(Info::read(&NEW.replace("noeviction", "allkeys-lru"), None).check(true), Ok(()));
+    }
+
+    #[test]
+    fn confirmations_need_replicas_and_a_redis_that_says_when_it_has_fsynced() {
+        let with = |text: &str, replicas, fsync| Info {
+            confirmation: Confirmation { replicas, fsync },
+            ..Info::read(text, Some("always".to_owned()))
+        };
+        assert_eq!((with(NEW, 1, true).check(false), with(NEW, 1, false).missing_replicas()), (Ok(()), None));
+        assert!(with(NEW, 2, false).missing_replicas().is_some_and(|said| said.contains("asks for 2")));
+        let refused = |from: &str, to: &str| with(&NEW.replace(from, to), 0, true).check(false).err();
+        assert!(refused("7.2.4", "7.0.15").is_some_and(|error| error.detail().contains("7.0.15 has no WAITAOF")));
+        assert!(
+            refused("aof_enabled:1", "aof_enabled:0").is_some_and(|error| error.detail().contains("appendonly yes"))
+        );
+        assert_eq!(with(NEW, 1, false).warning(), None);
+        assert!(with(NEW, 1, false).durability().contains("what is answered is on 1"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
 use crate::message::{Conflict, GroupName, MessageId, TopicName};
 use crate::partition::Partition;
-use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed, Reports};
+use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed, Reports, origin_page};
 use crate::time::Timestamp;
 use crate::topic::Descriptor;
 use crate::version::{CallPart, Version};
@@ -120,7 +120,17 @@ impl Shared {
         check_ids(messages.len(), PUT_IDS_MAX)?;
         let shared = self.keys.partition(&descriptor.topic, partition);
         let (memory, groups) = (self.keys.call(&descriptor.topic, partition, log), self.pairs(descriptor, partition));
-        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        // Without an origin there is nothing to remember of one.
+        let page = messages.first().and_then(|first| first.origin.as_ref()).map(origin_page);
+        let (origin, page) = match page {
+            Some((log, page)) => (
+                self.keys.call(&descriptor.topic, partition, &log),
+                self.keys.call(&descriptor.topic, partition, &format!("{log}#{page}")),
+            ),
+            None => (memory.clone(), memory.clone()),
+        };
+        let front =
+            [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &origin, &page];
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
@@ -130,9 +140,10 @@ impl Shared {
             .arg(PAIR_MESSAGES_MAX)
             .arg(conflict.name())
             .arg(self.time_override());
-        for Replayed { number, version, message } in messages {
+        for Replayed { number, version, message, origin } in messages {
             let body = encode_body(message, *version)?;
-            call = call.arg(*number).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
+            let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
+            call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
         }
         let mut reply = self.apply(descriptor, partition, &call).await?;
         std::iter::from_fn(|| (reply.left() > 0).then(|| outcome(&reply.text()?))).collect()

@@ -9,6 +9,7 @@ mod bare;
 mod census;
 mod checkup;
 mod cluster;
+mod confirmed;
 mod connection;
 mod copy;
 mod control;
@@ -17,6 +18,7 @@ mod expiring;
 mod failure;
 mod forecast;
 mod history;
+mod identity;
 mod info;
 mod keys;
 mod leases;
@@ -52,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::bare::{BareRedis, BareStyle, RedisUsage};
 pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
+pub use self::confirmed::Confirmation;
 use self::connection::Terms;
 use self::control::Canceller;
 use self::expiring::ms;
@@ -59,7 +62,7 @@ use self::history::Losses;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
 pub use self::place::location_of;
-use self::reply::{Reply, maybe_text};
+use self::reply::Reply;
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
 use crate::clock::{Clock, Instant};
@@ -103,8 +106,7 @@ impl Redis {
     pub async fn open(options: RedisOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Redis> {
         let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
         metrics.store.expect(SCRIPTS.verbs());
-        let terms =
-            Terms { timeout: options.timeout, allow_eviction: options.allow_eviction, metrics: metrics.clone() };
+        let terms = Terms::of(&options, metrics.clone());
         let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
         let refusal = way.try_now().await?;
         let clock = StoreClock::new(clock);
@@ -137,23 +139,6 @@ impl Shared {
         self.read(sent, self.connection.eval(call).await?)
     }
 
-    /// Read before it is written, so that a Redis that is full still says which one it is.
-    async fn identity(&self, offered: &str) -> Result<String> {
-        if self.clock.surely().is_none() {
-            // Nothing goes to a Redis that has not said what time it is.
-            self.observe_time().await?;
-        }
-        let key = self.keys.identity();
-        let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
-        if let Some(there) = maybe_text(there)? {
-            return Ok(there);
-        }
-        // Answers what was there, or nothing when the offer was taken.
-        let mut offer = redis::cmd("SET");
-        offer.arg(&key).arg(offered).arg("NX").arg("GET");
-        Ok(maybe_text(self.connection.call(&offer).await?)?.unwrap_or_else(|| offered.to_owned()))
-    }
-
     fn read(&self, sent: Instant, value: Value) -> Result<(String, Reply)> {
         let mut reply = Reply::of(value)?;
         let (status, now_us) = (reply.text()?, reply.number()?);
@@ -169,6 +154,10 @@ impl Store for Redis {
         let unknown = || self.shared.refusal.clone().unwrap_or_else(|| "not reachable yet".to_owned());
         let durability = connection.durability().unwrap_or_else(unknown);
         Description { kind: "redis", location: connection.location(), durability }
+    }
+
+    fn replicas(&self) -> u32 {
+        self.shared.connection.confirmation().replicas
     }
 
     fn clock(&self) -> &StoreClock {

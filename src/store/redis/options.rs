@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::confirmed::Confirmation;
 use crate::secret::Secret;
 
 /// How to reach Redis. Printing it for debugging shows no secret.
@@ -22,6 +23,8 @@ pub struct RedisOptions {
     pub timeout: Duration,
     /// Whether to run on a Redis that may evict keys, and so lose messages without an error.
     pub allow_eviction: bool,
+    /// Which servers must have a change before it is answered.
+    pub confirmation: Confirmation,
 }
 
 impl RedisOptions {
@@ -35,6 +38,7 @@ impl RedisOptions {
             prefix: "dwell".to_owned(),
             timeout: Duration::from_secs(1),
             allow_eviction: false,
+            confirmation: Confirmation::default(),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, ToRedisArgs};
 
+use super::confirmed::is_confirmed;
+
 /// Every script, with its digest computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::new);
 
@@ -17,6 +19,8 @@ pub(super) struct Script {
     pub(super) verb: &'static str,
     /// The whole source.
     pub(super) source: &'static str,
+    /// Whether its calls are answered only once enough servers have what they changed, where any are asked for.
+    pub(super) is_confirmed: bool,
     /// SHA-1 of the source, in hexadecimal.
     digest: String,
 }
@@ -117,7 +121,8 @@ impl Script {
     }
 
     fn new(verb: &'static str, source: &'static str) -> Script {
-        Script { verb, source, digest: sha1_smol::Sha1::from(source).digest().to_string() }
+        let digest = sha1_smol::Sha1::from(source).digest().to_string();
+        Script { verb, source, is_confirmed: is_confirmed(verb), digest }
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::RedisOptions;
 use super::cluster::Cluster;
+use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::history::{History, Losses, Note};
 use super::keys::Keys;
@@ -49,6 +50,14 @@ impl Way {
         match self {
             Way::One(connection) => connection.timeout(),
             Way::Cluster(cluster) => cluster.timeout(),
+        }
+    }
+
+    /// Which servers must have a change before it is answered.
+    pub(super) fn confirmation(&self) -> Confirmation {
+        match self {
+            Way::One(connection) => connection.confirmation(),
+            Way::Cluster(cluster) => cluster.confirmation(),
         }
     }
 

@@ -135,7 +135,9 @@ fn the_configurations_are_correct_and_fit_their_pods() -> Result<()> {
 fn fits(config: &Config, pod: &str, manifests: &[Value]) -> Result<()> {
     let spec = spec_of(manifests, pod)?;
     let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(0);
-    assert!(grace >= config.drain_timeout.as_secs() + 20, "{pod}: {grace} s");
+    // Deliveries, and then a hand-over.
+    let drains = if config.hand_over.is_some() { 2 } else { 1 };
+    assert!(grace >= drains * config.drain_timeout.as_secs() + 20, "{pod}: {grace} s");
     let size = storage(manifests, pod).and_then(bytes).ok_or_else(|| Error::bug(format!("{pod} has no storage")))?;
     // As docs/deploy.md says, and a tenth for the file system.
     let logs = if config.durability == Durability::Journal { 2 } else { 1 };

@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Forgetful,
     /// A primary, its replica and three sentinels.
     Sentinel,
+    /// The same, with brokers that have no journal and wait for the replica.
+    Replicated,
     /// Three primaries, each with a replica.
     Cluster,
 }
@@ -43,7 +45,7 @@ impl Deployment {
         Ok(match kind {
             Kind::Durable => Deployment::Single(RedisServer::durable().await?),
             Kind::Forgetful => Deployment::Single(RedisServer::start().await?),
-            Kind::Sentinel => Deployment::Sentinel(Watched::start().await?),
+            Kind::Sentinel | Kind::Replicated => Deployment::Sentinel(Watched::start().await?),
             Kind::Cluster => Deployment::Cluster(Cluster::start(1).await?),
         })
     }

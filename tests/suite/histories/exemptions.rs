@@ -18,6 +18,8 @@ pub(super) struct Exemptions {
     repeated: BTreeSet<String>,
     /// Ids that may be in any state until they are set or cancelled again.
     unknown: BTreeSet<String>,
+    /// Whether acks may be lost by a failover: they do not wait for replicas.
+    acks_may_be_lost: bool,
     /// Messages that came again, and were exempt.
     pub(super) again: usize,
 }
@@ -64,6 +66,11 @@ impl Exemptions {
         self.repeated.extend(by.acks.iter().filter(|(_, acked_by)| **acked_by == identity).map(|(id, _)| id.clone()));
     }
 
+    /// A failover, of a Redis whose acks no replica and no journal has for certain.
+    pub(super) fn unreplicated(&mut self) {
+        self.acks_may_be_lost = true;
+    }
+
     /// Its state is known again.
     pub(super) fn is_set(&mut self, id: &str) {
         self.unknown.remove(id);
@@ -74,7 +81,7 @@ impl Exemptions {
     }
 
     pub(super) fn may_come_again(&self, id: &str) -> bool {
-        self.repeated.contains(id)
+        self.acks_may_be_lost || self.repeated.contains(id)
     }
 
     pub(super) fn may_be_anything(&self, id: &str) -> bool {

@@ -35,6 +35,8 @@ enum Fault {
     BrokerFrozen,
     /// A broker starts again without its data directory, perhaps together with an emptied Redis.
     DiskLost,
+    /// While no broker can reach Redis, one of them is stopped, hands over what it has, and starts again on a fresh disk.
+    HandedOver,
     RedisKilled,
     RedisFrozen,
     Emptied,
@@ -58,6 +60,7 @@ impl Fault {
             Fault::BrokerKilled => "broker killed",
             Fault::BrokerFrozen => "broker frozen",
             Fault::DiskLost => "data directory lost",
+            Fault::HandedOver => "handed over",
             Fault::RedisKilled => "Redis killed",
             Fault::RedisFrozen => "Redis frozen",
             Fault::Emptied => "Redis emptied",
@@ -73,10 +76,12 @@ impl Fault {
         let mut faults = match kind {
             Kind::Durable => vec![Fault::BrokerFrozen, Fault::RedisFrozen],
             Kind::Forgetful => vec![Fault::SplitBrain, Fault::BrokerFrozen],
-            Kind::Sentinel => vec![Fault::Failover, Fault::BrokerFrozen],
+            Kind::Sentinel | Kind::Replicated => vec![Fault::Failover, Fault::BrokerFrozen],
             Kind::Cluster => vec![Fault::Failover, Fault::NodeRestarted, Fault::BrokerFrozen],
         };
-        faults.extend(loses_disks.then_some(Fault::DiskLost));
+        if loses_disks {
+            faults.extend([Fault::HandedOver, Fault::DiskLost]);
+        }
         faults
     }
 
@@ -92,14 +97,14 @@ impl Fault {
                 faults.extend(CONNECTIONS);
                 faults.extend([Fault::Emptied, Fault::Rewound, Fault::SplitBrain, Fault::RedisFrozen]);
             }
-            Kind::Sentinel => faults.extend([Fault::Failover; 4]),
+            Kind::Sentinel | Kind::Replicated => faults.extend([Fault::Failover; 4]),
             Kind::Cluster => {
                 faults.extend([Fault::Failover; 4]);
                 faults.extend([Fault::NodeRestarted; 2]);
             }
         }
         if loses_disks {
-            faults.extend([Fault::DiskLost; 2]);
+            faults.extend([Fault::DiskLost, Fault::DiskLost, Fault::HandedOver, Fault::HandedOver]);
         }
         faults
     }
@@ -133,6 +138,7 @@ impl Run {
             }
             Fault::BrokerFrozen => self.freeze(at).await,
             Fault::DiskLost => self.lose_disk(at, calm).await,
+            Fault::HandedOver => self.hand_over(at, calm).await,
             Fault::RedisKilled => {
                 self.redis.single()?.kill()?;
                 self.pass(calm).await?;
@@ -232,6 +238,17 @@ impl Run {
         self.start(at).await
     }
 
+    async fn hand_over(&mut self, at: usize, calm: usize) -> Result<()> {
+        self.before_a_silence(at).await?;
+        self.connect_all(Mode::Refuse);
+        self.pass(calm).await?;
+        self.stop(at).await?;
+        self.start(at).await?;
+        self.pass(calm).await?;
+        self.connect_all(Mode::Pass);
+        Ok(())
+    }
+
     /// Redis comes back without data.
     async fn empty(&mut self) -> Result<()> {
         self.connect_all(Mode::Refuse);
@@ -288,6 +305,9 @@ impl Run {
             *self.faults.entry("with unreplicated writes").or_default() += 1;
             self.redis.diverge(shard).await?;
             self.pass(calm).await?;
+        }
+        if self.plan.kind == Kind::Replicated {
+            self.exempt.unreplicated();
         }
         let failed = self.redis.fail(shard, failure).await?;
         eventually_within(FAILOVER, "a replica is promoted", async || {

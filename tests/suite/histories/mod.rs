@@ -3,7 +3,7 @@
 //! there is in the end.
 //!
 //! The client makes one call after the other, each at a random broker, so the order of what was acknowledged is certain.
-//! Every story uses the journal. `make histories` is the long form and prints a row for each story: `DWELL_OPERATIONS` is
+//! Every story uses the journal, but for the one whose brokers wait for a replica instead. `make histories` is the long form and prints a row for each story: `DWELL_OPERATIONS` is
 //! how many operations a story makes, `DWELL_SEED` repeats the choices of a run, if not its timing.
 
 mod deployment;
@@ -29,7 +29,8 @@ const BETWEEN_FAILOVERS: [std::ops::Range<usize>; 2] = [40..100, 150..450];
 
 async fn play(name: &'static str, brokers: usize, kind: Kind, loses_disks: bool) -> Result<()> {
     let operations = from_environment("DWELL_OPERATIONS")?.unwrap_or(OPERATIONS);
-    let between = if matches!(kind, Kind::Sentinel | Kind::Cluster) { BETWEEN_FAILOVERS } else { BETWEEN };
+    let between =
+        if matches!(kind, Kind::Sentinel | Kind::Replicated | Kind::Cluster) { BETWEEN_FAILOVERS } else { BETWEEN };
     let between = &between[usize::from(operations > OPERATIONS)];
     let mut run = Run::begin(Plan { name, brokers, kind, loses_disks }).await?;
     while run.operations() < operations {
@@ -73,6 +74,11 @@ async fn three_brokers_keep_what_they_acknowledged_while_redis_and_one_of_them_l
 #[tokio::test]
 async fn two_brokers_keep_what_they_acknowledged_while_sentinels_promote_a_replica_that_lacks_writes() -> Result<()> {
     play("2 brokers, Sentinel", 2, Kind::Sentinel, false).await
+}
+
+#[tokio::test]
+async fn two_brokers_without_a_journal_lose_nothing_that_a_replica_has_to_have() -> Result<()> {
+    play("2 brokers, Sentinel, min_replicas 1, no journal", 2, Kind::Replicated, false).await
 }
 
 #[tokio::test]

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use dwell::error::{Error, Result};
 use fastrand::Rng;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::deployment::{Deployment, Kind};
 use super::exemptions::{Acknowledged, Exemptions, Identity};
-use crate::support::{HttpClient, Process, Proxy, eventually_within, from_environment, scratch};
+use crate::support::{HttpClient, Process, Proxy, empty, eventually_within, from_environment, scratch, signal_to};
 
 /// Reserves without a delivery, after which no delivery is expected any more.
 const QUIET_MAX: usize = 60;
@@ -17,9 +18,11 @@ const QUIET_MAX: usize = 60;
 /// Ids that are set, moved and cancelled again and again.
 const IDS: usize = 8;
 
-const SETTINGS: [(&str, &str); 7] = [
-    ("DURABILITY", "journal"),
-    ("JOURNAL_WINDOW", "1h"),
+/// What keeps what Redis may lose: a journal, or a replica.
+const JOURNAL: [(&str, &str); 2] = [("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")];
+const REPLICAS: [(&str, &str); 2] = [("DURABILITY", "standard"), ("REDIS_MIN_REPLICAS", "1")];
+
+const SETTINGS: [(&str, &str); 5] = [
     ("LEASE_TTL", "1s"),
     ("REDIS_TIMEOUT", "300ms"),
     ("TOPIC_VISIBILITY_TIMEOUT", "3s"),
@@ -109,6 +112,8 @@ impl Run {
         for at in 0..run.plan.brokers {
             let (proxy, dir) = (run.redis.proxy()?, scratch()?);
             run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false });
+        }
+        for at in 0..run.plan.brokers {
             run.start(at).await?;
         }
         run.identities = run.plan.brokers;
@@ -120,12 +125,15 @@ impl Run {
     }
 
     pub(super) async fn start(&mut self, at: usize) -> Result<()> {
+        let next = self.brokers.get(at + 1).unwrap_or(&self.brokers[0]).dir.path().join("dwell.sock");
+        let next = format!("unix:{}", next.display());
         let broker = &mut self.brokers[at];
         let url = broker.proxy.as_ref().map_or_else(|| self.redis.url(), Proxy::url);
         // A cluster spreads them over its nodes.
         let partitions = if self.plan.kind == Kind::Cluster { "6" } else { "2" };
-        let more = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", partitions)];
-        let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(more).collect();
+        let kept = if self.plan.kind == Kind::Replicated { REPLICAS } else { JOURNAL };
+        let more = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", partitions), ("WAL_HAND_OVER", next.as_str())];
+        let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(more).chain(kept).collect();
         broker.process = Some(Process::serve(broker.dir.path(), &settings).await?);
         Ok(())
     }
@@ -138,7 +146,22 @@ impl Run {
     /// Gives a killed broker an empty directory: its WAL and its journal are gone.
     pub(super) fn wipe(&mut self, at: usize) -> Result<()> {
         self.exempt.wipe(self.brokers[at].identity);
-        (self.brokers[at].dir, self.brokers[at].identity) = (scratch()?, self.identities);
+        self.renew_disk(at)
+    }
+
+    /// The same for one that was stopped: what it had is with another broker.
+    pub(super) async fn stop(&mut self, at: usize) -> Result<()> {
+        let mut process =
+            self.brokers[at].process.take().ok_or_else(|| Error::bug("a broker that does not run stops"))?;
+        signal_to(process.id(), Signal::TERM)?;
+        process.ended().await?;
+        self.renew_disk(at)
+    }
+
+    /// Empties the directory of a broker, whose socket stays where others know it.
+    fn renew_disk(&mut self, at: usize) -> Result<()> {
+        empty(self.brokers[at].dir.path())?;
+        self.brokers[at].identity = self.identities;
         self.identities += 1;
         Ok(())
     }

@@ -88,7 +88,9 @@ fn every_alert_says_what_it_is_and_has_a_runbook() {
         let field = |field: &str| text.lines().find_map(|line| line.trim().strip_prefix(field));
         assert!(matches!(field("severity: "), Some("critical" | "warning")), "{name}");
         assert!(field("summary: ").is_some() && field("description: ").is_some(), "{name}");
-        let page = format!("docs/operations.md#{}", name.to_lowercase());
+        let base =
+            "{{ with $externalLabels.runbook_page }}{{ . }}{{ else }}http://127.0.0.1:3000/d/dwell-runbooks{{ end }}";
+        let page = format!("'{base}#{}'", name.to_lowercase());
         assert_eq!(field("runbook_url: "), Some(page.as_str()), "{name}");
         for part in ["**Means**: ", "**Check**: ", "**Do**: "] {
             assert!(runbooks[name].contains(part), "the runbook of {name} has no {part}");

@@ -14,6 +14,7 @@ mod order;
 mod other;
 mod quiet;
 mod reads;
+mod replicas;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use dwell::engine::{Engine, StoreOptions};
 use dwell::error::Result;
 use dwell::failover::FailoverOptions;
 use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::store::redis::RedisOptions;
+use dwell::store::redis::{Confirmation, RedisOptions};
 use dwell::time::Timestamp;
 use dwell::wal::LIMIT_BYTES;
 use tempfile::TempDir;
@@ -42,6 +43,9 @@ struct Outage {
     dir: TempDir,
     journal: Option<Duration>,
     limit_bytes: u64,
+    confirmation: Confirmation,
+    /// How long one call to Redis may take.
+    timeout: Duration,
 }
 
 /// A message as a consumer got it.
@@ -59,7 +63,15 @@ impl Outage {
 
     fn with(redis: RedisServer) -> Result<Outage> {
         let proxy = Proxy::before(&redis)?;
-        Ok(Outage { redis, proxy, dir: scratch()?, journal: None, limit_bytes: LIMIT_BYTES })
+        Ok(Outage {
+            redis,
+            proxy,
+            dir: scratch()?,
+            journal: None,
+            limit_bytes: LIMIT_BYTES,
+            confirmation: Confirmation::default(),
+            timeout: TIMEOUT,
+        })
     }
 
     /// The hash of bodies of each partition of a topic.
@@ -83,7 +95,7 @@ impl Outage {
 
     /// A broker on some Redis and that directory.
     async fn dwell_on(&self, url: String, adopt: bool) -> Result<Dwell> {
-        let redis = RedisOptions { timeout: TIMEOUT, ..RedisOptions::new(url) };
+        let redis = RedisOptions { timeout: self.timeout, confirmation: self.confirmation, ..RedisOptions::new(url) };
         let failover = FailoverOptions {
             journal_window: self.journal,
             limit_bytes: self.limit_bytes,

@@ -1,9 +1,13 @@
 //! A user who may do less than dwell has to is told so before anything is half done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::error::{Kind, Result};
-use dwell::store::Pushed;
+use dwell::clock::Clock;
+use dwell::error::{Error, Kind, Result};
+use dwell::metrics::Metrics;
+use dwell::store::redis::{Confirmation, Redis, RedisOptions};
+use dwell::store::{Pushed, Store};
 
 use crate::support::{RedisServer, World, eventually, up_to};
 
@@ -19,8 +23,8 @@ async fn each_permission_that_is_missing_is_named() -> Result<()> {
     let commands: Vec<&str> = ACL.split_whitespace().filter_map(|word| word.strip_prefix('+')).collect();
     assert!(commands.len() > 35, "{commands:?}");
     // Announcements are of another connection, and only shorten a sleep; some are for clusters; only /readyz asks for the
-    // time alone.
-    let others = ["ssubscribe", "sunsubscribe", "ping", "time", "dbsize", "asking", "cluster|slots"];
+    // time alone; only who waits for replicas waits.
+    let others = ["wait", "ssubscribe", "sunsubscribe", "ping", "time", "dbsize", "asking", "cluster|slots"];
     for command in commands.into_iter().filter(|command| !others.contains(command)) {
         server.ask::<()>(&format!("ACL SETUSER dwell -{command}")).await?;
         server.ask::<()>("CLIENT KILL USER dwell").await?;
@@ -34,6 +38,26 @@ async fn each_permission_that_is_missing_is_named() -> Result<()> {
     }
     orders.push("stored", 0).await?;
     assert_eq!(orders.stats().await?.ready, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_wait_for_replicas_is_told() -> Result<()> {
+    let server = RedisServer::start().await?;
+    server.ask::<()>(&format!("ACL SETUSER {}", ACL.trim().trim_start_matches("user "))).await?;
+    let url = format!("{}?user=dwell&pass=password", server.url());
+    let confirmation = Confirmation { replicas: 1, fsync: false };
+    let options = RedisOptions { confirmation, ..RedisOptions::new(url) };
+    let durability = async || {
+        let store = Redis::open(options.clone(), Clock::System, Arc::new(Metrics::new()?)).await?;
+        Ok::<_, Error>(store.describe().durability)
+    };
+    let permitted = durability().await?;
+    assert!(permitted.contains("what is answered is on 1"), "{permitted}");
+    server.ask::<()>("ACL SETUSER dwell -wait").await?;
+    let store = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
+    let refused = store.ping().await.err().map(|error| error.detail().to_owned()).unwrap_or_default();
+    assert!(refused.contains("NOPERM") && refused.contains("wait"), "{refused}");
     Ok(())
 }
 

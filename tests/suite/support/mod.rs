@@ -15,6 +15,7 @@ mod tls;
 mod topic;
 mod world;
 
+use std::path::Path;
 use std::time::Duration;
 
 use dwell::error::{Error, Kind, Result};
@@ -67,3 +68,15 @@ macro_rules! stories {
     };
 }
 pub(crate) use stories;
+
+/// Takes everything out of a directory.
+pub(crate) fn empty(dir: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(dir).map_err(failed("a directory"))? {
+        let path = entry.map_err(failed("an entry"))?.path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(&path).map_err(failed("a directory"))?,
+            false => std::fs::remove_file(&path).map_err(failed("a file"))?,
+        }
+    }
+    Ok(())
+}

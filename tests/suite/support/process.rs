@@ -111,6 +111,13 @@ impl HttpClient {
         self.send(self.0.post(format!("http://dwell{target}")).json(body)).await
     }
 
+    /// The same for a page of records of a broker that stops, with these headers.
+    pub(crate) async fn hand_over(&self, headers: &[(&str, &str)], page: Vec<u8>) -> Option<(u16, Value)> {
+        let request = self.0.post("http://dwell/v1/hand-over").header("content-type", "application/vnd.dwell.records");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        self.send(request.body(page)).await
+    }
+
     /// The same for a `PATCH` with a JSON body.
     pub(crate) async fn patch(&self, target: &str, body: &Value) -> Option<(u16, Value)> {
         self.send(self.0.patch(format!("http://dwell{target}")).json(body)).await

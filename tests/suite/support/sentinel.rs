@@ -57,6 +57,12 @@ impl Watched {
         format!("redis+sentinel://{}/{NAME}", hosts.join(","))
     }
 
+    /// Starts the killed primary again without data, as a replica of the one that was promoted.
+    pub(crate) async fn rejoin(&mut self) -> Result<()> {
+        self.replica.ask::<()>("CONFIG SET repl-diskless-sync-delay 0").await?;
+        self.primary.restart_with(&["--replicaof", "127.0.0.1", &self.replica_port]).await
+    }
+
     /// Waits until every sentinel names the server that is the primary, and finds nothing wrong with either.
     pub(crate) async fn agreed(&self, patience: Duration) -> Result<()> {
         eventually_within(patience, "the sentinels agree", async || {

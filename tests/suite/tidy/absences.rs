@@ -36,7 +36,10 @@ const ONLY: [Only; 22] = [
     // The ways in and out.
     Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
     Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
-    Only { what: &["reqwest::"], only: &["src/https.rs", "src/cli/", "src/spans/", "src/webhook/"] },
+    Only {
+        what: &["reqwest::"],
+        only: &["src/https.rs", "src/cli/", "src/hand_over.rs", "src/spans/", "src/webhook/"],
+    },
     // One that was begun elsewhere panics.
     Only { what: &["Client::builder"], only: &["src/https.rs"] },
     Only { what: &["rustls::", "tokio_rustls::"], only: &["src/https.rs", "src/http/tls.rs"] },

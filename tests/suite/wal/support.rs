@@ -120,6 +120,7 @@ pub(crate) fn push(id: &str, bytes: usize) -> Result<Record> {
         version: Version::from_us(1),
         conflict: Conflict::Keep,
         call: None,
+        origin: None,
     })
 }
 

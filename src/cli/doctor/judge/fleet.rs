@@ -5,7 +5,7 @@ use super::Terms;
 use super::clients::clients;
 use super::keyspace::{keys, members};
 use super::memory::{eviction, fragmentation, memory};
-use super::persistence::{last_writes, persistence, replicas};
+use super::persistence::{fsync, last_writes, persistence, replicas};
 use super::server::{alone, permissions, role, version};
 use super::speed::{clock, clocks, latency, slow_log, stalls};
 use crate::engine::{Checkup, NodeCheckup, NodeFacts, Outcome, Quorum};
@@ -69,12 +69,13 @@ fn node(node: &NodeCheckup, is_cluster: bool, terms: &Terms) -> Vec<Finding> {
         fragmentation(facts),
         persistence(facts, terms),
         last_writes(facts),
-        replicas(facts),
+        replicas(facts, terms),
         latency(facts, terms),
         stalls(facts),
         slow_log(facts, &terms.prefix),
         clock(facts),
     ]);
+    findings.extend(fsync(facts, terms));
     findings.extend(clients(facts));
     findings
 }

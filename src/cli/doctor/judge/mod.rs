@@ -21,6 +21,7 @@ pub(super) use machine::{BrokerFacts, broker, open_files, time};
 use std::time::Duration;
 
 use crate::cli::output::bytes;
+use crate::engine::Confirmation;
 
 /// What the configuration says that judgements depend on.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub(super) struct Terms {
     pub(super) timeout: Duration,
     /// Whether a Redis that may evict keys will do.
     pub(super) allow_eviction: bool,
+    /// Which servers must have a change before it is answered.
+    pub(super) confirmation: Confirmation,
     /// How much of its last moments Redis may lose, if pushes are kept for it.
     pub(super) journal: Option<Duration>,
     /// What dwell's keys begin with.

@@ -81,7 +81,36 @@ fn too_few(facts: &NodeFacts) -> Option<Finding> {
     })
 }
 
-pub(super) fn replicas(facts: &NodeFacts) -> Finding {
+/// Whether fewer replicas are connected than every push is to be on.
+fn too_few_confirm(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
+    let (connected, asked) = (facts.number("connected_slaves"), u64::from(terms.confirmation.replicas));
+    (connected < asked).then(|| {
+        let found =
+            format!("{connected} connected, and `redis.min_replicas` asks for {asked}: every push is buffered on disk");
+        Finding::fail("replicas", found, "start the replicas, or lower `redis.min_replicas`")
+    })
+}
+
+/// Whether Redis can say when it has fsynced a push, if that is asked for.
+pub(super) fn fsync(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
+    let version = facts.field("redis_version");
+    terms.confirmation.fsync.then(|| match (facts.has_waitaof(), facts.field("aof_enabled") == "1") {
+        (true, true) => Finding::ok("fsync", "pushes are answered once Redis has fsynced them"),
+        (true, false) => {
+            let found = "`redis.fsync` is set, and there is no append-only file: `dwell serve` refuses this Redis";
+            Finding::fail("fsync", found, "redis-cli config set appendonly yes, and the same in redis.conf")
+        }
+        (false, _) => {
+            let found = format!("Redis {version} has no WAITAOF: `dwell serve` refuses it with `redis.fsync`");
+            Finding::fail("fsync", found, "install Redis 7.2 or Valkey, or newer, or remove `redis.fsync`")
+        }
+    })
+}
+
+pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
+    if let Some(buffers) = too_few_confirm(facts, terms) {
+        return buffers;
+    }
     if let Some(refuses) = too_few(facts) {
         return refuses;
     }
@@ -108,7 +137,7 @@ pub(super) fn replicas(facts: &NodeFacts) -> Finding {
     }
     let found = format!("{count}: {}", said.join(", "));
     // The field is there only if `min-replicas-to-write` is set.
-    match facts.info.contains_key("min_slaves_good_slaves") {
+    match facts.info.contains_key("min_slaves_good_slaves") || terms.confirmation.replicas > 0 {
         true => Finding::ok("replicas", format!("{found}; writes wait for them")),
         false => {
             let found = format!("{found}; a primary that is cut off from them takes pushes that are lost afterwards");
@@ -124,6 +153,7 @@ mod tests {
     use super::super::super::finding::Status;
     use super::super::testing::{node, terms};
     use super::*;
+    use crate::engine::Confirmation;
 
     #[test]
     fn what_a_restart_loses_is_judged() {
@@ -157,8 +187,8 @@ mod tests {
     fn replicas_have_to_be_there_and_to_be_waited_for() {
         let online = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=1");
         let base = [("connected_slaves", "1"), ("master_repl_offset", "100")];
-        let with = |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]));
-        assert_eq!(replicas(&node(&[], &[])).status, Status::Ok);
+        let with = |more: &[(&'static str, &'static str)]| replicas(&node(&[&base[..], more].concat(), &[]), &terms());
+        assert_eq!(replicas(&node(&[], &[]), &terms()).status, Status::Ok);
         let careless = with(&[online]);
         assert!(
             careless.status == Status::Warn && careless.found.contains("10.0.0.2:6379 10 B behind"),
@@ -170,6 +200,23 @@ mod tests {
     }
 
     #[test]
+    fn replicas_that_are_missing_and_a_redis_without_waitaof_are_named() {
+        let asks = |replicas, fsync| Terms { confirmation: Confirmation { replicas, fsync }, ..terms() };
+        let missing = replicas(&node(&[("connected_slaves", "1")], &[]), &asks(2, false));
+        assert!(
+            missing.status == Status::Fail && missing.found.contains("`redis.min_replicas` asks for 2"),
+            "{missing:?}"
+        );
+        let online = ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=90,lag=1");
+        assert_eq!(replicas(&node(&[("connected_slaves", "1"), online], &[]), &asks(1, false)).status, Status::Ok);
+        let status = |info: &[(&str, &str)]| fsync(&node(info, &[]), &asks(0, true)).map(|finding| finding.status);
+        assert_eq!(status(&[]), Some(Status::Fail));
+        assert_eq!(status(&[("redis_version", "7.2.4")]), Some(Status::Ok));
+        assert_eq!(status(&[("redis_version", "7.2.4"), ("aof_enabled", "0")]), Some(Status::Fail));
+        assert_eq!(fsync(&node(&[], &[]), &terms()), None);
+    }
+
+    #[test]
     fn a_redis_that_waits_for_replicas_which_are_not_there_refuses_pushes() {
         let none = [("min_slaves_good_slaves", "0")];
         let one = [("connected_slaves", "1"), ("min_slaves_good_slaves", "1")];
@@ -177,9 +224,13 @@ mod tests {
         let mut silent = node(&none, &[]);
         silent.settings = None;
         for facts in [silent, node(&none, &asked), node(&one, &asked)] {
-            let finding = replicas(&facts);
+            let finding = replicas(&facts, &terms());
             assert!(finding.status == Status::Fail && finding.found.contains("refuses every push"), "{finding:?}");
         }
-        assert!(replicas(&node(&one, &asked)).found.starts_with("1 keep up, and `min-replicas-to-write` asks for 2"));
+        assert!(
+            replicas(&node(&one, &asked), &terms())
+                .found
+                .starts_with("1 keep up, and `min-replicas-to-write` asks for 2")
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Terms;
-use crate::engine::NodeFacts;
+use crate::engine::{Confirmation, NodeFacts};
 
 const INFO: &[(&str, &str)] = &[
     ("redis_version", "7.0.15"),
@@ -53,5 +53,11 @@ pub(super) fn node(info: &[(&str, &str)], settings: &[(&str, &str)]) -> NodeFact
 }
 
 pub(super) fn terms() -> Terms {
-    Terms { timeout: Duration::from_secs(1), allow_eviction: false, journal: None, prefix: "dwell".to_owned() }
+    Terms {
+        timeout: Duration::from_secs(1),
+        allow_eviction: false,
+        confirmation: Confirmation::default(),
+        journal: None,
+        prefix: "dwell".to_owned(),
+    }
 }

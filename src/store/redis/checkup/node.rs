@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, Value};
 
 use super::super::address::Address;
-use super::super::info::{is_new_enough, refused_commands};
+use super::super::info::{has_waitaof, is_new_enough, refused_commands};
 use super::super::keys::Keys;
 use super::super::reply::{Reply, text};
 use super::super::scripts::{Call, SCRIPTS};
@@ -119,6 +119,11 @@ impl NodeFacts {
     /// Whether it has what dwell needs.
     pub fn is_new_enough(&self) -> bool {
         is_new_enough(self.field("redis_version"))
+    }
+
+    /// Whether it can say when it has fsynced a write.
+    pub fn has_waitaof(&self) -> bool {
+        has_waitaof(self.field("redis_version"))
     }
 
     /// A field of INFO; empty when it is not there.

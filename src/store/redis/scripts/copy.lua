@@ -31,4 +31,6 @@ for i = 1, #page[2], 2 do
     copied = copied + 1
   end
 end
+-- A write in any case, for those who wait until replicas have what was found.
+if copied == 0 then redis.call('SET', KEYS[1], seen, 'KEEPTTL') end
 return {'OK', copied, bytes, page[1] == '0' and '' or run .. ' ' .. page[1]}

@@ -7,7 +7,11 @@
 -- an older page find that it was placed, and place nothing.
 if redis.call('GETRANGE', KEYS[1], 0, 15) > ARGV[1] then return {'STALE'} end
 local last = redis.call('HGET', KEYS[2], ARGV[2])
-if last and tonumber(last) >= tonumber(ARGV[3]) then return {'OK', 0} end
+if last and tonumber(last) >= tonumber(ARGV[3]) then
+  -- A write, for those who wait until replicas have what was found.
+  redis.call('HSET', KEYS[2], ARGV[2], last)
+  return {'OK', 0}
+end
 if redis.call('HLEN', KEYS[5]) + (#ARGV - 4) / 5 > tonumber(ARGV[4]) then return {'FULL'} end
 local head = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
 local there, earliest = 0, nil

@@ -1,8 +1,10 @@
 -- replay: stores messages of one partition that a WAL kept, in the order of the log.
---   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   then for each group
---   T:<group>:z, :h, :a, :dh
+--   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake
+--   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
+--   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
---   ARGV[4] time override, us, or ''   then n times (number of the record, due ms, id, body)
+--   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
+--   broker that handed it over or '', due ms, id, body)
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
@@ -17,10 +19,10 @@ if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
-local policy, groups, n = ARGV[3], (#KEYS - 6) / 4, (#ARGV - 4) / 4
+local policy, groups, n = ARGV[3], (#KEYS - 8) / 4, (#ARGV - 4) / 5
 local z, h, a, dh, names = {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 3], KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6]
+  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7], KEYS[4 * g + 8]
   names[g] = string.match(z[g], '([^:]+):z$')
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 end
@@ -93,11 +95,22 @@ local function replay(number, due, id, body)
 end
 
 local answers = {'OK', answer}
-for i = 5, #ARGV, 4 do
-  local verdict = replay(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+-- What was handed over is perhaps in several logs: the first of them that is replayed counts.
+local function is_done_elsewhere(origin)
+  if origin == '' then return false end
+  local replayed = tonumber(string.match(redis.call('GET', KEYS[7]) or '0', '^%d+'))
+  return replayed >= tonumber(origin) or redis.call('HEXISTS', KEYS[8], origin) == 1
+end
+for i = 5, #ARGV, 5 do
+  local origin, verdict = ARGV[i + 1], 'stored'
+  if not is_done_elsewhere(origin) then verdict = replay(tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
   answers[#answers + 1] = verdict
   if verdict == 'in_flight' or verdict == 'other_key' then break end
   last = math.max(last, tonumber(ARGV[i]))
+  if origin ~= '' then
+    redis.call('HSET', KEYS[8], origin, 1)
+    redis.call('PEXPIRE', KEYS[8], CALL_KEPT)
+  end
 end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'PX', CALL_KEPT)
 if place then remember_places(now) end

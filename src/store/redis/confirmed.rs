@@ -1,0 +1,244 @@
+//! Calls that are answered only once enough servers have what they changed.
+//!
+//! `WAIT` speaks for the writes of its own connection, and blocks that connection until it is answered. So these calls have a
+//! connection to themselves, which leads to the same server as the one for everything else. Calls that come while a `WAIT` is
+//! out go together, in one write with one `WAIT` behind them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use tokio::sync::oneshot;
+
+use super::failure;
+use crate::error::{Error, Result};
+use crate::tasks::Tasks;
+
+/// Calls of one write.
+const ROUND_MAX: usize = 64;
+
+/// How the error of a call begins that too few servers have confirmed.
+const TOO_FEW: &str = "Redis: too few";
+
+/// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave back
+/// and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
+const CONFIRMED: [&str; 20] = [
+    "push",
+    "push_ordered",
+    "put",
+    "put_ordered",
+    "cancel",
+    "reschedule",
+    "fence",
+    "replay",
+    "replay_ordered",
+    "restore",
+    "restore_ordered",
+    "redrive",
+    "purge",
+    "put_schedule",
+    "fire",
+    "place",
+    "copy",
+    "describe",
+    "roll",
+    "wipe",
+];
+
+/// Whether calls of a script have to be confirmed, where anything has to.
+pub(super) fn is_confirmed(verb: &str) -> bool {
+    CONFIRMED.contains(&verb)
+}
+
+/// Which servers must have a change before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Confirmation {
+    /// How many replicas, 0 to 16.
+    pub replicas: u32,
+    /// Whether the primary, and these replicas, must have fsynced it; needs Redis 7.2.
+    pub fsync: bool,
+}
+
+impl Confirmation {
+    /// Whether anything is waited for.
+    pub fn is_needed(self) -> bool {
+        self != Confirmation::default()
+    }
+
+    /// The command that waits, at most for `limit`.
+    fn command(self, replicas: u32, limit: Duration) -> Cmd {
+        let mut wait = redis::cmd(if self.fsync { "WAITAOF" } else { "WAIT" });
+        if self.fsync {
+            wait.arg(u8::from(replicas == self.replicas));
+        }
+        wait.arg(replicas).arg(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
+        wait
+    }
+
+    /// # Errors
+    /// `OutcomeUnknown` when fewer servers than asked for have answered.
+    fn check(self, answer: &Value) -> Result<()> {
+        let number =
+            |value: &Value| if let Value::Int(number) = value { u32::try_from(*number).unwrap_or(0) } else { 0 };
+        let (local, replicas) = match answer {
+            Value::Array(numbers) => (numbers.first().map_or(0, number), numbers.get(1).map_or(0, number)),
+            number_of_replicas => (1, number(number_of_replicas)),
+        };
+        if replicas < self.replicas {
+            let asked = self.replicas;
+            return Err(Error::outcome_unknown(format!(
+                "{TOO_FEW} replicas: {replicas} have the change, and `redis.min_replicas` asks for {asked}"
+            )));
+        }
+        match local {
+            0 => Err(Error::outcome_unknown(format!("{TOO_FEW} fsyncs: Redis did not fsync the change in time"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a call was applied, and not confirmed in time: a repeat would wait as long again.
+pub(super) fn is_too_few(error: &Error) -> bool {
+    error.detail().starts_with(TOO_FEW)
+}
+
+/// Why a call is not confirmed.
+#[derive(Debug, Clone)]
+pub(super) enum Unconfirmed {
+    /// The connection failed, or Redis refused to wait.
+    Failed(RedisError),
+    /// Too few servers had the change in time, or nobody knows.
+    TooFew(Error),
+}
+
+/// A connection for calls that are confirmed.
+#[derive(Clone)]
+pub(super) struct ConfirmedConnection {
+    connection: MultiplexedConnection,
+    confirmation: Confirmation,
+    wait: Cmd,
+    gathered: Arc<Mutex<Gathered>>,
+    rounds: Tasks,
+}
+
+#[derive(Default)]
+struct Gathered {
+    calls: Vec<Waiting>,
+    /// Whether a round is out, after which somebody looks here again.
+    is_served: bool,
+}
+
+struct Waiting {
+    /// The call, and what has to stand in front of it.
+    commands: Vec<Cmd>,
+    answer: oneshot::Sender<std::result::Result<Value, Unconfirmed>>,
+}
+
+impl ConfirmedConnection {
+    /// Looks whether the user may wait, and Redis can. A call waits for at most half of `timeout`, so that its answer
+    /// comes before the caller gives up.
+    ///
+    /// # Errors
+    /// Those of Redis.
+    pub(super) async fn new(
+        connection: MultiplexedConnection,
+        confirmation: Confirmation,
+        timeout: Duration,
+    ) -> RedisResult<ConfirmedConnection> {
+        let probe = Confirmation { replicas: 1, ..confirmation }.command(0, timeout);
+        if let Value::ServerError(error) = connection.clone().send_packed_command(&probe).await? {
+            return Err(error.into());
+        }
+        let wait = confirmation.command(confirmation.replicas, timeout / 2);
+        Ok(ConfirmedConnection { connection, confirmation, wait, gathered: Arc::default(), rounds: Tasks::new() })
+    }
+
+    /// Makes a call, which may be commands of which the last one is answered.
+    pub(super) async fn call(&self, commands: Vec<Cmd>) -> std::result::Result<Value, Unconfirmed> {
+        let (answer, answered) = oneshot::channel();
+        let is_served = {
+            let mut gathered = self.gathered();
+            gathered.calls.push(Waiting { commands, answer });
+            std::mem::replace(&mut gathered.is_served, true)
+        };
+        if !is_served {
+            // Not in this call, which may be given up while others wait for the same answer.
+            let this = self.clone();
+            self.rounds.start(async move { while this.round().await {} });
+        }
+        answered.await.unwrap_or_else(|_| Err(Unconfirmed::TooFew(failure::unanswered())))
+    }
+
+    /// Makes the calls that wait now. Answers whether to look again.
+    async fn round(&self) -> bool {
+        let calls: Vec<Waiting> = {
+            let mut gathered = self.gathered();
+            let count = gathered.calls.len().min(ROUND_MAX);
+            gathered.is_served = count > 0;
+            // What nobody waits for any more has been sent elsewhere.
+            gathered.calls.drain(..count).filter(|call| !call.answer.is_closed()).collect()
+        };
+        let mut pipeline = Pipeline::new();
+        for command in calls.iter().flat_map(|call| &call.commands) {
+            pipeline.add_command(command.clone());
+        }
+        pipeline.add_command(self.wait.clone());
+        let count = calls.iter().map(|call| call.commands.len()).sum::<usize>() + 1;
+        if count > 1 {
+            let sent = self.connection.clone().send_packed_commands(&pipeline, 0, count).await;
+            self.answer(calls, sent);
+        }
+        self.gathered().is_served
+    }
+
+    fn answer(&self, calls: Vec<Waiting>, sent: RedisResult<Vec<Value>>) {
+        let (mut values, confirmed) = match sent {
+            Ok(mut values) => {
+                let confirmed = match values.pop() {
+                    Some(Value::ServerError(error)) => Err(Unconfirmed::Failed(error.into())),
+                    answer => self.confirmation.check(&answer.unwrap_or(Value::Nil)).map_err(Unconfirmed::TooFew),
+                };
+                (values.into_iter(), confirmed)
+            }
+            Err(error) => (Vec::new().into_iter(), Err(Unconfirmed::Failed(error))),
+        };
+        for Waiting { commands, answer } in calls {
+            let value = values.by_ref().take(commands.len()).last();
+            // Who gave up meanwhile hears nothing.
+            let _ = answer.send(match (value, &confirmed) {
+                // What Redis refused was not applied, so there is nothing to confirm.
+                (Some(refused @ Value::ServerError(_)), _) => Ok(refused),
+                (Some(value), Ok(())) => Ok(value),
+                (_, Err(error)) => Err(error.clone()),
+                (None, Ok(())) => Err(Unconfirmed::TooFew(failure::unanswered())),
+            });
+        }
+    }
+
+    fn gathered(&self) -> std::sync::MutexGuard<'_, Gathered> {
+        // Every change is made whole under the lock.
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn an_answer_counts_replicas_and_fsyncs() {
+        let two = Confirmation { replicas: 2, fsync: false };
+        assert_eq!(two.check(&Value::Int(2)), Ok(()));
+        assert!(
+            two.check(&Value::Int(1)).is_err_and(|error| error.kind() == Kind::OutcomeUnknown && is_too_few(&error))
+        );
+        assert!(two.check(&Value::Nil).is_err());
+        let synced = Confirmation { replicas: 1, fsync: true };
+        let answer = |local, replicas| Value::Array(vec![Value::Int(local), Value::Int(replicas)]);
+        assert_eq!(synced.check(&answer(1, 1)), Ok(()));
+        assert!(synced.check(&answer(0, 1)).is_err_and(|error| error.detail().contains("did not fsync")));
+        assert!(synced.check(&answer(1, 0)).is_err_and(|error| error.detail().contains("0 have the change")));
+    }
+}

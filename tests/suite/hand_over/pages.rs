@@ -1,0 +1,145 @@
+//! Pages of records: taken once by whoever replays them first, and only from a broker of the same store.
+
+use std::time::Duration;
+
+use dwell::clock::Clock;
+use dwell::codec::{NumberedRecord, encode_page};
+use dwell::dispatch::Decision;
+use dwell::engine::{Engine, FailoverOptions, StoreOptions};
+use dwell::error::{Kind, Result};
+use dwell::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
+use dwell::store::redis::RedisOptions;
+use dwell::store::{HandedOver, LogKind};
+use dwell::topic::{Descriptor, Settings};
+use dwell::version::{CallId, Version};
+use dwell::wal::Record;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{Process, RedisServer, eventually, failed, scratch};
+
+/// A broker in this process.
+async fn broker(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
+    let (redis, failover) = (RedisOptions::new(redis.url()), FailoverOptions::new(dir.path()));
+    let options = dwell::broker::Options { lease_ttl: Duration::from_secs(1), ..Default::default() };
+    Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await
+}
+
+/// A page with one push, as the broker with the log `origin` would give it.
+fn page(store: &str, origin: &str, id: &str, version: Version) -> Result<HandedOver> {
+    let at = Clock::System.now();
+    let message = NewMessage::new("x").id(MessageId::new(id)?).accept(at)?;
+    let (topic, conflict, call) = (TopicName::new("orders")?, Conflict::Keep, None);
+    let origin_call = Some(CallId { stream: origin.to_owned(), seq: 7 });
+    let record = Record::Push { topic, message, version, conflict, call, origin: origin_call };
+    let records = vec![NumberedRecord { number: 7, at, record }];
+    Ok(HandedOver { store: store.to_owned(), heard: None, kind: LogKind::Wal, log: origin.to_owned(), records })
+}
+
+fn now() -> Version {
+    Version::from_us(Clock::System.now().as_ms() * 1_000)
+}
+
+/// Takes what is due, acks it, and answers the ids.
+async fn take(engine: &Engine, wait: Duration) -> Result<Vec<String>> {
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    let request = dwell::broker::ReserveRequest { max: 100, wait, visibility_timeout: None };
+    let deliveries = engine.broker().reserve(&topic, &group, request).await?;
+    let decisions = deliveries.iter().map(|delivery| (delivery.receipt.to_string(), Decision::Ack)).collect();
+    if !deliveries.is_empty() {
+        engine.broker().settle(&topic, &group, decisions).await?;
+    }
+    Ok(deliveries.iter().map(|delivery| delivery.message.id.to_string()).collect())
+}
+
+async fn replayed(engine: &Engine) -> Result<()> {
+    eventually("nothing is buffered", async || {
+        let health = engine.broker().health().await;
+        Ok((health.ready && health.detail.is_none()).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
+    let (redis, dirs) = (RedisServer::start().await?, [scratch()?, scratch()?]);
+    let (first, second) = (broker(&redis, &dirs[0]).await?, broker(&redis, &dirs[1]).await?);
+    first.broker().push(&TopicName::new("orders")?, NewMessage::new("y").id(MessageId::new("own")?)).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let page = page(&store, "01JZAAAAAAAAAAAAAAAAAAAAAA", "handed", now())?;
+    assert_eq!(first.broker().take_over(page.clone(), false).await?, 1);
+    replayed(&first).await?;
+    let mut got = take(&first, Duration::from_secs(5)).await?;
+    while got.len() < 2 {
+        got.extend(take(&first, Duration::from_secs(5)).await?);
+    }
+    got.sort();
+    assert_eq!(got, ["handed", "own"]);
+    // The answer was lost, so the page was given again: to the same broker, and to another one.
+    for engine in [&first, &second] {
+        assert_eq!(engine.broker().take_over(page.clone(), false).await?, 1);
+        replayed(engine).await?;
+    }
+    assert_eq!(take(&first, Duration::from_millis(500)).await?, Vec::<String>::new());
+    first.close().await?;
+    second.close().await
+}
+
+#[tokio::test]
+async fn what_no_broker_of_this_store_hands_over_is_refused() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = broker(&redis, &dir).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let refused = async |page: HandedOver, may_create| {
+        engine.broker().take_over(page, may_create).await.err().map(|error| error.kind())
+    };
+    assert_eq!(refused(page("01JZOTHER", log, "a", now())?, true).await, Some(Kind::Conflict));
+    assert_eq!(refused(page(&store, log, "a", Version::from_us(u64::MAX))?, true).await, Some(Kind::Invalid));
+    assert_eq!(refused(page(&store, "c:{x}", "a", now())?, true).await, Some(Kind::Invalid));
+    let of_a_journal = HandedOver { kind: LogKind::Journal, ..page(&store, log, "a", now())? };
+    assert_eq!(refused(of_a_journal, true).await, Some(Kind::Invalid));
+    let mut created = page(&store, log, "a", now())?;
+    let settings = Settings { max_attempts: 3, ..Settings::default() };
+    created.records[0].record = Record::Create(Descriptor::new(TopicName::new("other")?, settings));
+    assert_eq!(refused(created.clone(), false).await, Some(Kind::Forbidden));
+    assert_eq!(refused(created, true).await, None);
+    engine.close().await
+}
+
+#[tokio::test]
+async fn a_stranger_needs_a_token_with_produce() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let mut config = String::new();
+    for scope in ["produce", "consume"] {
+        let file = dir.path().join(format!("{scope}.token"));
+        std::fs::write(&file, format!("{scope}-0123456789abcdef0123456789abcdef")).map_err(failed("a token"))?;
+        config +=
+            &format!("[[auth.token]]\nname = \"{scope}\"\nfile = \"{}\"\nscopes = [\"{scope}\"]\n", file.display());
+    }
+    let file = dir.path().join("dwell.toml");
+    std::fs::write(&file, config).map_err(failed("a configuration"))?;
+    let (url, file) = (redis.url(), file.display().to_string());
+    let dwell = Process::serve(dir.path(), &[("REDIS_URL", url.as_str()), ("CONFIG", file.as_str())]).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let bytes = encode_page(&page(&store, log, "handed", now())?.records)?;
+    let place = [("dwell-store", store.as_str()), ("dwell-log", "wal"), ("dwell-log-id", log)];
+    let status = async |token: &str, headers: &[(&str, &str)], bytes: Vec<u8>| {
+        let authorization = format!("Bearer {token}-0123456789abcdef0123456789abcdef");
+        let headers = [headers, &[("authorization", authorization.as_str())]].concat();
+        dwell.client.hand_over(&headers, bytes).await.map(|(status, _)| status)
+    };
+    assert_eq!(dwell.client.hand_over(&place, bytes.clone()).await.map(|(status, _)| status), Some(401));
+    assert_eq!(status("consume", &place, bytes.clone()).await, Some(403));
+    assert_eq!(status("produce", &place[1..], bytes.clone()).await, Some(422));
+    assert_eq!(status("produce", &place, bytes[1..].to_vec()).await, Some(400));
+    let other = [("dwell-store", "01JZOTHER"), place[1], place[2]];
+    assert_eq!(status("produce", &other, bytes.clone()).await, Some(409));
+    assert_eq!(status("produce", &place, bytes.clone()).await, Some(200));
+    let stored = async || {
+        let ids: Vec<String> = redis.ask("KEYS {dwell:orders:*}:default:h").await?;
+        Ok((!ids.is_empty()).then_some(json!(ids)))
+    };
+    eventually("it is replayed", stored).await.map(drop)
+}

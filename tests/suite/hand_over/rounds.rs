@@ -1,0 +1,216 @@
+//! Rounds of an outage in which every pod is replaced by one with a fresh disk.
+//!
+//! `make hand-over` is the long form, 50 rounds of each story.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dwell::error::{Error, Result};
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{
+    Process, RedisServer, empty, eventually, eventually_within, failed, from_environment, scratch, signal_to,
+};
+
+/// Rounds of the short form.
+const ROUNDS: usize = 2;
+
+/// Messages that are pushed to a broker at once.
+const BATCH: usize = 25;
+
+/// A broker, and the directory that goes with it. The place of its socket stays.
+struct Pod {
+    dir: TempDir,
+    process: Option<Process>,
+}
+
+/// Two brokers, each of which hands over to the other one.
+struct Fleet {
+    redis: RedisServer,
+    pods: [Pod; 2],
+    durability: &'static str,
+    accepted: BTreeSet<String>,
+    delivered: BTreeSet<String>,
+    /// Delivered again although the ack was answered.
+    again: usize,
+}
+
+impl Fleet {
+    async fn start(redis: RedisServer, durability: &'static str) -> Result<Fleet> {
+        let pod = || Ok::<_, Error>(Pod { dir: scratch()?, process: None });
+        let (accepted, delivered) = (BTreeSet::new(), BTreeSet::new());
+        let mut fleet = Fleet { redis, pods: [pod()?, pod()?], durability, accepted, delivered, again: 0 };
+        for at in 0..2 {
+            fleet.serve(at).await?;
+        }
+        Ok(fleet)
+    }
+
+    async fn serve(&mut self, at: usize) -> Result<()> {
+        let (url, other) = (self.redis.url(), format!("unix:{}/dwell.sock", self.pods[1 - at].dir.path().display()));
+        let settings = [
+            ("REDIS_URL", url.as_str()),
+            ("REDIS_TIMEOUT", "300ms"),
+            ("LOG_LEVEL", "info"),
+            ("DURABILITY", self.durability),
+            ("JOURNAL_WINDOW", "1h"),
+            ("LEASE_TTL", "1s"),
+            ("GROUP_DRAIN_TIMEOUT", "2s"),
+            ("TOPIC_PARTITIONS", "2"),
+            ("WAL_HAND_OVER", other.as_str()),
+        ];
+        self.pods[at].process = Some(Process::serve(self.pods[at].dir.path(), &settings).await?);
+        Ok(())
+    }
+
+    /// A pod is told to stop, and another one takes its place, without anything of its disk.
+    async fn replace(&mut self, at: usize) -> Result<()> {
+        let mut process = self.pods[at].process.take().ok_or_else(|| Error::bug("a pod that does not run"))?;
+        signal_to(process.id(), Signal::TERM)?;
+        let ended = process.ended().await;
+        let log = std::fs::read_to_string(self.pods[at].dir.path().join("dwell.log")).unwrap_or_default();
+        ended.inspect_err(|_| eprintln!("{log}"))?;
+        empty(self.pods[at].dir.path())?;
+        self.serve(at).await
+    }
+
+    /// Pushes to a broker, which accepts everything.
+    async fn push(&mut self, at: usize) -> Result<()> {
+        let ids: Vec<String> = (0..BATCH).map(|n| format!("m{}-{n}", self.accepted.len())).collect();
+        let messages: Vec<_> = ids.iter().map(|id| json!({"id": id, "payload": id})).collect();
+        let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
+        let answer = process.client.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await;
+        let status = answer.as_ref().map(|(status, _)| *status);
+        assert!(matches!(status, Some(201 | 202)), "{answer:?}");
+        self.accepted.extend(ids);
+        Ok(())
+    }
+
+    /// Takes and acks at both brokers until everything that was accepted came, and then until nothing more does.
+    async fn drain(&mut self) -> Result<()> {
+        let accepted = self.accepted.len();
+        for at in [0, 1] {
+            let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
+            let ready = async || {
+                let answer = process.client.get("/readyz").await;
+                Ok(answer.filter(|(status, body)| *status == 200 && body["status"] == "ready"))
+            };
+            eventually_within(Duration::from_secs(60), "nothing is buffered", ready).await?;
+        }
+        let mut quiet = 0;
+        while quiet < 4 {
+            let mut taken = 0;
+            for at in [0, 1] {
+                let process = self.pods[at].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
+                let wait = if self.delivered.len() < accepted { "2s" } else { "300ms" };
+                let group = "/v1/topics/orders/groups/default";
+                let reserve = json!({"max": 500, "wait": wait});
+                let Some((200, body)) = process.client.post(&format!("{group}/reserve"), &reserve).await else {
+                    continue;
+                };
+                let deliveries = body["deliveries"].as_array().cloned().unwrap_or_default();
+                if deliveries.is_empty() {
+                    continue;
+                }
+                taken += deliveries.len();
+                let receipts: Vec<_> = deliveries.iter().map(|delivery| &delivery["receipt"]).collect();
+                let acked = process.client.post(&format!("{group}/ack"), &json!({"receipts": receipts})).await;
+                for (n, delivery) in deliveries.iter().enumerate() {
+                    let id = delivery["id"].as_str().unwrap_or_default().to_owned();
+                    if self.delivered.contains(&id) {
+                        self.again += 1;
+                    }
+                    if acked.as_ref().is_some_and(|(_, body)| body["results"][n]["status"] == "acked") {
+                        self.delivered.insert(id);
+                    }
+                }
+            }
+            quiet = if taken == 0 { quiet + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
+    fn check(&self, story: &str, rounds: usize) {
+        let lost: Vec<_> = self.accepted.difference(&self.delivered).collect();
+        println!("| {story} | {rounds} | {} | {} | {} | {} |", 2 * rounds, self.accepted.len(), lost.len(), self.again);
+        assert!(lost.is_empty(), "{} of {} lost: {lost:?}", lost.len(), self.accepted.len());
+        assert_eq!(self.again, 0, "delivered again after the ack");
+    }
+}
+
+fn rounds() -> Result<usize> {
+    Ok(from_environment("DWELL_ROUNDS")?.unwrap_or(ROUNDS))
+}
+
+#[tokio::test]
+async fn what_was_buffered_survives_the_replacement_of_every_pod_while_redis_is_dead() -> Result<()> {
+    let mut fleet = Fleet::start(RedisServer::durable().await?, "standard").await?;
+    let rounds = rounds()?;
+    for _ in 0..rounds {
+        fleet.push(0).await?;
+        fleet.redis.kill()?;
+        fleet.push(0).await?;
+        fleet.push(1).await?;
+        for at in [0, 1] {
+            fleet.replace(at).await?;
+            fleet.push(at).await?;
+        }
+        fleet.redis.restart().await?;
+        fleet.drain().await?;
+    }
+    fleet.check("buffered, Redis dead", rounds);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_journaled_survives_the_replacement_of_every_pod_while_redis_loses_everything() -> Result<()> {
+    let mut fleet = Fleet::start(RedisServer::start().await?, "journal").await?;
+    let rounds = rounds()?;
+    for _ in 0..rounds {
+        fleet.push(0).await?;
+        fleet.push(1).await?;
+        fleet.redis.kill()?;
+        fleet.push(1).await?;
+        for at in [0, 1] {
+            fleet.replace(at).await?;
+        }
+        // It comes back without data.
+        fleet.redis.restart().await?;
+        fleet.drain().await?;
+    }
+    fleet.check("journaled, Redis emptied", rounds);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_nobody_takes_stays_on_disk_and_the_stop_ends_in_time() -> Result<()> {
+    let redis = RedisServer::durable().await?;
+    let dir = scratch()?;
+    let (url, nobody) = (redis.url(), format!("unix:{}/nobody.sock", dir.path().display()));
+    let settings = [
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_TIMEOUT", "300ms"),
+        ("GROUP_DRAIN_TIMEOUT", "1s"),
+        ("LOG_LEVEL", "warn"),
+        ("WAL_HAND_OVER", nobody.as_str()),
+    ];
+    let mut redis = redis;
+    let mut process = Process::serve(dir.path(), &settings).await?;
+    process.client.post("/v1/topics/orders/messages?id=before&raw=true", &json!("x")).await;
+    redis.kill()?;
+    let pushed = process.client.post("/v1/topics/orders/messages?id=kept&raw=true", &json!("x")).await;
+    assert_eq!(pushed.map(|(status, _)| status), Some(202));
+    signal_to(process.id(), Signal::TERM)?;
+    process.ended().await?;
+    let log = std::fs::read_to_string(dir.path().join("dwell.log")).map_err(failed("the log"))?;
+    assert!(log.contains("not handed over: it stays on disk") && log.contains("records=1"), "{log}");
+    redis.restart().await?;
+    let process = Process::serve(dir.path(), &settings).await?;
+    eventually("the next start replays it", async || {
+        Ok(process.client.get("/v1/topics/orders/messages/kept").await.filter(|(status, _)| *status == 200))
+    })
+    .await
+    .map(drop)
+}

@@ -1,0 +1,188 @@
+//! `redis.min_replicas`: what is answered 201 is on a replica, and what is not on one is buffered until it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dwell::clock::Clock;
+use dwell::error::Result;
+use dwell::metrics::Metrics;
+use dwell::store::Pushed;
+use dwell::store::redis::{Confirmation, Redis, RedisOptions};
+use rustix::process::Signal;
+
+use super::{Dwell, Outage};
+use crate::support::{Cluster, RedisServer, Watched, eventually, free_port, signal};
+
+const ONE: Confirmation = Confirmation { replicas: 1, fsync: false };
+
+/// Time for a call, where a slow machine must not look like a replica that is missing.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Messages of each phase of a story.
+const PHASE: usize = 60;
+
+/// A primary with a replica behind a proxy, and the replica.
+async fn replicated() -> Result<(Outage, RedisServer)> {
+    let port = free_port()?;
+    let tcp = ["--save", "", "--repl-diskless-sync-delay", "0", "--bind", "127.0.0.1", "--port"];
+    let primary = RedisServer::start_with(&[&tcp[..], &[&port]].concat()).await?;
+    let replica = RedisServer::start_with(&["--save", "", "--replicaof", "127.0.0.1", &port]).await?;
+    follows(&primary).await?;
+    Ok((Outage { confirmation: ONE, timeout: PATIENCE, ..Outage::with(primary)? }, replica))
+}
+
+async fn follows(primary: &RedisServer) -> Result<()> {
+    eventually("the replica follows", async || {
+        let info: String = primary.ask("INFO replication").await?;
+        Ok(info.contains("state=online").then_some(()))
+    })
+    .await
+}
+
+/// How many messages a server holds.
+async fn holds(server: &RedisServer) -> Result<usize> {
+    let mut held = 0;
+    for hash in Outage::hashes("orders") {
+        held += server.ask::<usize>(&format!("HLEN {hash}")).await?;
+    }
+    Ok(held)
+}
+
+#[tokio::test]
+async fn a_push_is_stored_once_a_replica_has_it_and_buffered_until_one_does() -> Result<()> {
+    let (outage, replica) = replicated().await?;
+    let dwell = outage.dwell().await?;
+    let stored = dwell.push_one("orders", "stored").await?;
+    assert_eq!((stored.pushed, stored.replicas), (Pushed::Stored, 1));
+    assert_eq!(holds(&replica).await?, 1, "the replica has what was answered");
+
+    signal(&replica, Signal::STOP)?;
+    let buffered = dwell.push_one("orders", "buffered").await?;
+    assert_eq!((buffered.pushed, buffered.replicas), (Pushed::Buffered, 0));
+    eventually("the reason is shown", async || {
+        let health = dwell.broker().health().await;
+        let is_named = health.detail.is_some_and(|said| said.contains("`redis.min_replicas` asks for 1"));
+        Ok((health.ready && is_named).then_some(()))
+    })
+    .await?;
+    // Consumers do not wait for replicas, and what the primary has is delivered.
+    let got = dwell.drain("orders", 2).await?;
+    assert_eq!(got.len(), 2, "{got:?}");
+
+    signal(&replica, Signal::CONT)?;
+    dwell.recovered().await?;
+    let stored = dwell.push_one("orders", "again").await?;
+    assert_eq!((stored.pushed, stored.replicas), (Pushed::Stored, 1));
+    // What was delivered and acked meanwhile is not delivered again.
+    dwell.delivers("orders", &["again"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn pushes_at_once_share_a_wait() -> Result<()> {
+    let (outage, _replica) = replicated().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "first").await?;
+    let ids: Vec<String> = (0..200).map(|n| format!("m{n}")).collect();
+    let outcomes = futures_util::future::try_join_all(ids.iter().map(|id| dwell.push_one("orders", id))).await?;
+    assert!(outcomes.iter().all(|outcome| outcome.pushed == Pushed::Stored && outcome.replicas == 1));
+    let stats: String = outage.redis.ask("INFO commandstats").await?;
+    let waits =
+        stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")?.split(',').next()?.parse().ok());
+    let waits: usize = waits.unwrap_or(usize::MAX);
+    assert!(waits < 100, "{waits} calls of WAIT for 200 pushes");
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn missing_replicas_are_named_at_the_start_and_pushes_are_buffered() -> Result<()> {
+    let outage = Outage { confirmation: ONE, ..Outage::begin().await? };
+    let dwell = outage.dwell().await?;
+    assert!(dwell.0.describe().durability.contains("what is answered is on 1"), "{:?}", dwell.0.describe());
+    assert_eq!(dwell.push_one("orders", "m").await?.pushed, Pushed::Buffered);
+    let health = dwell.broker().health().await;
+    assert!(health.ready && health.detail.is_some_and(|said| said.contains("buffered on disk")));
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn fsync_is_refused_by_a_redis_without_waitaof() -> Result<()> {
+    let server = RedisServer::durable().await?;
+    let version: String = server.ask("INFO server").await?;
+    let is_old = ["redis_version:7.0", "redis_version:7.1"].iter().any(|old| version.contains(old));
+    let confirmation = Confirmation { replicas: 0, fsync: true };
+    let options = RedisOptions { confirmation, ..RedisOptions::new(server.url()) };
+    let opened = Redis::open(options, Clock::System, std::sync::Arc::new(Metrics::new()?)).await;
+    assert_eq!(opened.err().is_some_and(|error| error.detail().contains("WAITAOF")), is_old);
+    Ok(())
+}
+
+/// What was answered 201 and 202.
+#[derive(Default)]
+struct Accepted(BTreeMap<String, Pushed>);
+
+impl Accepted {
+    /// Pushes of a phase: every one is accepted, whatever happens to Redis.
+    async fn push(&mut self, dwell: &Dwell, phase: &str) -> Result<()> {
+        for n in 0..PHASE / 4 {
+            let ids: Vec<String> = (0..4).map(|of| format!("{phase}-{n}-{of}")).collect();
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            for outcome in dwell.push("orders", &ids, Duration::ZERO).await? {
+                self.0.insert(outcome.id.to_string(), outcome.pushed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A replica that lacks what its primary answered is promoted. Answers what was accepted, and is not delivered.
+async fn lost_in_a_failover(confirmation: Confirmation) -> Result<Vec<String>> {
+    let mut watched = Watched::start().await?;
+    let outage = Outage { confirmation, timeout: Duration::from_secs(1), ..Outage::with(RedisServer::start().await?)? };
+    let dwell = outage.dwell_on(watched.url(), false).await?;
+    let mut accepted = Accepted::default();
+    accepted.push(&dwell, "together").await?;
+    assert!(accepted.0.values().any(|pushed| *pushed == Pushed::Stored));
+    // A replica that logs in where no password is set is refused: from now on it gets nothing.
+    watched.replica.ask::<()>("CONFIG SET masterauth wrong").await?;
+    watched.primary.ask::<u64>("CLIENT KILL TYPE replica").await?;
+    accepted.push(&dwell, "apart").await?;
+    watched.primary.kill()?;
+    accepted.push(&dwell, "killed").await?;
+    watched.promoted().await?;
+    accepted.push(&dwell, "promoted").await?;
+    watched.rejoin().await?;
+    dwell.recovered().await?;
+    accepted.push(&dwell, "rejoined").await?;
+    let mut got = dwell.drain("orders", accepted.0.len()).await?;
+    dwell.recovered().await?;
+    got.extend(dwell.drain("orders", 0).await?);
+    dwell.close().await?;
+    assert!(got.values().all(|got| got.times == 1 && !got.early), "{got:?}");
+    Ok(accepted.0.into_keys().filter(|id| !got.contains_key(id)).collect())
+}
+
+#[tokio::test]
+async fn a_failover_loses_nothing_that_was_accepted_without_a_journal() -> Result<()> {
+    assert_eq!(lost_in_a_failover(ONE).await?, Vec::<String>::new());
+    // The same without it does.
+    let lost = lost_in_a_failover(Confirmation::default()).await?;
+    assert!(!lost.is_empty() && lost.iter().all(|id| id.starts_with("apart")), "{lost:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replica_of_a_cluster_has_what_was_answered_for_its_node() -> Result<()> {
+    let mut cluster = Cluster::start(1).await?;
+    let outage = Outage { confirmation: ONE, timeout: PATIENCE, ..Outage::with(RedisServer::start().await?)? };
+    let dwell = outage.dwell_on(cluster.url(), false).await?;
+    let ids: Vec<String> = (0..200).map(|n| format!("m{n:03}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    for ids in ids.chunks(20) {
+        let outcomes = dwell.push("orders", ids, Duration::ZERO).await?;
+        assert!(outcomes.iter().all(|outcome| outcome.pushed == Pushed::Stored && outcome.replicas == 1));
+    }
+    cluster.primaries[0].server.kill()?;
+    dwell.delivers("orders", &ids).await?;
+    dwell.close().await
+}
