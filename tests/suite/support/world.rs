@@ -122,11 +122,12 @@ impl World {
     }
 
     /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
-    /// of the world's own clock stand at its beginning; what is due by them is due.
+    /// of the world's own clock stand before its beginning, by as much as the store may think that Redis is ahead: what is
+    /// due by them is due.
     pub(crate) async fn redis_at(url: String, timeout: Duration) -> Result<World> {
         let options = RedisOptions { timeout, ..RedisOptions::new(url) };
         let store = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
-        let time = Manual::at(store.clock().now());
+        let time = Manual::at(store.clock().now().minus(timeout));
         Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }
 
