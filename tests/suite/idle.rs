@@ -128,7 +128,7 @@ async fn the_heartbeats_of_many_groups_go_in_few_calls() -> Result<()> {
     let (group, count) = (GroupName::standard(), topics());
     let pairs = count as u64 * PARTITIONS;
     let before = resident_kb();
-    let names: Vec<TopicName> = (0..count).map(|n| TopicName::new(&format!("t{n}"))).collect::<Result<_>>()?;
+    let names: Vec<TopicName> = (0..count).map(|n| TopicName::new(format!("t{n}"))).collect::<Result<_>>()?;
     for name in &names {
         running.broker.declare(name.clone(), Settings::default()).await?;
     }

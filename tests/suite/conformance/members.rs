@@ -44,7 +44,7 @@ pub(super) async fn a_member_lives_until_it_is_silent_for_a_ttl(world: World) ->
 
 pub(super) async fn one_call_records_the_heartbeats_of_many_groups(world: World) -> Result<()> {
     let group = GroupName::standard();
-    let topics: Vec<TopicName> = (0..40).map(|n| TopicName::new(&format!("t{n}"))).collect::<Result<_>>()?;
+    let topics: Vec<TopicName> = (0..40).map(|n| TopicName::new(format!("t{n}"))).collect::<Result<_>>()?;
     // Every third has demand, and another member is in every second.
     let heartbeats: Vec<Heartbeat> =
         topics.iter().enumerate().map(|(n, topic)| heartbeat(topic, &group, n % 3 == 0)).collect();
