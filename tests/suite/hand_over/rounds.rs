@@ -57,7 +57,7 @@ impl Fleet {
             ("DURABILITY", self.durability),
             ("JOURNAL_WINDOW", "1h"),
             ("LEASE_TTL", "1s"),
-            ("GROUP_DRAIN_TIMEOUT", "2s"),
+            ("GROUP_DRAIN_TIMEOUT", "4s"),
             ("TOPIC_PARTITIONS", "2"),
             ("WAL_HAND_OVER", other.as_str()),
         ];
@@ -72,6 +72,7 @@ impl Fleet {
         let ended = process.ended().await;
         let log = std::fs::read_to_string(self.pods[at].dir.path().join("dwell.log")).unwrap_or_default();
         ended.inspect_err(|_| eprintln!("{log}"))?;
+        assert!(!log.contains("not handed over"), "the stop was over before it was taken: {log}");
         empty(self.pods[at].dir.path())?;
         self.serve(at).await
     }
