@@ -122,12 +122,14 @@ impl World {
     }
 
     /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
-    /// of the world's own clock stand before its beginning, by as much as the store may think that Redis is ahead: what is
-    /// due by them is due.
+    /// of the world's own clock stand at its beginning; what is due by them is due.
     pub(crate) async fn redis_at(url: String, timeout: Duration) -> Result<World> {
         let options = RedisOptions { timeout, ..RedisOptions::new(url) };
+        let began = std::time::Instant::now();
         let store = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
-        let time = Manual::at(store.clock().now().minus(timeout));
+        let time = Manual::at(store.clock().now());
+        // The store believes Redis ahead by no more than the first answer took; then it is due for Redis too.
+        tokio::time::sleep(began.elapsed()).await;
         Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }
 
