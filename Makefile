@@ -4,7 +4,7 @@
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
 # make static     the static binary of the image, in target/dwell-static; needs rustup and musl-gcc
-# make screenshots  the pictures of docs/console.md, of a broker at work, taken anew
+# make screenshots  the pictures of docs/operate/console.md, of a broker at work, taken anew
 # make docs       the documentation as a site with search, in target/site; builds mdbook once, unless it is in PATH
 # make lint       format, clippy and documentation, warnings are errors
 # make ci         what continuous integration runs
@@ -93,7 +93,7 @@ static:
 	deploy/build-static.sh target/dwell-static
 
 screenshots: tools
-	DWELL_SCREENSHOTS=$(CURDIR)/docs cargo test --quiet --locked --test suite -- console::pictures
+	DWELL_SCREENSHOTS=$(CURDIR)/docs/operate cargo test --quiet --locked --test suite -- console::pictures
 
 lint:
 	cargo fmt --check

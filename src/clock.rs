@@ -167,7 +167,7 @@ fn boot_time() -> Duration {
 
 #[cfg(not(target_os = "linux"))]
 fn boot_time() -> Duration {
-    // Elsewhere the monotonic clock may stop in suspend; docs/operations.md says so.
+    // Elsewhere the monotonic clock may stop in suspend; docs/operate/run.md says so.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -1,6 +1,6 @@
 //! dwell: a Kafka-style partitioned delay broker that runs as a sidecar over Redis.
 //!
-//! The modules are listed bottom-up: a module uses only those above it. docs/architecture.md explains the whole.
+//! The modules are listed bottom-up: a module uses only those above it. docs/internals/architecture.md explains the whole.
 
 pub mod error;
 pub mod spelling;

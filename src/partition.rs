@@ -65,7 +65,7 @@ impl Read for Bytes<'_> {
 mod tests {
     use super::*;
 
-    /// Published vectors of murmur3 x86_32 with seed 0; docs/protocol.md repeats them for clients.
+    /// Published vectors of murmur3 x86_32 with seed 0; docs/reference/partition-hash.md repeats them for clients.
     #[test]
     fn published_vectors() {
         let vectors: [(&[u8], u32); 12] = [

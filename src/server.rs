@@ -50,7 +50,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Options with the limits that docs/protocol.md names.
+    /// Options with the limits that docs/reference/limits.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
         let (connections, clock) = (Connections::default(), Clock::System);
         let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-"""Makes the section "Against others" of docs/benchmarks.md, and its plot, from results/*.json."""
+"""Makes the section "Against others" of docs/internals/benchmarks.md, and its plot, from results/*.json."""
 
 import json
 import statistics
@@ -7,7 +7,7 @@ from pathlib import Path
 from measure import PEERS, SLOW
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[1] / "docs" / "internals" / "benchmarks.md"
 PLOT = PAGE.with_name("benchmarks-peers.svg")
 TITLE = "## Against others"
 

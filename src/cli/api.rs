@@ -1,4 +1,4 @@
-//! What goes over HTTP, as docs/protocol.md has it. Fields that are not known are passed over, so that an older client
+//! What goes over HTTP, as docs/reference/http.md has it. Fields that are not known are passed over, so that an older client
 //! can read a newer broker.
 
 mod dead;

@@ -71,7 +71,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-/// As many connections as docs/protocol.md says, unless the user may not open so many files.
+/// As many connections as docs/reference/limits.md says, unless the user may not open so many files.
 fn connections_max() -> usize {
     let files = files::raise();
     let connections = files::connections_max(files);

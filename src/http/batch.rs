@@ -207,7 +207,7 @@ pub(crate) async fn push_batch(
     answer(results.collect(), topic_created)
 }
 
-/// One answer for all: see docs/protocol.md.
+/// One answer for all: see docs/reference/producing.md.
 fn answer(
     outcomes: Vec<Result<PushResult, (MessageId, crate::error::Error)>>,
     topic_created: bool,

@@ -61,7 +61,7 @@ pub(crate) fn explain<T: DeserializeOwned + PartialSchema, M>(
 }
 
 fn not_accepted(pointer: &str) -> FieldError {
-    FieldError::at(pointer, Fault::Invalid, "is not accepted here; docs/protocol.md says what is")
+    FieldError::at(pointer, Fault::Invalid, "is not accepted here; docs/reference/http.md lists what is")
 }
 
 fn find<T: DeserializeOwned + PartialSchema, M>(

@@ -217,7 +217,7 @@ async fn reschedule_it(
     }
 }
 
-/// One answer for all groups: see docs/protocol.md.
+/// One answer for all groups: see docs/reference/statuses.md.
 fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>), Problem> {
     let (done, id) = (control.status, &control.id);
     let status = |fate: Fate| if fate == Fate::Done { done } else { fate.name() };

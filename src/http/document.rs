@@ -27,7 +27,7 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
         title = "dwell",
         description = "A partitioned delay broker. A producer pushes a message with a due time; every group of its topic \
                        gets it when it is due, at least once and never early.\n\n\
-                       docs/protocol.md explains every field. Every answer has a header `Dwell-Request-Id`. Every error is \
+                       Every answer has a header `Dwell-Request-Id`. Every error is \
                        `application/problem+json` (RFC 9457). A path with another method is answered 405 with `Allow`.",
         contact(name = "The authors of dwell"),
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")

@@ -60,7 +60,7 @@ pub(crate) struct GroupReason {
     /// Name of the group.
     #[schema(value_type = schema::GroupName)]
     group: String,
-    /// A stable name: see docs/protocol.md.
+    /// A stable name: see docs/reference/statuses.md.
     #[schema(value_type = schema::ExplainReason)]
     reason: &'static str,
     /// The same in a sentence. What a consumer said with a nack is in it only for a token that sees payloads.

@@ -1,4 +1,4 @@
-//! Records of a broker that stops: see docs/protocol.md.
+//! Records of a broker that stops: see docs/reference/hand-over.md.
 
 use axum::Extension;
 use axum::body::Body;

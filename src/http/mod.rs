@@ -1,4 +1,4 @@
-//! HTTP: requests become calls of the broker's verbs, their outcomes become replies. docs/protocol.md is the contract.
+//! HTTP: requests become calls of the broker's verbs, their outcomes become replies. docs/reference is the contract.
 //!
 //! Nothing here knows which store there is, holds a delivery, or decides about a message.
 

@@ -188,12 +188,12 @@ schemas! {
     CronExpression = pattern(r"^\s*\S+\s+\S+\s+\S+\s+\S+\s+\S.*$", "cron").examples(["0 3 * * *"]);
     /// IANA name of a time zone.
     TimeZone = pattern("^[A-Za-z0-9_+/-]+$", "time-zone").examples(["Europe/Berlin"]);
-    /// Stable type of an error: docs/protocol.md lists them all with what to do.
+    /// Stable type of an error: docs/reference/errors.md lists them all with what to do.
     ProblemType = ObjectBuilder::new()
         .schema_type(Type::String)
         .enum_values(Some(Class::all().map(|class| format!("{TYPE_PREFIX}{}", class.name()))))
         .examples([format!("{TYPE_PREFIX}invalid")]);
-    /// Code of an error: docs/protocol.md lists them all.
+    /// Code of an error: docs/reference/errors.md lists them all.
     FaultCode = words(Fault::ALL.map(Fault::code));
     /// What happens when a due time is in the past.
     Past = words(["now", "reject"]);

@@ -370,8 +370,8 @@ mod tests {
     use crate::http::strict::parse;
 
     #[test]
-    fn the_protocol_page_lists_every_reason_with_its_answer() {
-        let page = include_str!("../../docs/protocol.md");
+    fn the_page_lists_every_reason_with_its_answer() {
+        let page = include_str!("../../docs/reference/consuming.md");
         for verdict in Verdict::REFUSALS {
             let reason = verdict.reason().unwrap_or_default();
             let ruling = Ruling { verdict, owner: None };

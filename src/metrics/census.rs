@@ -30,7 +30,7 @@ const FAMILIES: [Family; 6] = [
         kind: "gauge",
         labels: &["topic", "group", "state"],
         help: "messages of the whole store: `scheduled`, `ready` (and not taken), `in_flight` (with consumers, or ready in \
-               the memory of another broker), `dead`. Shown by one process of a fleet: docs/operations.md, the census",
+               the memory of another broker), `dead`. Shown by one process of a fleet: docs/how-to/monitor.md, the census",
     },
     Family {
         name: "dwell_oldest_ready_age_seconds",

@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::error::{Error, Result};
 
-/// One family: docs/operations.md has a row for each, and a test compares them.
+/// One family: docs/reference/metrics.md has a row for each, and a test compares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     /// Its name.

@@ -1,4 +1,4 @@
-//! Webhooks: each message of a group is POSTed to an application, whose answer settles it. docs/protocol.md is the
+//! Webhooks: each message of a group is POSTed to an application, whose answer settles it. docs/how-to/webhooks.md is the
 //! contract.
 //!
 //! Targets come from the configuration file only. A webhook never follows a redirect, and reaches nothing beyond this

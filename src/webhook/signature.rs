@@ -49,9 +49,9 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_protocol_page_is_right() -> Result<()> {
+    fn the_example_of_the_page_is_right() -> Result<()> {
         let signature = Signer::new(b"a secret")?.sign(1_767_323_045, b"close order 4711");
-        let page = include_str!("../../docs/protocol.md");
+        let page = include_str!("../../docs/how-to/webhooks.md");
         assert!(page.contains(&signature), "{signature}");
         Ok(())
     }

@@ -62,6 +62,5 @@ mod doctor;
 mod top;
 mod readme;
 mod tidy;
-mod tidy_protocol;
 mod tidy_groups;
 mod reference;

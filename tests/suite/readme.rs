@@ -1,5 +1,4 @@
-//! The README is true: its sessions, and those of docs/operations.md and of the tutorials, run as printed; its tables name every key with its
-//! default and the real limits.
+//! The README and the pages of docs/ are true: their sessions run as printed, and their commands exist.
 
 mod commands;
 
@@ -7,7 +6,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use dwell::clock::Clock;
-use dwell::config::{KEYS, Sources, show};
 use dwell::error::{Error, Result};
 use dwell::time::{Timestamp, parse_timestamp};
 use serde_json::Value;
@@ -16,13 +14,17 @@ use tempfile::TempDir;
 use crate::support::{RedisServer, failed, scratch};
 
 const README: &str = include_str!("../../README.md");
-const OPERATIONS: &str = include_str!("../../docs/operations.md");
-const PROTOCOL: &str = include_str!("../../docs/protocol.md");
+const QUICKSTART: &str = include_str!("../../docs/quickstart.md");
+const CLOSE_UNPAID_ORDERS: &str = include_str!("../../docs/tutorials/close-unpaid-orders.md");
+const REDIS_KEYS: &str = include_str!("../../docs/reference/redis-keys.md");
+const REDIS: &str = include_str!("../../docs/operate/redis.md");
+const MONITOR: &str = include_str!("../../docs/how-to/monitor.md");
 
-/// The pages for beginners. All that they tell to type is a session, and each page begins with a new broker.
-const TUTORIALS: [&str; 5] = [
-    include_str!("../../docs/quickstart.md"),
-    include_str!("../../docs/tutorials/close-unpaid-orders.md"),
+/// Pages for beginners. All that they tell to type is a session, and each page begins with a new broker.
+const TUTORIALS: [&str; 6] = [
+    README,
+    QUICKSTART,
+    CLOSE_UNPAID_ORDERS,
     include_str!("../../docs/tutorials/retries-with-backoff.md"),
     include_str!("../../docs/tutorials/debounced-reminders.md"),
     include_str!("../../docs/tutorials/cron.md"),
@@ -31,7 +33,7 @@ const TUTORIALS: [&str; 5] = [
 /// What stands before a session, and is followed by its name.
 const SESSION: &str = "<!-- session: ";
 
-/// What the README takes the broker's address to be.
+/// The address of the broker on every page.
 const ADDRESS: &str = "http://127.0.0.1:7373";
 
 /// What begins a line that is printed, in a session.
@@ -79,7 +81,7 @@ struct Printed {
 /// The session that is marked with this name.
 pub(crate) fn session(name: &str) -> Result<&'static str> {
     let begin = format!("<!-- session: {name} -->\n```sh\n");
-    let behind = [README, OPERATIONS].into_iter().find_map(|page| page.split_once(&begin));
+    let behind = [QUICKSTART, REDIS_KEYS, REDIS, MONITOR].into_iter().find_map(|page| page.split_once(&begin));
     let block = behind.and_then(|(_, rest)| rest.split_once("\n```"));
     block.map(|(block, _)| block).ok_or_else(|| Error::bug(format!("no page has a session {name}")))
 }
@@ -152,22 +154,32 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// The session printed what the README says, in that order.
+/// The session printed what the page says, in that order.
 fn check(session: &str, printed: &[Printed]) {
     let printed: Vec<_> = printed.iter().map(|printed| lasting(&printed.line)).collect();
     let promised: Vec<_> = promised(session).iter().map(|line| lasting(line)).collect();
     assert_eq!(printed, promised);
 }
 
+/// Plays every session of a page at one broker.
+fn play_page(page: &'static str, broker: &Broker, typed: impl Fn(&str) -> String) -> Result<()> {
+    let mut played = 0;
+    for session in sessions(page) {
+        check(session, &play(&typed(&session.replace(ADDRESS, &broker.url)))?);
+        played += 1;
+    }
+    assert_eq!(played, page.matches(SESSION).count());
+    assert!(played > 0, "{page}");
+    Ok(())
+}
+
 #[test]
-fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
+fn the_first_message_is_delivered_when_it_is_due() -> Result<()> {
     let broker = Broker::serve(&[])?;
-    let session = session("embedded")?;
+    let session = session("quickstart")?;
     assert!(session.contains(ADDRESS));
     let printed = play(&session.replace(ADDRESS, &broker.url))?;
     check(session, &printed);
-    let paid = self::session("paid")?;
-    check(paid, &play(&paid.replace(ADDRESS, &broker.url))?);
     // The push is answered at once, the delivery when it is due: not before, and not only when the wait is over.
     let pushed: Value = serde_json::from_str(&printed[0].line).unwrap_or_default();
     let due_at = parse_timestamp(pushed["due_at"].as_str().unwrap_or_default()).map_err(Error::bug)?;
@@ -180,33 +192,24 @@ fn the_session_on_the_embedded_store_works_as_printed() -> Result<()> {
 #[test]
 fn every_tutorial_works_as_printed() -> Result<()> {
     for page in TUTORIALS {
-        let broker = Broker::serve(&[])?;
-        let mut played = 0;
-        for session in sessions(page) {
-            check(session, &play(&session.replace(ADDRESS, &broker.url))?);
-            played += 1;
-        }
-        assert_eq!(played, page.matches(SESSION).count());
-        assert!(played > 0, "{page}");
+        play_page(page, &Broker::serve(&[])?, str::to_owned)?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn the_sessions_work_as_printed_on_redis() -> Result<()> {
-    let redis = RedisServer::start().await?;
-    let url = redis.url();
-    let broker = Broker::serve(&["--redis", &url])?;
-    let socket = url.trim_start_matches("redis+unix://").to_owned();
-    for name in ["embedded", "paid", "redis"] {
-        let session = session(name)?;
-        let typed = session.replace(ADDRESS, &broker.url).replace("redis-cli ", &format!("redis-cli -s {socket} "));
-        check(session, &play(&typed)?);
+    for page in [QUICKSTART, CLOSE_UNPAID_ORDERS, REDIS_KEYS] {
+        let redis = RedisServer::start().await?;
+        let url = redis.url();
+        let socket = url.trim_start_matches("redis+unix://").to_owned();
+        let to_server = |session: &str| session.replace("redis-cli ", &format!("redis-cli -s {socket} "));
+        play_page(page, &Broker::serve(&["--redis", &url])?, to_server)?;
     }
     Ok(())
 }
 
-/// The user of docs/operations.md may do all that dwell does, with deleting a topic, and nothing asks for more.
+/// The user of docs/operate/redis.md may do all that dwell does, with deleting a topic, and nothing asks for more.
 #[tokio::test]
 async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
     let redis = RedisServer::start().await?;
@@ -215,8 +218,7 @@ async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
     let acl = session("acl")?;
     check(acl, &play(&to_server(acl))?);
     let broker = Broker::serve(&["--redis", &format!("{}?user=dwell&pass=password", redis.url())])?;
-    let embedded = session("embedded")?;
-    check(embedded, &play(&embedded.replace(ADDRESS, &broker.url))?);
+    play_page(QUICKSTART, &broker, str::to_owned)?;
     let delete = format!("curl -sw '%{{http_code}}\\n' -X DELETE {}/v1/topics/orders", broker.url);
     assert_eq!(play(&delete)?[0].line, "204");
     let log = play(&to_server("redis-cli --raw acl log"))?;
@@ -225,75 +227,23 @@ async fn the_redis_user_that_is_just_enough_is_enough() -> Result<()> {
     Ok(())
 }
 
-/// The rows of the table that begins with `header`, in cells.
-fn table<'a>(page: &'a str, header: &str) -> Vec<Vec<&'a str>> {
-    let rows = page.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));
-    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-#[test]
-fn every_key_is_in_the_table_with_its_default() -> Result<()> {
-    let rows = table(README, "| key | default | range | meaning |");
-    // Tables of the file are no keys.
-    let named = rows.iter().map(|row| row[0].trim_matches('`')).filter(|name| !name.starts_with("[["));
-    assert_eq!(named.collect::<Vec<_>>(), KEYS);
-    let home = ("HOME".into(), "/home/me".into());
-    let sources = Sources { env: vec![home], ..Sources::default() };
-    let shown = show(&sources).map_err(|errors| Error::bug(errors.to_string()))?;
-    let mut section = String::new();
-    let mut checked = 0;
-    for line in shown.lines() {
-        if let Some(name) = line.strip_prefix('[') {
-            section = format!("{}.", name.trim_end_matches(']'));
-        }
-        let Some((name, rest)) = line.split_once(" =") else { continue };
-        let key = format!("{section}{}", name.trim_start_matches("# "));
-        let default = rest.split('#').next().unwrap_or_default().trim().trim_matches('"');
-        let Some(row) = rows.iter().find(|row| row[0].trim_matches('`') == key) else { continue };
-        match default {
-            "" => assert!(row[1].starts_with("none"), "{key}: {}", row[1]),
-            _ if key == "data_dir" => assert!(row[1].contains(&default.replace("/home/me", "~")), "{}", row[1]),
-            default => assert_eq!(row[1].trim_matches('`'), default, "{key}"),
-        }
-        checked += 1;
-    }
-    assert_eq!(checked, KEYS.len(), "{shown}");
-    Ok(())
-}
-
-#[test]
-fn every_limit_is_one_of_the_protocol() {
-    let all = table(PROTOCOL, "| what | limit |");
-    let rows = table(README, "| what | limit |");
-    assert!(rows.len() >= 8, "{rows:?}");
-    for row in rows {
-        assert!(all.contains(&row), "{row:?}");
-    }
-}
-
-#[test]
-fn every_command_is_one_of_the_binary() -> Result<()> {
-    let help = Command::new(env!("CARGO_BIN_EXE_dwell")).arg("--help").output().map_err(failed("dwell --help"))?;
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let served: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).filter(|c| *c != "help").collect();
-    let rows = table(README, "| command | what it does |");
-    let named: Vec<_> = rows.iter().filter_map(|row| row[0].trim_matches('`').strip_prefix("dwell ")).collect();
-    assert_eq!(named, served);
-    Ok(())
-}
-
-/// What a stranger is told to run, and what runs here, are the same.
+/// A newcomer runs the same tests as continuous integration.
 #[test]
 fn continuous_integration_runs_the_test_command_of_the_readme() {
     const COMMAND: &str = "make test";
     assert!(README.lines().any(|line| line.starts_with(COMMAND)));
     assert!(include_str!("../../.ci/run").lines().any(|line| line == format!("step {COMMAND}")));
-    for (_, rest) in
-        README.match_indices("cargo test --locked --test suite ").map(|(at, text)| (at, &README[at + text.len()..]))
-    {
-        let module = rest.split('`').next().unwrap_or_default();
+}
+
+/// Each command that shows a promise names a module of the suite.
+#[test]
+fn every_promise_names_tests_that_exist() {
+    const PROMISES: &str = include_str!("../../docs/concepts/delivery.md");
+    const FILTER: &str = "cargo test --locked --test suite ";
+    let filters: Vec<_> = PROMISES.split(FILTER).skip(1).filter_map(|rest| rest.split('`').next()).collect();
+    assert!(filters.len() >= 4, "{filters:?}");
+    for filter in filters {
         let main = include_str!("main.rs");
-        assert!(main.lines().any(|line| line.starts_with(&format!("mod {module}"))), "{module}");
+        assert!(main.lines().any(|line| line.starts_with(&format!("mod {filter}"))), "{filter}");
     }
 }

@@ -1,29 +1,29 @@
-//! The generated pages of docs/reference are what the code says.
+//! The pages of docs/reference are what the code says.
 
 #[path = "../../examples/reference/pages/mod.rs"]
 mod pages;
 
+use std::num::NonZeroU16;
 use std::path::Path;
 
-use dwell::error::Result;
+use dwell::error::{Error, Result};
+use dwell::partition::{Partition, hash};
 
 use crate::support::failed;
 
 /// Constants of src/limits.rs that no client and no operator meets.
 const INTERNAL: [&str; 28] = [
     "ACQUIRES_MAX",
-    "ADDRESS_BYTES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
     "AUDIT_FINDINGS_MAX",
     "CALL_BYTES_MAX",
     "CALL_IDS_MAX",
+    "DATAGRAM_BYTES_MAX",
     "ENVELOPE_BYTES_MAX",
+    "HANDED_OVER_AHEAD_MAX",
     "JSON_GROWTH_MAX",
     "MEMBER_BYTES_MAX",
     "NOTE_BYTES_MAX",
-    "PEERS_MAX",
-    "PEER_ANSWER_BYTES_MAX",
-    "PEER_EPOCHS_MAX",
     "PREFETCH_BYTES_MAX",
     "PREFETCH_LIMIT_BYTES",
     "PREFETCH_LIMIT_BYTES_MAX",
@@ -32,12 +32,14 @@ const INTERNAL: [&str; 28] = [
     "PUT_IDS_MAX",
     "RECOVER_IDS_MAX",
     "REFUSED_BODY_BYTES_MAX",
+    "REMOTE_EPOCHS_MAX",
     "RESTORE_CHANGES_MAX",
     "SLOT_AHEAD_MAX",
     "SLOT_OPEN",
     "SMALL_BODY_BYTES_MAX",
     "SOCKET_PATH_BYTES_MAX",
     "SPANS_WAITING_MAX",
+    "STREAM_BYTES_MAX",
     "WEBHOOK_MARGIN",
 ];
 
@@ -74,4 +76,30 @@ fn every_limit_is_on_the_page_or_internal() {
         missing.is_empty(),
         "{missing:?} are neither on the page of limits (examples/reference/pages/limits.rs) nor INTERNAL here"
     );
+}
+
+/// The cells of the rows of the table of a page that begins with `header`.
+fn table(page: &'static str, header: &str) -> Vec<Vec<&'static str>> {
+    let rows = page.lines().skip_while(|line| *line != header).skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect()).collect()
+}
+
+#[test]
+fn the_hash_vectors_of_the_page_are_right() -> Result<()> {
+    const PAGE: &str = include_str!("../../docs/reference/partition-hash.md");
+    let vectors = table(PAGE, "| bytes | text | hash |");
+    assert_eq!(vectors.len(), 12);
+    for row in vectors {
+        let pairs = row[0].as_bytes().chunks(2).map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16));
+        let bytes = pairs.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| Error::bug(row[0]))?;
+        assert_eq!(format!("{:#010x}", hash(&bytes)), row[2], "{row:?}");
+    }
+    let eight = NonZeroU16::new(8).ok_or_else(|| Error::bug("eight is zero"))?;
+    let keys = table(PAGE, "| key | hash | partition |");
+    assert_eq!(keys.len(), 4);
+    for row in keys {
+        assert_eq!(format!("{:#010x}", hash(row[0].as_bytes())), row[1], "{row:?}");
+        assert_eq!(Partition::of(row[0], eight).to_string(), row[2], "{row:?}");
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The code is as docs/architecture.md says: what each part never does, and what every page has to name.
+//! The code is as docs/internals/architecture.md says: what each part never does, and what every page has to name.
 
 mod absences;
 mod logs;

@@ -1,10 +1,10 @@
-//! The table of docs/groups.md is what the formulas give.
+//! The table of docs/internals/groups.md is what the formulas give.
 
 use std::time::Duration;
 
 use dwell::group::Timing;
 
-const PAGE: &str = include_str!("../../docs/groups.md");
+const PAGE: &str = include_str!("../../docs/internals/groups.md");
 
 /// Calls in a second, of all members of all groups.
 #[derive(Debug, PartialEq)]

@@ -176,7 +176,7 @@ impl Panel {
             panel["transformations"] = json!([{"id": "organize", "options": {"excludeByName": hidden}}]);
         }
         if let Some(alert) = self.alert {
-            let url = runbook(alert).unwrap_or_else(|| format!("{alert} has no runbook in docs/operations.md"));
+            let url = runbook(alert).unwrap_or_else(|| format!("{alert} has no runbook in docs/operate/runbooks.md"));
             panel["links"] = json!([{"title": format!("Runbook of {alert}"), "url": url, "targetBlank": false}]);
         }
         panel

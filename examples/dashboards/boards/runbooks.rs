@@ -1,9 +1,9 @@
-//! What each alert means and what to do, from docs/operations.md: there when an alert fires, without looking for a page.
+//! What each alert means and what to do, from docs/operate/runbooks.md: there when an alert fires, without looking for a page.
 
 use super::dashboard::{Dashboard, Row};
 use super::panel::Panel;
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
 
 /// The chapter of the page.
 const CHAPTER: &str = "\n## Alerts\n";
@@ -15,7 +15,7 @@ pub(super) fn board() -> Dashboard {
     Dashboard {
         name: NAME,
         title: "dwell: runbooks",
-        description: "What each alert means, how to check it, and what to do. The same as docs/operations.md.",
+        description: "What each alert means, how to check it, and what to do. The same as docs/operate/runbooks.md.",
         variables: false,
         rows: vec![Row { title: "Alerts", panels }],
     }
@@ -29,7 +29,7 @@ pub(super) fn panel_of(alert: &str) -> Option<usize> {
 
 /// Alerts and their runbooks, as the page has them.
 fn runbooks() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let chapter = OPERATIONS.split_once(CHAPTER).map_or("", |(_, rest)| rest);
+    let chapter = RUNBOOKS.split_once(CHAPTER).map_or("", |(_, rest)| rest);
     let chapter = chapter.split("\n## ").next().unwrap_or_default();
     chapter
         .split("\n### ")

@@ -114,6 +114,8 @@ fn delivery() -> Vec<Row> {
         ("Payloads in one answer, without its last message", bytes(l::DELIVERIES_BYTES_MAX)),
         ("Deliveries in flight in a partition of a group", number(l::IN_FLIGHT_MAX)),
         ("Deliveries in flight of a stream", number(l::STREAM_IN_FLIGHT_MAX)),
+        ("Requests of other brokers that wait for an answer", bytes(l::DATAGRAMS_BYTES_MAX)),
+        ("Verdicts remembered for other brokers", number(l::REMOTE_VERDICTS_MAX)),
         ("Silence of a stream before it sends an empty line", span(l::STREAM_SILENCE_MAX)),
         ("Consumers that wait in a group", number(l::WAITERS_MAX)),
         ("Consecutive deliveries by priority before the one that was due first", number(l::PASSED_OVER_MAX)),

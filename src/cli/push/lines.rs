@@ -19,7 +19,7 @@ use crate::trace::TraceContext;
 /// Bytes of one line. A message of the largest payload fits, also in base64.
 const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
 
-/// One message of a batch, as docs/protocol.md has it.
+/// One message of a batch, as docs/reference/http.md has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Item {

@@ -1,5 +1,5 @@
 // @ts-check
-// The public API, as docs/protocol.md has it, and nothing else.
+// The public API, as docs/reference/http.md has it, and nothing else.
 
 const TOKEN = "dwell-token";
 

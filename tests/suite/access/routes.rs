@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{TOKENS, asking, status, token};
 use crate::http::served::{Outcome, Served};
 
-const PAGE: &str = include_str!("../../../docs/protocol.md");
+const PAGE: &str = include_str!("../../../docs/reference/http-conventions.md");
 
 /// What the page says that each request needs; `None` is nothing, and no scope is any token.
 fn table() -> BTreeMap<String, Option<Scopes>> {

@@ -1,4 +1,4 @@
-//! The pictures of docs/console.md: pages of a broker that is at work. `make screenshots` keeps them.
+//! The pictures of docs/operate/console.md: pages of a broker that is at work. `make screenshots` keeps them.
 
 use std::path::PathBuf;
 

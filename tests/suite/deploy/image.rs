@@ -45,7 +45,7 @@ fn the_builder_gets_what_it_needs_and_no_secret() -> Result<()> {
         "target/debug/dwell",
         "deploy/secrets/dwell-admin",
         "deploy/.env",
-        "docs/deploy.md",
+        "docs/operate/deploy.md",
         "README.md",
     ] {
         assert!(!is_sent(kept), "{kept}");

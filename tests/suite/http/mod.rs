@@ -1,4 +1,4 @@
-//! Conversations with a served broker: what docs/protocol.md says, said over HTTP.
+//! Conversations with a served broker: what docs/reference/http.md says, said over HTTP.
 
 mod clients;
 mod groups;

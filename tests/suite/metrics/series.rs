@@ -10,7 +10,7 @@ use serde_json::json;
 use super::page::Page;
 use crate::support::{Process, RedisServer, eventually, scratch};
 
-/// What has no series on any store without more being done; docs/operations.md says so.
+/// What has no series on any store without more being done; docs/how-to/monitor.md says so.
 const OF_WEBHOOKS: [&str; 2] = ["dwell_webhook_requests_total", "dwell_webhook_request_seconds"];
 
 /// What is there once somebody has looked for a moment.

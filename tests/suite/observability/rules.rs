@@ -9,7 +9,9 @@ use dwell::error::Result;
 use super::{boards, grafana, queries, read};
 use crate::support::failed;
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
+const MONITOR: &str = include_str!("../../../docs/how-to/monitor.md");
+const METRICS: &str = include_str!("../../../docs/reference/metrics.md");
 const RULES: &str = include_str!("../../../grafana/prometheus/rules.yml");
 const STORIES: &str = include_str!("../../../grafana/prometheus/rules_test.yml");
 
@@ -79,7 +81,7 @@ fn every_alert_fires_in_a_story_and_is_silent_in_one() {
 #[test]
 fn every_alert_says_what_it_is_and_has_a_runbook() {
     let chapter =
-        OPERATIONS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+        RUNBOOKS.split("\n## Alerts\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
     let runbooks: BTreeMap<&str, &str> =
         chapter.split("\n### ").skip(1).filter_map(|section| section.split_once('\n')).collect();
     let alerts = alerts();
@@ -112,9 +114,7 @@ fn the_promise_about_lateness_is_one() {
         );
     }
     let ms = boards::ON_TIME_SECONDS * 1e3;
-    assert!(
-        OPERATIONS.contains(&format!("99 of 100 come within {ms} ms")) && RULES.contains(&format!("within {ms} ms"))
-    );
+    assert!(RUNBOOKS.contains(&format!("99 of 100 come within {ms} ms")) && RULES.contains(&format!("within {ms} ms")));
 }
 
 /// Whether an expression uses a metric, or the parts of a histogram.
@@ -127,7 +127,7 @@ fn uses(expression: &str, metric: &str) -> bool {
 #[test]
 fn every_metric_is_looked_at_or_left_out_on_purpose() -> Result<()> {
     let row = |line: &'static str| line.strip_prefix("| `")?.split('`').next();
-    let names = OPERATIONS.lines().filter_map(row);
+    let names = METRICS.lines().filter_map(row);
     let metrics: BTreeSet<_> =
         names.filter(|name| name.starts_with("dwell_") || name.starts_with("process_")).collect();
     assert!(metrics.len() > 30, "{metrics:?}");
@@ -149,7 +149,7 @@ fn grafana_is_told_where_everything_is() -> Result<()> {
     let folder = read(&grafana("provisioning/dashboards/dwell.yml"))?;
     assert!(source.contains("type: prometheus") && source.contains("url: $PROMETHEUS_URL"));
     let path = folder.lines().find_map(|line| line.trim().strip_prefix("path: ")).unwrap_or_default();
-    assert!(path.starts_with('/') && OPERATIONS.contains(&format!("`{path}`")), "{path}");
-    assert!(OPERATIONS.contains("`PROMETHEUS_URL`"));
+    assert!(path.starts_with('/') && MONITOR.contains(&format!("`{path}`")), "{path}");
+    assert!(MONITOR.contains("`PROMETHEUS_URL`"));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The three commands of the README: Redis, dwell and Prometheus on this machine.
+//! The three commands of docs/how-to/monitor.md: Redis, dwell and Prometheus on this machine.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -33,7 +33,7 @@ impl Drop for Started {
     }
 }
 
-/// The commands with ports and directories of this test in place of those of the README.
+/// The commands with ports and directories of this test instead of those of the page.
 fn typed(dir: &Path, [redis, dwell, prometheus]: [u16; 3]) -> Result<Vec<String>> {
     let config = read(&grafana("prometheus/prometheus.yml"))?;
     let rules = grafana("prometheus/rules.yml");
@@ -51,7 +51,7 @@ fn typed(dir: &Path, [redis, dwell, prometheus]: [u16; 3]) -> Result<Vec<String>
         ("9091", prometheus.to_string()),
     ];
     let session = session("watched")?;
-    // What the README says has to be there to be replaced, or the test would play something else.
+    // Each of these has to be in the session, or the test would play something else.
     for (what, _) in &replaced {
         assert!(session.contains(what), "{what} is not in the session");
     }

@@ -138,7 +138,7 @@ async fn without_a_journal_exactly_what_was_not_replicated_is_lost() -> Result<(
     let dwell = outage.dwell().await?;
     let (after, _replica) = split(&outage, &dwell, Pushed::Stored).await?;
     dwell.delivers("orders", &["before", "promoted"]).await?;
-    // It is where the README says that it was lost: at the old primary.
+    // It is where docs/concepts/durability.md says that it was lost: at the old primary.
     assert_eq!(outage.stored("orders").await?, after.len() + 1);
     assert!(dwell.metric("dwell_redis_losses_total")? >= 1.0);
     dwell.close().await

@@ -1,5 +1,5 @@
 //! One change of a group at rest: how long until it is at rest again, and how much moved. The bounds are those of
-//! docs/groups.md.
+//! docs/internals/groups.md.
 
 use dwell::error::Result;
 use fastrand::Rng;

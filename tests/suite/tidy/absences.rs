@@ -1,4 +1,4 @@
-//! What only one part does, and so no other: the invariants of docs/architecture.md that are absences.
+//! What only one part does, and so no other: the invariants of docs/internals/architecture.md that are absences.
 
 use dwell::error::Result;
 

@@ -1,4 +1,4 @@
-//! The lines of the log are those of docs/operations.md, with fields of its vocabulary.
+//! The lines of the log are those of docs/reference/logs.md, with fields of its vocabulary.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use dwell::error::Result;
 
 use super::{files, line_of};
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const LOGS: &str = include_str!("../../../docs/reference/logs.md");
 
 /// The cells of the rows of a table.
 fn rows(header: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
-    let rows = OPERATIONS.lines().skip_while(move |line| *line != header).skip(2);
+    let rows = LOGS.lines().skip_while(move |line| *line != header).skip(2);
     rows.take_while(|line| line.starts_with('|')).map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
 }
 

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use dwell::error::Result;
 
-use super::{files, pages, places_of};
+use super::{File, files, pages, places_of};
 
-const ARCHITECTURE: &str = include_str!("../../../docs/architecture.md");
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const ARCHITECTURE: &str = include_str!("../../../docs/internals/architecture.md");
 
 /// The names of metrics in a text.
 fn metric_names(text: &str) -> BTreeSet<&str> {
@@ -16,32 +15,24 @@ fn metric_names(text: &str) -> BTreeSet<&str> {
     text.match_indices("dwell_").map(|(at, _)| name(at)).collect()
 }
 
-/// The table is what the program says of itself: its families with their labels and their help.
+/// A page names a metric, a part of a histogram, or the beginning of some names.
 #[test]
-fn every_metric_is_explained_and_nothing_else() -> Result<()> {
-    const HEAD: &str = "| metric | type | labels | meaning |\n|---|---|---|---|\n";
+fn every_metric_that_a_page_names_exists() -> Result<()> {
     let metrics = dwell::metrics::Metrics::new()?;
-    let families = metrics.families();
-    assert!(families.len() > 40, "{}", families.len());
-    let row = |family: &dwell::metrics::Family| {
-        let row = format!("| `{}` | {} | {} | {} |\n", family.name, family.kind, family.labels.join(", "), family.help);
-        // Without labels the cell is empty.
-        row.replace("|  |", "| |")
-    };
-    let table: String = families.iter().map(row).collect();
-    assert!(
-        OPERATIONS.contains(&format!("{HEAD}{table}\n")),
-        "the table of docs/operations.md has to be\n{HEAD}{table}"
-    );
-    let names: BTreeSet<&str> = families.iter().map(|family| family.name).collect();
-    for name in metric_names(OPERATIONS) {
-        let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        // What begins so, or one of them.
-        let is_family = names.contains(name)
-            || names.contains(base)
-            || (name.ends_with('_') && names.iter().any(|n| n.starts_with(name)));
-        assert!(is_family, "docs/operations.md names {name}");
+    let names: BTreeSet<&str> = metrics.families().iter().map(|family| family.name).collect();
+    assert!(names.len() > 40, "{}", names.len());
+    let mut wrong = Vec::new();
+    let is_for_users = |page: &&File| page.path != "CHANGELOG.md" && !page.path.starts_with("docs/internals/");
+    for page in pages()?.iter().filter(is_for_users) {
+        for name in metric_names(&page.text) {
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let begins = name.ends_with('_') && names.iter().any(|n| n.starts_with(name));
+            if !names.contains(name) && !names.contains(base) && !begins {
+                wrong.push(format!("{}: {name}", page.path));
+            }
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }
 
@@ -115,7 +106,7 @@ fn every_relative_link_leads_somewhere() -> Result<()> {
 /// A test that a page names as what shows something is there.
 #[test]
 fn every_test_that_shows_a_fault_exists() -> Result<()> {
-    const FAULTS: &str = include_str!("../../../docs/faults.md");
+    const FAULTS: &str = include_str!("../../../docs/internals/faults.md");
     let sources: Vec<_> = files("tests/suite", ".rs")?.into_iter().chain(files("src", ".rs")?).collect();
     let is_there = |name: &str| {
         let (function, module) = (format!("fn {name}("), format!("mod {name}"));
@@ -126,7 +117,7 @@ fn every_test_that_shows_a_fault_exists() -> Result<()> {
     let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split("::")).filter(|name| *name != "lib").collect();
     assert!(parts.len() > 30, "{parts:?}");
     let missing: Vec<_> = parts.iter().filter(|name| !is_there(name)).collect();
-    assert!(missing.is_empty(), "docs/faults.md names {missing:?}");
+    assert!(missing.is_empty(), "docs/internals/faults.md names {missing:?}");
     Ok(())
 }
 

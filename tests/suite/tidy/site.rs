@@ -10,23 +10,20 @@ use super::{File, files, line_of, places_of};
 
 const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
 
-/// Pages of docs/ that are not chapters.
-const NO_CHAPTERS: [&str; 2] = ["docs/SUMMARY.md", "docs/README.new.md"];
+/// The page of docs/ that is no chapter.
+const NO_CHAPTER: &str = "docs/SUMMARY.md";
 
-/// Chapters that link to files outside of the book, and are not written anew yet.
-const OLD: [&str; 9] = [
-    "docs/architecture.md",
-    "docs/benchmarks.md",
-    "docs/console.md",
-    "docs/deploy.md",
-    "docs/faults.md",
-    "docs/groups.md",
-    "docs/operations.md",
-    "docs/profiling.md",
-    "docs/protocol.md",
+/// Pages for developers, and the log's own words: they link to files outside of the book, and are not written anew yet.
+const OLD: [&str; 6] = [
+    "docs/internals/architecture.md",
+    "docs/internals/benchmarks.md",
+    "docs/internals/faults.md",
+    "docs/internals/groups.md",
+    "docs/reference/logs.md",
+    "docs/internals/profiling.md",
 ];
 
-/// Its texts are those of docs/operations.md, word by word, until that page is written anew.
+/// Its texts are the help texts of the code.
 const METRICS: &str = "docs/reference/metrics.md";
 
 /// Ways to begin or to end a thought that a reader has to read twice.
@@ -50,7 +47,7 @@ const UNCLEAR: [&str; 15] = [
 
 /// Every page of docs/ that is a chapter.
 fn chapters() -> Result<Vec<File>> {
-    Ok(files("docs", ".md")?.into_iter().filter(|page| !NO_CHAPTERS.contains(&page.path.as_str())).collect())
+    Ok(files("docs", ".md")?.into_iter().filter(|page| page.path != NO_CHAPTER).collect())
 }
 
 /// A path without `..`; `None` if it leads out of the repository.

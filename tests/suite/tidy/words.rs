@@ -1,4 +1,4 @@
-//! One word for each thing: those of docs/protocol.md.
+//! One word for each thing: those of docs/glossary.md.
 
 use dwell::error::Result;
 

@@ -28,7 +28,7 @@ stories! {
 async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
     let (application, mut posts) = Application::told().await?;
     let shop = Shop::open(&world, &application.url(), |webhook, _| webhook.secret = Some("a secret".into())).await?;
-    // The time and the payload of the example in docs/protocol.md, whose signature a test compares with the code.
+    // The time and the payload of the example in docs/how-to/webhooks.md, whose signature a test compares with the code.
     let at = world.now();
     let message = NewMessage {
         id: Some(MessageId::new("a")?),
@@ -59,7 +59,10 @@ async fn a_post_says_everything_and_2xx_acks_it(world: World) -> Result<()> {
     }
     assert_eq!(posted.body, "close order 4711");
     let signature = posted.header("dwell-signature");
-    assert!(include_str!("../../../docs/protocol.md").contains(signature) && signature.len() > 64, "{signature}");
+    assert!(
+        include_str!("../../../docs/how-to/webhooks.md").contains(signature) && signature.len() > 64,
+        "{signature}"
+    );
     assert_eq!(shop.running.messages(&shop.topic).await?, 1);
     posted.answer(StatusCode::NO_CONTENT);
     world.until("it is acked", async || Ok(shop.running.messages(&shop.topic).await? == 0)).await?;
