@@ -405,6 +405,7 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let mut named = Vec::from(redis);
     named.extend(["cert", "key", "client_ca"].map(|name| format!("tls.{name}_file")));
     named.extend(["webhook.secret_file", "webhook.ca_file", "trace.otlp_ca_file"].map(str::to_owned));
+    named.extend(["token", "ca"].map(|name| format!("wal.hand_over_{name}_file")));
     for line in &all {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_matches(['[', ']']));

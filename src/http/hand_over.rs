@@ -33,13 +33,14 @@ pub(crate) struct Taken {
 ///
 /// For brokers, not for applications: the body is a page of the write-ahead log or of the journal of another broker.
 #[utoipa::path(
-    post, path = "/v1/hand-over", operation_id = "handOver",
+    post, path = "/v1/hand-over", operation_id = "takeOverRecords",
     tag = "operations",
     params(
-        ("Dwell-Store" = String, Header, description = "The name of the store that the records are for"),
+        ("Dwell-Store" = String, Header, description = "The name of the store that the records are for",
+            example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGH"),
         ("Dwell-Store-Heard" = Option<u64>, Header, description = "When that store was last heard of, ms since 1970"),
         ("Dwell-Log" = String, Header, description = "The log that they stood in: `wal` or `journal`", example = "wal"),
-        ("Dwell-Log-Id" = String, Header, description = "The name of that log")
+        ("Dwell-Log-Id" = String, Header, description = "The name of that log", example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGJ")
     ),
     request_body(content((schema::Payload = "application/vnd.dwell.records")), description = "A page of records"),
     responses(

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
     ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
     Window, WindowPage,
@@ -75,6 +75,10 @@ impl Store for Away {
     }
 
     async fn identity(&self, _: &str) -> Result<String> {
+        away()
+    }
+
+    async fn take_over(&self, _: HandedOver) -> Result<u64> {
         away()
     }
 
