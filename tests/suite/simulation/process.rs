@@ -99,7 +99,7 @@ impl Process {
 
     /// When it wants to be woken, on the world's clock.
     pub(super) fn wake(&self) -> Ms {
-        let wake = self.member.next_wake().since(Instant::default()).as_micros().div_ceil(1_000);
+        let wake = self.member.next_wake().since(Instant::default()).as_nanos().div_ceil(1_000_000);
         Ms::try_from(wake).unwrap_or(Ms::MAX).saturating_sub(self.offset)
     }
 
