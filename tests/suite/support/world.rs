@@ -129,7 +129,9 @@ impl World {
         let store = Redis::open(options, Clock::System, Arc::new(Metrics::new()?)).await?;
         let time = Manual::at(store.clock().now());
         // The store believes Redis ahead by no more than the first answer took; then it is due for Redis too.
-        tokio::time::sleep(began.elapsed()).await;
+        let (opened, took) = (std::time::Instant::now(), began.elapsed());
+        let passed = async || Ok((opened.elapsed() >= took).then_some(()));
+        eventually("Redis' clock is where the store believes it", passed).await?;
         Ok(World::of(Arc::new(store), time, Needs::Nothing))
     }
 
