@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 
 use crate::access::TokenFile;
@@ -101,18 +100,12 @@ impl Successor {
     pub fn new(options: &HandOverOptions) -> Result<Successor> {
         let is_tls = options.url.starts_with("https:");
         let roots = Roots::choose("wal.hand_over_ca_file", options.ca_file.as_deref(), is_tls)?;
-        let builder = https::client(&roots)?;
+        let builder = https::broker_client(&roots)?;
         let (builder, base) = match options.url.strip_prefix(SOCKET) {
             Some(path) => (builder.unix_socket(Path::new(path)), "http://localhost"),
             None => (builder, options.url.as_str()),
         };
-        let client = builder
-            .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .build()
-            .map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))?;
+        let client = https::build(builder)?;
         let token = options.token_file.clone().map(TokenFile::new);
         Ok(Successor { client, url: format!("{base}{PATH}"), token })
     }

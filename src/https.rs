@@ -7,13 +7,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use reqwest::ClientBuilder;
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, innermost_cause};
 
 /// Whose certificates are believed.
 #[derive(Clone)]
@@ -87,6 +88,23 @@ pub fn client(roots: &Roots) -> Result<ClientBuilder> {
     let builder = builder.map_err(|error| Error::bug(format!("cannot begin TLS: {error}")))?;
     let config = builder.with_root_certificates(roots.0.clone()).with_no_client_auth();
     Ok(reqwest::Client::builder().tls_backend_preconfigured(config))
+}
+
+/// A client of the broker: it says who it is, goes where it is told and nowhere else, and its caller decides about repeats.
+///
+/// # Errors
+/// Those of [`client`].
+pub fn broker_client(roots: &Roots) -> Result<ClientBuilder> {
+    let builder = client(roots)?.user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")));
+    Ok(builder.no_proxy().redirect(Policy::none()).retry(reqwest::retry::never()))
+}
+
+/// The client that was begun.
+///
+/// # Errors
+/// `Bug` when it cannot be made.
+pub fn build(builder: ClientBuilder) -> Result<Client> {
+    builder.build().map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))
 }
 
 #[cfg(test)]

@@ -130,18 +130,7 @@ pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflic
         Put::Pushed(Pushed::Duplicate) if conflict == Conflict::Reject => {
             refused(format!("message {id} is there already; nothing changed"))
         }
-        Put::Pushed(pushed) => {
-            let due_at = message.due_at;
-            Ok(PushOutcome {
-                id: id.clone(),
-                partition,
-                due_at,
-                pushed,
-                differs: false,
-                topic_created: false,
-                replicas: 0,
-            })
-        }
+        Put::Pushed(pushed) => Ok(PushOutcome::new(id.clone(), partition, message.due_at, pushed)),
         Put::InFlight => {
             refused(format!("message {id} is in flight, and stays as it is; push it again once it is settled"))
         }

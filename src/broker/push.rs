@@ -39,6 +39,13 @@ pub struct PushOutcome {
     pub replicas: u32,
 }
 
+impl PushOutcome {
+    /// Of a message in a topic that was there.
+    pub(super) fn new(id: MessageId, partition: Partition, due_at: Timestamp, pushed: Pushed) -> PushOutcome {
+        PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false, replicas: 0 }
+    }
+}
+
 /// A message with its id, to be pushed once. It is not to be cloned: what dwell has just made the id of is nowhere yet,
 /// and nobody looks whether it is.
 #[derive(Debug)]
@@ -150,11 +157,12 @@ impl Broker {
         let pushes = partitions
             .into_iter()
             .map(|(partition, messages)| self.push_partition(descriptor.clone(), partition, messages));
+        let replicas = self.store.replicas();
         for (index, mut outcome) in join_all(pushes).await.into_iter().flatten() {
             count(&metrics, &outcome);
             if let Ok(outcome) = &mut outcome {
                 outcome.topic_created = topic_created;
-                outcome.replicas = if outcome.pushed == Pushed::Buffered { 0 } else { self.store.replicas() };
+                outcome.replicas = if outcome.pushed == Pushed::Buffered { 0 } else { replicas };
             }
             outcomes[index] = Some(outcome);
         }
@@ -191,15 +199,7 @@ impl Broker {
                         let Arrived { id, due_at, pushed, there } = arrived;
                         let is_own = fresh && pushed == Pushed::Duplicate;
                         let pushed = if is_own { Pushed::Stored } else { pushed };
-                        let outcome = PushOutcome {
-                            id,
-                            partition,
-                            due_at,
-                            pushed,
-                            differs: false,
-                            topic_created: false,
-                            replicas: 0,
-                        };
+                        let outcome = PushOutcome::new(id, partition, due_at, pushed);
                         let outcome = match there.filter(|_| !is_own) {
                             Some(there) => there.outcome(due, outcome),
                             None => Ok(outcome),

@@ -100,7 +100,7 @@ impl Broker {
         Ok(all.map(|at| rulings.remove(&at).unwrap_or(Ruling::of(Verdict::Unreachable))).collect())
     }
 
-    /// What this broker says.
+    /// The verdicts of this broker.
     async fn here(&self, (topic, group): Place<'_>, ask: Ask, timeout: Duration) -> Result<Vec<Verdict>> {
         match ask {
             Ask::Settle(decisions) => self.settle_within(topic, group, decisions, timeout).await,
@@ -108,7 +108,7 @@ impl Broker {
         }
     }
 
-    /// What this broker says of some of it.
+    /// The rulings of this broker about the items at these places of the request.
     async fn picked(&self, place: Place<'_>, ask: &Ask, at: &[usize]) -> Result<Vec<(usize, Ruling)>> {
         if at.is_empty() {
             return Ok(Vec::new());
@@ -117,7 +117,7 @@ impl Broker {
         Ok(at.iter().copied().zip(verdicts.into_iter().map(Ruling::of)).collect())
     }
 
-    /// What the owners of other partitions say. Those that are not found are looked for again after a pause.
+    /// The rulings of other owners. An owner that is not found is looked for again after a pause.
     fn there<'a>(
         &'a self,
         place: Place<'a>,

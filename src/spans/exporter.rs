@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::Client;
-use reqwest::redirect::Policy;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -48,13 +47,7 @@ impl Exporter {
         recorder: Arc<Recorder>,
     ) -> Result<Exporter> {
         let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
-        let client = https::client(&roots)?
-            .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .build()
-            .map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))?;
+        let client = https::build(https::broker_client(&roots)?)?;
         Ok(Exporter { client, endpoint, spans, recorder, unsaid: Seldom::default() })
     }
 

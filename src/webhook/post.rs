@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 
 use super::Webhook;
@@ -12,7 +11,7 @@ use super::answer::{Answer, SAID_BYTES, retry_after};
 use super::signature::Signer;
 use crate::clock::Clock;
 use crate::dispatch::Delivery;
-use crate::error::{Error, Result, innermost_cause};
+use crate::error::{Result, innermost_cause};
 use crate::https::{self, Roots};
 use crate::limits::WEBHOOK_ANSWER_BYTES_MAX;
 
@@ -32,17 +31,11 @@ impl Poster {
     pub(super) fn new(webhook: Webhook, clock: Clock) -> Result<Poster> {
         let signer = webhook.secret.as_ref().map(|secret| Signer::new(secret.expose().as_bytes())).transpose()?;
         let roots = Roots::choose("ca_file", webhook.ca_file.as_deref(), webhook.target.is_tls())?;
-        let client = https::client(&roots)?
-            .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
+        let builder = https::broker_client(&roots)?
             .dns_resolver(webhook.target.resolver())
-            .no_proxy()
-            .redirect(Policy::none())
-            // Dispatch counts attempts and backs off; whatever repeats below it does neither.
-            .retry(reqwest::retry::never())
             .pool_max_idle_per_host(webhook.concurrency)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build()
-            .map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))?;
+            .pool_idle_timeout(IDLE_TIMEOUT);
+        let client = https::build(builder)?;
         Ok(Poster { client, webhook, signer, clock })
     }
 
