@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
 
 use crate::access::TokenFile;
 use crate::clock::{Clock, Instant};
@@ -14,7 +15,7 @@ use crate::codec::encode_page;
 use crate::error::{Error, Result, innermost_cause};
 use crate::https::{self, Roots};
 use crate::limits::SOCKET_PATH_BYTES_MAX;
-use crate::store::HandedOver;
+use crate::store::{HandedOver, TakenOver};
 
 /// Where records are handed over, behind the address of a broker.
 pub const PATH: &str = "/v1/hand-over";
@@ -33,6 +34,9 @@ pub const KIND: &str = "dwell-log";
 
 /// The header that names that log.
 pub const LOG: &str = "dwell-log-id";
+
+/// The header that names the record of a journal before the page.
+pub const AFTER: &str = "dwell-log-after";
 
 /// What the address of a broker looks like, for errors.
 pub const ACCEPTED: &str = "http://HOST:PORT, https://HOST:PORT or unix:/absolute/path";
@@ -60,6 +64,13 @@ pub struct HandOverOptions {
     pub ca_file: Option<PathBuf>,
     /// How long all of it may take.
     pub limit: Duration,
+}
+
+/// What it answers.
+#[derive(Deserialize)]
+struct Answer {
+    taken: u64,
+    refused: u64,
 }
 
 /// Why a page was not taken.
@@ -115,7 +126,7 @@ impl Successor {
     ///
     /// # Errors
     /// Why it was not taken.
-    pub async fn give(&self, page: &HandedOver, until: Instant) -> Result<()> {
+    pub async fn give(&self, page: &HandedOver, until: Instant) -> Result<TakenOver> {
         let body = encode_page(&page.records)?;
         let mut pause = PAUSE.0;
         loop {
@@ -125,7 +136,7 @@ impl Successor {
                 () = Clock::System.sleep_until(limit) => Err(NotTaken::Failed("no answer in time".to_owned())),
             };
             let why = match answer {
-                Ok(()) => return Ok(()),
+                Ok(taken) => return Ok(taken),
                 Err(NotTaken::Refused(why)) => return Err(Error::refused(why)),
                 Err(NotTaken::Failed(why)) => why,
             };
@@ -137,7 +148,7 @@ impl Successor {
         }
     }
 
-    async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<(), NotTaken> {
+    async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<TakenOver, NotTaken> {
         let mut request = self
             .client
             .post(&self.url)
@@ -145,6 +156,7 @@ impl Successor {
             .header(STORE, &page.store)
             .header(KIND, page.kind.name())
             .header(LOG, &page.log)
+            .header(AFTER, page.after)
             .body(body);
         if let Some(heard) = page.heard {
             request = request.header(HEARD, heard.as_ms());
@@ -155,9 +167,6 @@ impl Successor {
         let failed = |error: reqwest::Error| NotTaken::Failed(innermost_cause(&error.without_url()));
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
-        if status == StatusCode::OK {
-            return Ok(());
-        }
         let mut said = Vec::new();
         while said.len() < SAID_BYTES
             && let Ok(Some(chunk)) = response.chunk().await
@@ -165,6 +174,11 @@ impl Successor {
             said.extend_from_slice(&chunk);
         }
         said.truncate(SAID_BYTES);
+        if status == StatusCode::OK {
+            let answer = serde_json::from_slice(&said);
+            let Answer { taken, refused } = answer.map_err(|error| NotTaken::Failed(format!("its answer: {error}")))?;
+            return Ok(if taken + refused == 0 { TakenOver::LacksEarlier } else { TakenOver::Kept { taken, refused } });
+        }
         let why = format!("status {status}: {}", String::from_utf8_lossy(&said).trim());
         let is_passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
         Err(if status.is_client_error() && !is_passing { NotTaken::Refused(why) } else { NotTaken::Failed(why) })

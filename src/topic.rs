@@ -159,6 +159,9 @@ pub struct Descriptor {
     /// before that is not for this one.
     #[serde(default, skip_serializing_if = "is_never")]
     pub deleted_at: u64,
+    /// Of a deletion that a journal brought back: when it was, ms on the store's clock; 0 of any other.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub restored_deletion: u64,
     /// Its groups, each of which gets every message.
     pub groups: Vec<GroupName>,
     /// What is known of its groups besides their names.
@@ -182,6 +185,7 @@ impl Descriptor {
             incarnation: 0,
             deleted: false,
             deleted_at: 0,
+            restored_deletion: 0,
             groups,
             subscriptions,
             leaving,
@@ -191,8 +195,16 @@ impl Descriptor {
 
     /// Whether an operation with this version came after the last deletion of a topic of this name.
     pub fn is_after_deletion(&self, version: Version) -> bool {
-        let deleted_at = if self.deleted { self.generation.max(self.deleted_at) } else { self.deleted_at };
-        version.as_us() > deleted_at.saturating_mul(1_000)
+        version.as_us() > self.last_deletion().saturating_mul(1_000)
+    }
+
+    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been.
+    pub fn last_deletion(&self) -> u64 {
+        match (self.deleted, self.restored_deletion) {
+            (false, _) => self.deleted_at,
+            (true, 0) => self.generation.max(self.deleted_at),
+            (true, restored) => restored.max(self.deleted_at),
+        }
     }
 
     /// Whether the messages of a key come one after the other.

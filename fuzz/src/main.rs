@@ -13,6 +13,7 @@ mod configuration;
 mod cursors;
 mod hosts;
 mod memory;
+mod pages;
 mod receipts;
 mod requests;
 mod schedules;
@@ -27,13 +28,14 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 type Target = fn(&[u8]) -> Corpus;
 
 /// Each has a directory of its name in fuzz/corpus.
-const TARGETS: [(&str, Target); 11] = [
+const TARGETS: [(&str, Target); 12] = [
     ("addresses", addresses::run),
     ("bodies", bodies::run),
     ("codec", codec::run),
     ("configuration", configuration::run),
     ("cursors", cursors::run),
     ("hosts", hosts::run),
+    ("pages", pages::run),
     ("receipts", receipts::run),
     ("requests", requests::run),
     ("schedules", schedules::run),

@@ -35,7 +35,7 @@ fn bundle_again(read: &[NumberedRecord]) {
 }
 
 /// Gives each record its checksum.
-fn mend(bundle: &mut [u8]) {
+pub(crate) fn mend(bundle: &mut [u8]) {
     let mut rest = bundle;
     while let Some((length, records)) = rest.split_first_chunk_mut::<4>() {
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);

@@ -2,17 +2,17 @@
 
 use super::Broker;
 use crate::error::{Error, Kind, Result};
-use crate::store::HandedOver;
+use crate::store::{HandedOver, TakenOver};
 use crate::topic::Descriptor;
 use crate::wal::Record;
 
 impl Broker {
-    /// Keeps records of a broker that stops, durably, and answers how many. `may_create` says whether whoever brings them
-    /// may create topics; without, only what a push would create is taken.
+    /// Keeps records of a broker that stops, durably. `is_admin` says whether whoever brings them may create and delete
+    /// topics; without, only what a push would create is taken, and deletions are left out.
     ///
     /// # Errors
     /// `Forbidden`, and those of [`crate::store::Store::take_over`].
-    pub async fn take_over(&self, handed: HandedOver, may_create: bool) -> Result<u64> {
+    pub async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
         let is_pushed = |wanted: &Descriptor| {
             let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());
             self.options.auto_create && *wanted == pushed
@@ -21,11 +21,11 @@ impl Broker {
             Record::Create(wanted) => Some(wanted),
             _ => None,
         });
-        if let Some(wanted) = created.filter(|_| !may_create).find(|wanted| !is_pushed(wanted)) {
+        if let Some(wanted) = created.filter(|_| !is_admin).find(|wanted| !is_pushed(wanted)) {
             let why =
                 format!("topic {} was created with settings of its own: that needs a token with `admin`", wanted.topic);
             return Err(Error::new(Kind::Forbidden, why));
         }
-        self.store.take_over(handed).await
+        self.store.take_over(handed, is_admin).await
     }
 }

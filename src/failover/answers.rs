@@ -115,7 +115,9 @@ impl<S: LogTarget> Failover<S> {
     /// Keeps the deletion of a topic, so that the journals of others do not bring it back.
     pub(super) async fn keep_deletion(&self, descriptor: &Descriptor) {
         if let Some(journal) = &self.journal {
-            journal.keep(vec![Record::Delete(descriptor.clone())]).await;
+            // Above all that was pushed to it.
+            let deleted_at = self.store.clock().versions(1).as_us() / 1_000 + 1;
+            journal.keep(vec![Record::Delete(Descriptor { deleted_at, ..descriptor.clone() })]).await;
         }
     }
 

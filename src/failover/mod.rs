@@ -18,7 +18,7 @@ mod replay;
 mod restore;
 mod store;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
@@ -106,6 +106,9 @@ pub struct Failover<S> {
     buffered: Notify,
     /// The journal has records that another broker handed over.
     taken: Notify,
+    /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked for its
+    /// name: records for one store are not taken while another one becomes the own.
+    taken_logs: Mutex<BTreeMap<String, u64>>,
     /// What may be said again and again.
     unsaid: Unsaid,
 }
@@ -127,8 +130,7 @@ struct Heard {
 
 impl Heard {
     fn now(self, losses: u64, now: Timestamp) -> Heard {
-        let before = if losses == self.losses { self.before } else { self.last };
-        Heard { losses, last: Some(now), before }
+        Heard { losses, last: Some(now), before: self.before(losses) }
     }
 
     /// The last answer of all.
@@ -138,7 +140,7 @@ impl Heard {
 
     /// The last answer before so many losses.
     fn before(self, losses: u64) -> Option<Timestamp> {
-        if losses == self.losses { self.before } else { self.last }
+        if losses == self.losses { self.before } else { self.last.or(self.before) }
     }
 }
 
@@ -209,6 +211,7 @@ impl<S: LogTarget> Failover<S> {
             restorers: std::sync::Mutex::default(),
             buffered,
             taken: Notify::new(),
+            taken_logs: Mutex::default(),
             unsaid: Unsaid::default(),
         };
         failover.assume_clock().await;
@@ -236,6 +239,7 @@ impl<S: LogTarget> Failover<S> {
     /// `Conflict` when it is another one, and the store's.
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
+        let _naming = self.taken_logs.lock().await;
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
         let found = self.limited(self.store.identity(&offered)).await?;

@@ -92,7 +92,7 @@ impl<S: LogTarget> Failover<S> {
     pub(super) async fn offer(&self, log: &str, page: Vec<Entry>, losses: u64) -> Offered {
         let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
         for mut entry in page {
-            self.note_origin(log, &mut entry);
+            self.note_origin(&mut entry);
             match entry.record {
                 Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
                     Ok(descriptor) => {
@@ -247,12 +247,9 @@ impl<S: LogTarget> Failover<S> {
     }
 
     /// What was perhaps handed over is perhaps in the log of another broker as well: its place in this one tells them apart.
-    fn note_origin(&self, log: &str, entry: &mut Entry) {
-        let number = entry.position.number();
-        if let Record::Push { origin: origin @ None, .. } = &mut entry.record
-            && number <= self.wal.handed_over()
-        {
-            *origin = Some(CallId { stream: log.to_owned(), seq: number });
+    pub(super) fn note_origin(&self, entry: &mut Entry) {
+        if let Record::Push { origin: origin @ None, .. } = &mut entry.record {
+            *origin = self.wal.handed_over_as(entry.position);
         }
     }
 

@@ -52,7 +52,7 @@ impl<S: LogTarget> Failover<S> {
     /// some of it. It does so at the start as well, since nobody watched before.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
-        let (mut restored, mut noticed) = (None, losses.borrow().count);
+        let (mut restored, mut noticed, mut has_taken) = (None, losses.borrow().count, false);
         self.store.hold_at_losses();
         loop {
             let count = losses.borrow_and_update().count;
@@ -67,9 +67,9 @@ impl<S: LogTarget> Failover<S> {
                 self.buffered.notify_one();
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.restore(restored.is_some()) => {}
+                    () = self.restore(restored.is_some() || has_taken) => {}
                 }
-                restored = Some(count);
+                (restored, has_taken) = (Some(count), false);
                 self.store.restored(count);
                 self.metrics.store.restoring.set(i64::from(self.is_restoring()));
                 continue;
@@ -77,7 +77,11 @@ impl<S: LogTarget> Failover<S> {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = losses.changed() => if changed.is_err() { return },
-                () = self.taken.notified() => restored = None,
+                () = self.taken.notified() => {
+                    // The broker that had them is perhaps the only one that would notice what the store lost.
+                    self.store.hold_at_losses();
+                    (restored, has_taken) = (None, true);
+                }
                 missed = self.journal_look() => if missed { restored = None },
             }
         }
@@ -306,7 +310,7 @@ impl<S: LogTarget> Failover<S> {
         if !self.identified.load(Ordering::Relaxed) {
             return Err(Error::unavailable("it is not known yet whether it is the same store"));
         }
-        drop_part_of_a_call(&mut page);
+        drop_part_of_a_call(&mut page, journal.log().depth().end);
         let Some(last) = page.last().map(|entry| entry.position) else { return Ok(None) };
         let mut topics: BTreeMap<TopicName, Vec<Record>> = BTreeMap::new();
         for entry in page {
@@ -380,7 +384,7 @@ impl<S: LogTarget> Failover<S> {
             // So that a tombstone is left.
             None => self.limited(self.store.create(deleted)).await?,
         };
-        self.limited(self.store.delete(&there)).await
+        self.limited(self.store.delete_again(&there, deleted.deleted_at)).await
     }
 }
 
@@ -416,9 +420,9 @@ fn call_of(record: &Record) -> Option<(&str, u64)> {
     }
 }
 
-/// Leaves out the end of a page that may have only a part of what its last call set.
-fn drop_part_of_a_call(page: &mut Vec<Entry>) {
-    if page.len() < PAGE_RECORDS && bytes(page) < PAGE_BYTES / 2 {
+/// Leaves out the end of a page of a log with this end that may have only a part of what its last call set.
+pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) {
+    if page.last().map(|entry| entry.position) >= end {
         return;
     }
     let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
@@ -428,14 +432,6 @@ fn drop_part_of_a_call(page: &mut Vec<Entry>) {
     if let Some(whole) = page.iter().rposition(is_other) {
         page.truncate(whole + 1);
     }
-}
-
-fn bytes(page: &[Entry]) -> usize {
-    let size = |entry: &Entry| match &entry.record {
-        Record::Set { message, .. } => message.envelope.payload.len(),
-        _ => 0,
-    };
-    page.iter().map(size).sum()
 }
 
 /// Cuts changes into calls of the store, none of which has only a part of what one call set.

@@ -18,8 +18,8 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember,
     LogTarget, Loss, MemberId, MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals,
-    WaitingCursor, Wakes, Window, WindowPage,
+    Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
+    Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::time::Timestamp;
 use crate::topic::{Descriptor, Pair};
@@ -37,8 +37,8 @@ impl<S: LogTarget> Store for Failover<S> {
         Description { durability, ..inner }
     }
 
-    async fn take_over(&self, handed: HandedOver) -> Result<u64> {
-        self.take(handed).await
+    async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
+        self.take(handed, is_admin).await
     }
 
     fn replicas(&self) -> u32 {

@@ -16,17 +16,20 @@ use super::{App, body, schema};
 use crate::access::{Scope, Scopes};
 use crate::codec::decode_page;
 use crate::error::{Error, Fault};
-use crate::hand_over::{HEARD, KIND, LOG, MEDIA_TYPE, STORE};
+use crate::hand_over::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
 use crate::limits::{BATCH_BODY_BYTES_MAX, STREAM_BYTES_MAX};
-use crate::store::{HandedOver, LogKind};
+use crate::store::{HandedOver, LogKind, TakenOver};
 use crate::time::Timestamp;
 
-/// How many records this broker keeps now.
+/// The outcome of a page of records.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(examples(json!({"taken": 500})))]
+#[schema(examples(json!({"taken": 500, "refused": 0})))]
 pub(crate) struct Taken {
-    /// Records that are fsynced in its own log.
+    /// Records that are fsynced in its own log. If neither any is taken nor refused, it lacks the records of the journal
+    /// before these: begin with the first.
     taken: u64,
+    /// Deletions of topics, for which the token needs `admin`.
+    refused: u64,
 }
 
 /// Take over what a broker that stops has buffered.
@@ -40,7 +43,9 @@ pub(crate) struct Taken {
             example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGH"),
         ("Dwell-Store-Heard" = Option<u64>, Header, description = "When that store was last heard of, ms since 1970"),
         ("Dwell-Log" = String, Header, description = "The log that they stood in: `wal` or `journal`", example = "wal"),
-        ("Dwell-Log-Id" = String, Header, description = "The name of that log", example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGJ")
+        ("Dwell-Log-Id" = String, Header, description = "The name of that log", example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGJ"),
+        ("Dwell-Log-After" = Option<u64>, Header,
+            description = "Number of the last record of a journal before the page; 0, or nothing, at its beginning")
     ),
     request_body(content((schema::Payload = "application/vnd.dwell.records")), description = "A page of records"),
     responses(
@@ -71,15 +76,21 @@ pub(crate) async fn hand_over(
     let kind = LogKind::ALL.into_iter().find(|known| known.name() == kind);
     let kind = kind.ok_or_else(|| Problem::of_header(KIND, Fault::Choice, "is neither `wal` nor `journal`"))?;
     let (store, log) = (name(STORE)?.to_owned(), name(LOG)?.to_owned());
-    let heard = match headers.get(HEARD).map(|value| value.to_str().ok().and_then(|text| text.parse().ok())) {
-        None => None,
-        Some(Some(ms)) => Some(Timestamp::from_ms(ms)),
-        Some(None) => return Err(Problem::of_header(HEARD, Fault::Format, "is not a number of milliseconds")),
+    let number = |header: &str| match headers.get(header) {
+        None => Ok(None),
+        Some(value) => match value.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
+            None => Err(Problem::of_header(header, Fault::Format, "is not a number")),
+            number => Ok(number),
+        },
     };
+    let (heard, after) = (number(HEARD)?.map(Timestamp::from_ms), number(AFTER)?.unwrap_or(0));
     let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
     let unreadable = |error: Error| Problem::malformed(error.detail().to_owned());
     let records = decode_page(bytes).map_err(unreadable)?;
-    let may_create = scopes.grant(Scopes::of(&[Scope::Admin]));
-    let taken = app.broker.take_over(HandedOver { store, heard, kind, log, records }, may_create).await?;
-    Ok(Reply(Taken { taken }))
+    let is_admin = scopes.grant(Scopes::of(&[Scope::Admin]));
+    let handed = HandedOver { store, heard, kind, log, after, records };
+    Ok(Reply(match app.broker.take_over(handed, is_admin).await? {
+        TakenOver::Kept { taken, refused } => Taken { taken, refused },
+        TakenOver::LacksEarlier => Taken { taken: 0, refused: 0 },
+    }))
 }

@@ -19,8 +19,8 @@ use crate::store::{
     Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
     DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
-    Window, WindowPage,
+    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, Vitals, WaitingCursor,
+    Wakes, Window, WindowPage,
 };
 use crate::tasks::Tasks;
 use crate::time::Timestamp;
@@ -78,7 +78,7 @@ impl Store for Away {
         away()
     }
 
-    async fn take_over(&self, _: HandedOver) -> Result<u64> {
+    async fn take_over(&self, _: HandedOver, _: bool) -> Result<TakenOver> {
         away()
     }
 

@@ -36,6 +36,23 @@ pub struct HandedOver {
     pub kind: LogKind,
     /// The name of that log.
     pub log: String,
+    /// The number of the last record before these that has to be taken by the same broker: a journal is given from its
+    /// beginning. 0 at the beginning, and always of a write-ahead log.
+    pub after: u64,
     /// The records, each with its number in that log.
     pub records: Vec<NumberedRecord>,
+}
+
+/// What a broker did with a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenOver {
+    /// It keeps so many records, and not the others, for which the token is not good.
+    Kept {
+        /// Records that are fsynced.
+        taken: u64,
+        /// Deletions of topics that were left out.
+        refused: u64,
+    },
+    /// It lacks the records before these, and keeps nothing.
+    LacksEarlier,
 }

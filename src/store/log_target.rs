@@ -114,6 +114,10 @@ pub trait LogTarget: Store {
     /// A topic, or what says that it was deleted.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
+    /// Deletes a topic that was deleted before, at `deleted_at`, ms on the store's clock: what was pushed to a topic of its name
+    /// since is not for this one.
+    async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
+
     /// Answers whether a message of a call that was not answered was set by it, or is a duplicate; if not, no copy of the
     /// call ever sets it.
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;

@@ -39,7 +39,7 @@ pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled
 pub use datagram::{Datagram, Datagrams};
 pub(crate) use epoch::random_text;
 pub use epoch::{Claim, Epoch, MemberId, Tenant};
-pub use hand_over::{HandedOver, LogKind};
+pub use hand_over::{HandedOver, LogKind, TakenOver};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, origin_page};
 pub use loss::Loss;
@@ -93,13 +93,13 @@ pub trait Store: Send + Sync + 'static {
     /// Makes everything durable that was answered and releases what it holds.
     async fn close(&self) -> Result<()>;
 
-    /// Keeps, durably, what another broker could not bring to the store before it stops, and answers how many records. A page
-    /// that is given again does no harm.
+    /// Keeps, durably, what another broker could not bring to the store before it stops. Deletions of topics are left out
+    /// unless `is_admin`. A page that is given again does no harm.
     ///
     /// # Errors
     /// `Conflict` when it is of another store, or nothing is kept for it here; `Invalid` for records that no broker writes;
     /// `Full` and `Unavailable` when the disk does not take it: then nothing is kept.
-    async fn take_over(&self, _handed: HandedOver) -> Result<u64> {
+    async fn take_over(&self, _handed: HandedOver, _is_admin: bool) -> Result<TakenOver> {
         Err(Error::new(Kind::Conflict, "this broker has the embedded store, which takes nothing over"))
     }
 

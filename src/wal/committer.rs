@@ -69,7 +69,6 @@ struct State {
     identity: Option<String>,
     log_id: Option<String>,
     clock: Option<String>,
-    handed_over: Option<String>,
 }
 
 impl Shown {
@@ -87,7 +86,6 @@ impl Shown {
             Note::StoreIdentity => state.identity.clone(),
             Note::LogId => state.log_id.clone(),
             Note::Clock => state.clock.clone(),
-            Note::HandedOver => state.handed_over.clone(),
         })
     }
 
@@ -234,9 +232,9 @@ impl Committer {
 
     fn show_notes(&self) {
         let (identity, clock) = (self.log.note(Note::StoreIdentity), self.log.note(Note::Clock));
-        let (log_id, handed_over) = (self.log.note(Note::LogId), self.log.note(Note::HandedOver));
+        let log_id = self.log.note(Note::LogId);
         self.shown.with(|state| {
-            (state.identity, state.clock, state.log_id, state.handed_over) = (identity, clock, log_id, handed_over);
+            (state.identity, state.clock, state.log_id) = (identity, clock, log_id);
         });
     }
 }

@@ -13,6 +13,7 @@ mod damage;
 mod entry;
 mod keys;
 mod log;
+mod names;
 mod options;
 mod place;
 mod read;
@@ -35,6 +36,7 @@ pub use self::bundle::fuzzing as bundle_fuzzing;
 use self::committer::{Command, Committer, Shown, check_limit};
 pub use self::entry::{Cancelled, Depth, Entry, Position};
 use self::log::{Log, again};
+use self::names::Names;
 pub use self::options::{LIMIT_BYTES, WalOptions};
 use self::place::Note;
 pub use self::survey::Survey;
@@ -46,6 +48,7 @@ use crate::limits::NOTE_BYTES_MAX;
 use crate::message::{MessageId, TopicName};
 use crate::metrics::WalMetrics;
 use crate::store::ClockNote;
+use crate::version::CallId;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -187,11 +190,15 @@ impl Wal {
     /// # Errors
     /// `Unavailable` when the disk fails.
     pub async fn id(&self) -> Result<String> {
-        if let Some(id) = self.shown.note(Note::LogId) {
-            return Ok(id);
+        if let Some(names) = self.names() {
+            return Ok(names.now);
         }
-        self.remember(Note::LogId, ulid::Ulid::new().to_string()).await?;
-        self.shown.note(Note::LogId).ok_or_else(|| Error::unavailable("the name of the log was not kept"))
+        self.remember(Note::LogId, Names::new().to_string()).await?;
+        self.names().map(|names| names.now).ok_or_else(|| Error::unavailable("the name of the log was not kept"))
+    }
+
+    fn names(&self) -> Option<Names> {
+        self.shown.note(Note::LogId)?.parse().ok()
     }
 
     /// What [`Wal::remember_clock`] was told, also by an earlier process.
@@ -207,18 +214,22 @@ impl Wal {
         self.remember(Note::Clock, note.to_string()).await
     }
 
-    /// The number through which records may have been handed over, as [`Wal::remember_handed_over`] was told, also by an
-    /// earlier process; 0 if none were.
-    pub fn handed_over(&self) -> u64 {
-        self.shown.note(Note::HandedOver).and_then(|number| number.parse().ok()).unwrap_or(0)
+    /// The place of a record in the log under an earlier name, if it may have been handed over.
+    pub fn handed_over_as(&self, at: Position) -> Option<CallId> {
+        let stream = self.names()?.handed_over_under(at)?;
+        Some(CallId { stream, seq: at.number() })
     }
 
-    /// Notes, durably, that another broker may get the records through this one.
+    /// Notes, durably, that another broker may get all that is in the log now, and gives the log another name: what it says
+    /// of itself from now on is not about those records.
     ///
     /// # Errors
-    /// `Unavailable` when the disk fails.
-    pub async fn remember_handed_over(&self, through: Position) -> Result<()> {
-        self.remember(Note::HandedOver, through.number().max(self.handed_over()).to_string()).await
+    /// `Unavailable` when the disk fails, `TooLarge` after dozens of hand-overs of which records are still there.
+    pub async fn begin_hand_over(&self) -> Result<()> {
+        self.id().await?;
+        let first = self.peek(None, 1, 1).await?.first().map(|entry| entry.position);
+        let (Some(names), Some(first), Some(end)) = (self.names(), first, self.depth().end) else { return Ok(()) };
+        self.remember(Note::LogId, names.followed(first, end).to_string()).await
     }
 
     /// The newest record; `None` when it is trimmed or cancelled.

@@ -24,12 +24,11 @@ const TRIMMED: &str = "trimmed";
 pub(super) enum Note {
     /// Whose records these are.
     StoreIdentity,
-    /// The name of the log to the store, which remembers how far it was replayed.
+    /// The name of the log to the store, which remembers how far it was replayed; and its earlier ones, each with the
+    /// number of the last record that may have been handed over under it.
     LogId,
     /// The store's clock beside those of this machine.
     Clock,
-    /// The number through which records may have been handed over to another broker.
-    HandedOver,
 }
 
 impl Note {
@@ -38,7 +37,6 @@ impl Note {
             Note::StoreIdentity => "store-identity",
             Note::LogId => "log-id",
             Note::Clock => "clock-offset",
-            Note::HandedOver => "handed-over",
         }
     }
 }

@@ -81,10 +81,10 @@ impl Log {
         let (mut replaying, mut waiting, mut perhaps_sent) = (Vec::new(), Vec::new(), false);
         for Entry { position: Position(number), record, .. } in &scanned.entries {
             match record {
-                Record::Push { topic: of, message, call, .. } if of == topic && message.id == *id => {
+                Record::Push { topic: of, message, call, origin, .. } if of == topic && message.id == *id => {
                     let is_handed = *number <= self.handed;
                     if is_handed { &mut replaying } else { &mut waiting }.push(*number);
-                    perhaps_sent |= call.is_some() || *number <= self.inherited;
+                    perhaps_sent |= call.is_some() || origin.is_some() || *number <= self.inherited;
                 }
                 _ => {}
             }

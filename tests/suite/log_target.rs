@@ -454,3 +454,23 @@ async fn versions_of_a_call_count_its_messages_also_where_ids_are_equal() -> Res
     assert_eq!(found, Some(call.version.plus(2)), "as the journal and the WAL count them");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_late_page_of_a_log_that_was_handed_over_does_nothing() -> Result<()> {
+    let story = Story::begin().await?;
+    let (message, version) = (story.orders.message("m", 0)?, story.version());
+    let origin = Some(CallId { stream: "wal".to_owned(), seq: 3 });
+    let handed = Replayed { number: 1, version, message: message.clone(), origin };
+    let losses = story.target.losses().borrow().count;
+    let put = story.target.replay(&story.orders.descriptor, FIRST, "taker", Conflict::Keep, &[handed], losses).await?;
+    assert_eq!(put, [STORED]);
+    let mut owner = story.orders.owner().await?;
+    let reserved = owner.reserve(up_to(10)).await?;
+    assert_eq!(ids_of(&reserved.messages), ["m"]);
+    owner.settle(&acks(&["m"])?).await?;
+    // Its broker had sent it before it stopped.
+    let late = story.replay(Conflict::Keep, &[(3, version, &message)]).await;
+    assert_eq!(kind_of(late), Some(dwell::error::Kind::Stale));
+    assert_eq!(story.payload_of("m").await?, None);
+    Ok(())
+}

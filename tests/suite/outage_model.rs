@@ -3,8 +3,8 @@
 //!
 //! The world is one partition of one topic in Redis and two brokers, each with a WAL and a journal. Clients push, replace,
 //! reschedule and cancel, and delete the topic; consumers take, ack and nack. A live call can lose its request or its
-//! reply, is repeated or given up, and a copy of it can arrive later. Brokers are cut off, killed and started; Redis comes
-//! back as it was earlier, or empty. Then the WALs are replayed, in pages of one or two records, and the journals restored,
+//! reply, is repeated or given up, and a copy of it can arrive later. Brokers are cut off, killed and started, or stop and
+//! hand over their logs, of which all, a part or no answer arrives; Redis comes back as it was earlier, or empty. Then the WALs are replayed, in pages of one or two records, and the journals restored,
 //! in every order of the two brokers.
 //!
 //! A ledger knows what was answered. In every state of a search, and at the end of each run, when both brokers are up and
@@ -42,6 +42,7 @@ mod delivery;
 mod enabled;
 mod apply;
 mod drain;
+mod hand_over;
 mod search;
 mod walk;
 
@@ -66,6 +67,7 @@ const CHANGED: Bounds = Bounds { kinds: &Kind::ALL, ..PUSHED };
 const NETWORK: Bounds = Bounds { lost_replies: 1, late_copies: 1, time_outs: 1, ..QUIET };
 const OUTAGE: Bounds = Bounds { outages: 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, ..QUIET };
+const HANDED_OVER: Bounds = Bounds { hand_overs: 1, ..OUTAGE };
 const DELETION: Bounds = Bounds { deletions: 1, ..QUIET };
 const LAG: Bounds = Bounds { lag: 3, ..QUIET };
 
@@ -78,6 +80,7 @@ const EVERYTHING: Bounds = Bounds {
     deletions: 1,
     outages: 2,
     kills: 2,
+    hand_overs: 2,
     time_outs: 2,
     lost_replies: 2,
     late_copies: 2,
@@ -123,6 +126,9 @@ fn no_search_finds_a_breach() {
         ("a loss of two messages", Bounds { ids: 2, operations: 3, losses: 1, one_broker: true, ..NETWORK }),
         ("a loss, an outage and a death", Bounds { losses: 1, kills: 1, deliveries: 2, ..OUTAGE }),
         ("two losses", Bounds { losses: 2, kills: 1, deliveries: 2, one_broker: true, ..QUIET }),
+        ("a hand-over", Bounds { kinds: all, lost_replies: 1, ends_with_loss: true, ..HANDED_OVER }),
+        ("a hand-over of two messages", Bounds { ids: 2, late_copies: 1, ends_with_loss: true, ..HANDED_OVER }),
+        ("a hand-over after a loss", Bounds { losses: 1, pushed_before: true, ..HANDED_OVER }),
         ("a deletion", Bounds { kinds: all, outages: 1, losses: 1, ..DELETION }),
         (
             "a deletion in a bad network",
@@ -147,7 +153,7 @@ fn no_walk_finds_a_breach() {
     assert_no_breach("walks, no loss", &walk(Rules::ALL, kept, states_max()));
     let pushes = Bounds { kinds: &[Push, Replace], deletions: 0, ..one };
     assert_no_breach("walks, pushes", &walk(Rules::ALL, pushes, states_max()));
-    let behind = Bounds { lag: 3, outages: 0, kills: 0, time_outs: 0, losses: 0, deletions: 0, ..one };
+    let behind = Bounds { lag: 3, outages: 0, kills: 0, hand_overs: 0, time_outs: 0, losses: 0, deletions: 0, ..one };
     assert_no_breach("walks, a clock that is behind", &walk(Rules::ALL, behind, states_max()));
 }
 
@@ -223,6 +229,24 @@ every_rule_is_needed! {
         Bounds { operations: 3, outages: 2, lost_replies: 1, one_broker: true, kinds: &[Push, Cancel], ..QUIET } => Breach::Undone(0);
     a_replay_before_the_restore_breaks_p5: ReplayWaitsForRestore,
         Bounds { ids: 2, one_broker: true, losses: 1, outages: 1, deliveries: 0, ..QUIET } => Breach::Lost(0);
+
+    // Hand-over. What was given was replayed again by its first broker, or never.
+    a_record_that_two_brokers_replay_breaks_p3: HandedOverIsReplayedOnce,
+        Bounds { operations: 1, ..HANDED_OVER } => Breach::Returned(0);
+    a_log_that_keeps_its_name_is_never_replayed: HandOverRenamesLog,
+        Bounds { ids: 2, deliveries: 0, ..HANDED_OVER } => Breach::Stuck;
+    a_late_page_after_a_hand_over_breaks_p3: HandedOverLogIsClosed,
+        Bounds { operations: 1, outages: 2, late_copies: 1, hand_overs: 1, ..QUIET } => Breach::Returned(0);
+    a_journal_that_goes_with_its_disk_breaks_p5: JournalIsHandedOver,
+        Bounds { ends_with_loss: true, ..HANDED_OVER } => Breach::Lost(0);
+    deletions_that_go_with_their_disk_break_p1: DeletionsAreHandedOver,
+        Bounds { deletions: 1, ends_with_loss: true, ..HANDED_OVER } => Breach::Returned(0);
+    a_journal_in_two_parts_breaks_p5: JournalIsGivenWhole,
+        Bounds { ids: 2, deliveries: 0, ends_with_loss: true, ..HANDED_OVER } => Breach::Lost(0);
+    a_taken_journal_that_waits_for_the_next_loss_breaks_p5: TakenJournalIsRestored,
+        Bounds { operations: 0, losses: 1, ..Bounds { pushed_before: true, ..HANDED_OVER } } => Breach::Lost(0);
+    versions_that_a_taker_does_not_witness_break_p1: TakenVersionsAreWitnessed,
+        Bounds { lag: 3, kinds: &[Push, Replace], ..HANDED_OVER } => Breach::Undone(0);
 
     // The journal. What was refused took effect.
     a_journal_that_keeps_requests_breaks_p2: JournalKeepsAnswers,

@@ -25,6 +25,10 @@ impl LogTarget for Redis {
         self.shared.topic_or_tombstone(topic).await
     }
 
+    async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
+        self.shared.delete(topic, false, deleted_at).await
+    }
+
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
         let key = self.shared.keys.call(topic, partition, &part.call.stream);
         let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);

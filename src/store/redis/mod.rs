@@ -222,11 +222,11 @@ impl Store for Redis {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
-        self.shared.delete(descriptor, false).await
+        self.shared.delete(descriptor, false, 0).await
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
-        self.shared.delete(descriptor, true).await
+        self.shared.delete(descriptor, true, 0).await
     }
 
     async fn push(

@@ -49,7 +49,7 @@ impl Shared {
         }
         if let Some(deleted) = &before {
             // A deletion that was interrupted is finished first.
-            self.delete(deleted, false).await?;
+            self.delete(deleted, false, 0).await?;
             before = None;
         }
         let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
@@ -58,7 +58,7 @@ impl Shared {
             Some(tombstone) if tombstone.incarnation == wanted.incarnation => {
                 return Err(Error::not_found(format!("topic {} was deleted", wanted.topic)));
             }
-            tombstone => self.born(wanted, tombstone.map_or(0, |tombstone| tombstone.generation)).await?,
+            tombstone => self.born(wanted, tombstone.as_ref()).await?,
         };
         // Listed first: a name without a descriptor is harmless, a topic that no list shows is not. And again afterwards:
         // a deletion that ends now takes the name off the list.
@@ -70,15 +70,16 @@ impl Shared {
         Ok(in_place)
     }
 
-    async fn born(&self, wanted: &Descriptor, generation: u64) -> Result<Descriptor> {
+    async fn born(&self, wanted: &Descriptor, tombstone: Option<&Descriptor>) -> Result<Descriptor> {
         let count = self.connection.call(redis::cmd("SCARD").arg(self.keys.topics())).await?;
         if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
             return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
         }
-        let deleted_at = wanted.deleted_at.max(generation);
-        let generation = self.next_generation(generation.max(wanted.generation));
+        let deleted_at = wanted.deleted_at.max(tombstone.map_or(0, Descriptor::last_deletion));
+        let before = tombstone.map_or(0, |tombstone| tombstone.generation);
+        let generation = self.next_generation(before.max(wanted.generation));
         let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
-        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, ..wanted.clone() })
+        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, restored_deletion: 0, ..wanted.clone() })
     }
 
     pub(super) async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
@@ -132,8 +133,14 @@ impl Shared {
     /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
     /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it. Who is
     /// overtaken by another who finishes it, and makes the topic again, touches nothing of the new one.
-    /// Deletes a topic; if asked to, only while its generation is that of `descriptor`.
-    pub(super) async fn delete(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
+    /// Deletes a topic; if asked to, only while its generation is that of `descriptor`. `restored_deletion` is not 0 when it was
+    /// deleted then, as a journal says.
+    pub(super) async fn delete(
+        &self,
+        descriptor: &Descriptor,
+        is_unchanged: bool,
+        restored_deletion: u64,
+    ) -> Result<()> {
         let key = self.keys.topic(&descriptor.topic);
         // Who still means an older topic of this name deletes nothing of the new one.
         let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
@@ -146,7 +153,7 @@ impl Shared {
                 return Err(stale());
             }
             let generation = self.next_generation(there.generation);
-            let tombstone = Descriptor { deleted: true, generation, ..there.clone() };
+            let tombstone = Descriptor { deleted: true, generation, restored_deletion, ..there.clone() };
             if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
                 return Err(stale());
             }

@@ -9,7 +9,7 @@ use dwell::engine::{Engine, FailoverOptions, StoreOptions};
 use dwell::error::{Kind, Result};
 use dwell::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
 use dwell::store::redis::RedisOptions;
-use dwell::store::{HandedOver, LogKind};
+use dwell::store::{HandedOver, LogKind, TakenOver};
 use dwell::topic::{Descriptor, Settings};
 use dwell::version::{CallId, Version};
 use dwell::wal::Record;
@@ -33,7 +33,26 @@ fn page(store: &str, origin: &str, id: &str, version: Version) -> Result<HandedO
     let origin_call = Some(CallId { stream: origin.to_owned(), seq: 7 });
     let record = Record::Push { topic, message, version, conflict, call, origin: origin_call };
     let records = vec![NumberedRecord { number: 7, at, record }];
-    Ok(HandedOver { store: store.to_owned(), heard: None, kind: LogKind::Wal, log: origin.to_owned(), records })
+    Ok(HandedOver {
+        store: store.to_owned(),
+        heard: None,
+        kind: LogKind::Wal,
+        log: origin.to_owned(),
+        after: 0,
+        records,
+    })
+}
+
+fn kept(taken: u64) -> TakenOver {
+    TakenOver::Kept { taken, refused: 0 }
+}
+
+/// A broker in this process that keeps a journal.
+async fn journaling(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
+    let redis = RedisOptions::new(redis.url());
+    let failover =
+        FailoverOptions { journal_window: Some(Duration::from_secs(3_600)), ..FailoverOptions::new(dir.path()) };
+    Engine::start(StoreOptions::Redis { redis, failover }, dwell::broker::Options::default(), Clock::System).await
 }
 
 fn now() -> Version {
@@ -67,7 +86,7 @@ async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
     first.broker().push(&TopicName::new("orders")?, NewMessage::new("y").id(MessageId::new("own")?)).await?;
     let store: String = redis.ask("GET dwell:id").await?;
     let page = page(&store, "01JZAAAAAAAAAAAAAAAAAAAAAA", "handed", now())?;
-    assert_eq!(first.broker().take_over(page.clone(), false).await?, 1);
+    assert_eq!(first.broker().take_over(page.clone(), false).await?, kept(1));
     replayed(&first).await?;
     let mut got = take(&first, Duration::from_secs(5)).await?;
     while got.len() < 2 {
@@ -77,7 +96,7 @@ async fn a_page_that_two_brokers_took_is_delivered_once() -> Result<()> {
     assert_eq!(got, ["handed", "own"]);
     // The answer was lost, so the page was given again: to the same broker, and to another one.
     for engine in [&first, &second] {
-        assert_eq!(engine.broker().take_over(page.clone(), false).await?, 1);
+        assert_eq!(engine.broker().take_over(page.clone(), false).await?, kept(1));
         replayed(engine).await?;
     }
     assert_eq!(take(&first, Duration::from_millis(500)).await?, Vec::<String>::new());
@@ -142,4 +161,72 @@ async fn a_stranger_needs_a_token_with_produce() -> Result<()> {
         Ok((!ids.is_empty()).then_some(json!(ids)))
     };
     eventually("it is replayed", stored).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_journal_is_taken_from_its_beginning_only() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = journaling(&redis, &dir).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let log = "01JZAAAAAAAAAAAAAAAAAAAAAA";
+    let set = |seq: u64, after: u64| {
+        let mut page = page(&store, log, &format!("m{seq}"), now())?;
+        let Record::Push { topic, message, version, .. } = page.records[0].record.clone() else {
+            return Err(dwell::error::Error::bug("a page of pushes"));
+        };
+        let call = CallId { stream: "01JZCALLS".to_owned(), seq };
+        page.records[0].number = seq;
+        page.records[0].record = Record::Set { topic, message, version, groups: Vec::new(), call };
+        Ok(HandedOver { kind: LogKind::Journal, after, ..page })
+    };
+    let take = async |page: HandedOver| engine.broker().take_over(page, false).await;
+    // What the calls of a stream set is restored in their order: the second one alone would hide the first one for good.
+    assert_eq!(take(set(2, 1)?).await?, TakenOver::LacksEarlier);
+    assert_eq!(take(set(1, 0)?).await?, kept(1));
+    assert_eq!(take(set(2, 1)?).await?, kept(1));
+    let both = async || {
+        let ids: Vec<String> = redis.ask("KEYS {dwell:orders:*}:default:h").await?;
+        let mut stored = 0;
+        for hash in ids {
+            stored += redis.ask::<u64>(&format!("HLEN {hash}")).await?;
+        }
+        Ok((stored == 2).then_some(()))
+    };
+    eventually("both are restored", both).await?;
+    engine.close().await
+}
+
+#[tokio::test]
+async fn a_deletion_is_taken_from_an_admin_only() -> Result<()> {
+    let (redis, dir) = (RedisServer::start().await?, scratch()?);
+    let engine = journaling(&redis, &dir).await?;
+    let store: String = redis.ask("GET dwell:id").await?;
+    let mut deleted = page(&store, "01JZAAAAAAAAAAAAAAAAAAAAAA", "m", now())?;
+    deleted.kind = LogKind::Journal;
+    deleted.records[0].record = Record::Delete(Descriptor::new(TopicName::new("orders")?, Settings::default()));
+    let take = async |is_admin| engine.broker().take_over(deleted.clone(), is_admin).await;
+    assert_eq!(take(false).await?, TakenOver::Kept { taken: 0, refused: 1 });
+    assert_eq!(take(true).await?, kept(1));
+    engine.close().await
+}
+
+#[tokio::test]
+async fn records_of_another_store_stay_with_a_broker_that_had_not_reached_its_own() -> Result<()> {
+    let (mut redis, dir) = (RedisServer::durable().await?, scratch()?);
+    redis.ask::<()>("SET dwell:id 01JZAAAAAAAAAAAAAAAAAAAAAA").await?;
+    redis.kill()?;
+    let failover = FailoverOptions::new(dir.path());
+    let options = RedisOptions { timeout: Duration::from_millis(300), ..RedisOptions::new(redis.url()) };
+    let options = StoreOptions::Redis { redis: options, failover };
+    let engine = Engine::start(options, dwell::broker::Options::default(), Clock::System).await?;
+    let handed = page("01JZBBBBBBBBBBBBBBBBBBBBBB", "01JZCCCCCCCCCCCCCCCCCCCCCC", "foreign", now())?;
+    assert_eq!(engine.broker().take_over(handed, false).await?, kept(1));
+    redis.restart().await?;
+    eventually("the broker says that it holds records of another store", async || {
+        let health = engine.broker().health().await;
+        Ok(health.detail.filter(|detail| !health.ready && detail.contains("buffered for another store")))
+    })
+    .await?;
+    assert_eq!(redis.ask::<Vec<String>>("KEYS *orders*").await?, Vec::<String>::new());
+    engine.close().await
 }

@@ -186,6 +186,74 @@ async fn what_was_journaled_survives_the_replacement_of_every_pod_while_redis_lo
 }
 
 #[tokio::test]
+async fn a_deleted_topic_stays_deleted_once_the_broker_that_deleted_it_was_replaced() -> Result<()> {
+    let mut fleet = Fleet::start(RedisServer::start().await?, "journal").await?;
+    fleet.push(1).await?;
+    let process = fleet.pods[0].process.as_ref().ok_or_else(|| Error::bug("a pod that does not run"))?;
+    assert_eq!(process.client.delete("/v1/topics/orders").await.map(|(status, _)| status), Some(204));
+    fleet.redis.kill()?;
+    fleet.replace(0).await?;
+    // It comes back without data, and the journal of the other broker has the messages of the topic.
+    fleet.redis.restart().await?;
+    fleet.accepted.clear();
+    fleet.drain().await?;
+    assert_eq!(fleet.delivered, BTreeSet::new(), "messages of a deleted topic came back");
+    // Nor does the deletion take what is pushed to a new topic of the name.
+    fleet.push(0).await?;
+    fleet.drain().await?;
+    assert!(fleet.accepted.is_subset(&fleet.delivered), "{:?} are lost", fleet.accepted);
+    Ok(())
+}
+
+/// The first page of a log is with another broker, and the rest is not: what is replayed of the rest must not hide the page.
+#[tokio::test]
+async fn what_was_handed_over_in_part_is_replayed_by_both_brokers() -> Result<()> {
+    let mut redis = RedisServer::durable().await?;
+    let dirs = [scratch()?, scratch()?];
+    let (url, to) = (redis.url(), format!("unix:{}/dwell.sock", dirs[1].path().display()));
+    let common = [
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_TIMEOUT", "300ms"),
+        ("LEASE_TTL", "1s"),
+        ("LOG_LEVEL", "warn"),
+        ("TOPIC_PARTITIONS", "1"),
+    ];
+    let giving = [&common[..], &[("WAL_HAND_OVER", to.as_str()), ("GROUP_DRAIN_TIMEOUT", "4s")]].concat();
+    // It has no room for all.
+    let taking = [&common[..], &[("WAL_LIMIT_BYTES", "16777216")]].concat();
+    let mut giver = Process::serve(dirs[0].path(), &giving).await?;
+    let mut taker = Process::serve(dirs[1].path(), &taking).await?;
+    giver.client.post("/v1/topics/orders/messages?id=before&raw=true", &json!("x")).await;
+    redis.kill()?;
+    let payload = "x".repeat(1_000_000);
+    for batch in 0..3 {
+        let messages: Vec<_> =
+            (0..6).map(|n| json!({"id": format!("m{batch}-{n}"), "payload": payload, "delay": "1h"})).collect();
+        let pushed = giver.client.post("/v1/topics/orders/messages/batch", &json!({"messages": messages})).await;
+        assert_eq!(pushed.map(|(status, _)| status), Some(202));
+    }
+    signal_to(giver.id(), Signal::TERM)?;
+    giver.ended().await?;
+    let log = std::fs::read_to_string(dirs[0].path().join("dwell.log")).map_err(failed("the log"))?;
+    assert!(log.contains("not handed over") && !log.contains("handed=0"), "{log}");
+    // The giver is the first to replay what it still has.
+    taker.kill()?;
+    let giver = Process::serve(dirs[0].path(), &giving).await?;
+    redis.restart().await?;
+    eventually("the giver has nothing buffered", async || {
+        let answer = giver.client.get("/readyz").await;
+        Ok(answer.filter(|(status, body)| *status == 200 && body["status"] == "ready"))
+    })
+    .await?;
+    let _taker = Process::serve(dirs[1].path(), &taking).await?;
+    eventually("every message is stored", async || {
+        let stored: u64 = redis.ask("HLEN {dwell:orders:0}:default:h").await?;
+        Ok((stored == 19).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
 async fn what_nobody_takes_stays_on_disk_and_the_stop_ends_in_time() -> Result<()> {
     let redis = RedisServer::durable().await?;
     let dir = scratch()?;

@@ -46,6 +46,12 @@ pub(super) enum Action {
     Connect(Name),
     LeaseLapses(Name),
     Kill(Name),
+    /// It stops, gives its logs to the other one, and starts again on a fresh disk.
+    HandOver(Name),
+    /// The same, but the answer is lost, and the disk stays.
+    HandOverUnanswered(Name),
+    /// The first record of each log is given, and the disk stays.
+    HandOverInPart(Name),
     Start(Name),
     /// Sets the state in which Redis comes back after the next loss.
     Snapshot,

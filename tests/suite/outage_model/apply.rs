@@ -79,6 +79,9 @@ pub(super) fn apply(world: &mut World, action: Action, rules: Rules) -> Result<(
             act(world, name, rules).kill();
             world.left.kills -= 1;
         }
+        Action::HandOver(name) => return act(world, name, rules).hand_over(),
+        Action::HandOverUnanswered(name) => return act(world, name, rules).hand_over_unanswered(),
+        Action::HandOverInPart(name) => return act(world, name, rules).hand_over_in_part(),
         Action::CutOff(name) => {
             world.left.outages -= 1;
             world.broker_mut(name).reachable = false;

@@ -16,6 +16,8 @@ pub(super) struct Bounds {
     /// Times that a broker is cut off from Redis.
     pub(super) outages: u8,
     pub(super) kills: u8,
+    /// How often a broker that is cut off stops and hands over what it has.
+    pub(super) hand_overs: u8,
     /// Calls that are not answered in time although Redis is there.
     pub(super) time_outs: u8,
     pub(super) lost_replies: u8,
@@ -42,6 +44,7 @@ impl Bounds {
         deletions: 0,
         outages: 0,
         kills: 0,
+        hand_overs: 0,
         time_outs: 0,
         lost_replies: 0,
         late_copies: 0,

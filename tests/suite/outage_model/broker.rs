@@ -119,7 +119,7 @@ impl Act<'_> {
         let broker = self.world.broker_mut(self.name);
         broker.wal_number += 1;
         let number = broker.wal_number;
-        broker.wal.push(Buffered { number, request, call });
+        broker.wal.push(Buffered { number, request, call, origin: None });
     }
 
     /// Takes the pushes of an id out of the WAL that were certainly never sent; whether none is left.
@@ -127,7 +127,7 @@ impl Act<'_> {
         let broker = self.world.broker_mut(self.name);
         let sent = broker.sent;
         let is_push = |record: &Buffered| record.request.id == id && record.request.kind.is_push();
-        let was_sent = |record: &Buffered| record.call.is_some() || record.number <= sent;
+        let was_sent = |record: &Buffered| record.is_elsewhere() || record.number <= sent;
         let removed: Vec<Buffered> =
             broker.wal.iter().copied().filter(|record| is_push(record) && !was_sent(record)).collect();
         broker.wal.retain(|record| !is_push(record) || was_sent(record));

@@ -54,7 +54,7 @@ fn may_ask(broker: &Broker, kind: Kind, id: usize) -> bool {
     match (kind, broker.is_served()) {
         (Kind::Push | Kind::Replace, _) => true,
         (Kind::Reschedule, is_served) => is_served,
-        (Kind::Cancel, true) => !buffered.any(|record| record.call.is_some() || was_sent(record.number)),
+        (Kind::Cancel, true) => !buffered.any(|record| record.is_elsewhere() || was_sent(record.number)),
         (Kind::Cancel, false) => buffered.next().is_some(),
     }
 }
@@ -174,6 +174,10 @@ fn faults(world: &World, name: Name, actions: &mut Vec<Action>) {
         }
         if left.kills > 0 {
             actions.push(Action::Kill(name));
+        }
+        let is_idle = broker.pending.is_none() && broker.settling.is_none();
+        if left.hand_overs > 0 && is_idle && !broker.is_served() && world.broker(name.other()).up {
+            actions.extend([Action::HandOver, Action::HandOverUnanswered, Action::HandOverInPart].map(|act| act(name)));
         }
     } else {
         actions.push(Action::Start(name));

@@ -27,8 +27,8 @@ impl Act<'_> {
     /// The next page: up to the first record that needs a fence.
     pub(super) fn page(&self, records: usize) -> Page {
         let broker = self.world.broker(self.name);
-        let records = broker.replayable().take(records).collect();
-        Page { stream: self.name.wal_stream(), records }
+        let records = broker.replayable().take(records).map(|record| broker.with_origin(record)).collect();
+        Page { stream: broker.wal_stream, records }
     }
 
     /// The page is executed and its reply lost.

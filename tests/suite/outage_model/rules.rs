@@ -56,6 +56,24 @@ pub(super) enum Rule {
     /// Nothing is replayed until the journal was offered.
     ReplayWaitsForRestore,
 
+    // Hand-over.
+    /// A record that was handed over is replayed once, by whichever broker that has it.
+    HandedOverIsReplayedOnce,
+    /// A log of which something was handed over takes another name: how far the rest was replayed says nothing of what was given.
+    HandOverRenamesLog,
+    /// A page that was sent before a hand-over does nothing once somebody has replayed what was given.
+    HandedOverLogIsClosed,
+    /// The journal is handed over as well.
+    JournalIsHandedOver,
+    /// And the deletions of topics in it.
+    DeletionsAreHandedOver,
+    /// A journal is given from its beginning, and is done only once all of it was taken.
+    JournalIsGivenWhole,
+    /// A broker that took a journal restores it, whatever it has restored before.
+    TakenJournalIsRestored,
+    /// The clock of a broker goes above the versions of what it took.
+    TakenVersionsAreWitnessed,
+
     // The journal.
     /// The journal keeps what Redis answered, not what was asked.
     JournalKeepsAnswers,

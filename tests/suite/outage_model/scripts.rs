@@ -178,11 +178,16 @@ impl Script<'_> {
     pub(super) fn page(&mut self, page: &Page) -> Vec<Outcome> {
         let applied = self.redis.sequence(page.stream);
         let mut outcomes = Vec::new();
+        if self.redis.remembered(page.stream).is_some_and(|memory| memory.is_closed) {
+            return outcomes;
+        }
         for &record in &page.records {
-            let is_first = record.number > applied || !self.rules.has(Rule::AppliedNumberIsRemembered);
+            let is_new = record.number > applied || !self.rules.has(Rule::AppliedNumberIsRemembered);
+            let is_first = is_new && !self.is_done_elsewhere(record);
             if is_first {
                 self.record(record.request);
             }
+            self.note_origin(record);
             let (id, deleted_at) = (record.request.id, self.redis.deleted_at);
             let there = self.redis.messages[id].map(|message| message.body);
             outcomes.push(Outcome { record, is_first, there, ended: self.redis.ended[id], deleted_at });
@@ -190,6 +195,23 @@ impl Script<'_> {
         let sequence = page.records.iter().map(|record| record.number).max().unwrap_or(0).max(applied);
         self.redis.remember(Memory { stream: page.stream, sequence, verdict: Verdict::Stored, is_closed: false });
         outcomes
+    }
+
+    fn is_done_elsewhere(&self, record: Buffered) -> bool {
+        let is_done = |origin: CallId| {
+            self.redis.sequence(origin.stream) >= origin.sequence || self.redis.origins.contains(&origin)
+        };
+        self.rules.has(Rule::HandedOverIsReplayedOnce) && record.origin.is_some_and(is_done)
+    }
+
+    fn note_origin(&mut self, record: Buffered) {
+        let Some(origin) = record.origin else { return };
+        self.redis.origins.insert(origin);
+        if self.rules.has(Rule::HandedOverLogIsClosed) {
+            let unknown = Memory { stream: origin.stream, sequence: 0, verdict: Verdict::Stored, is_closed: true };
+            let memory = self.redis.remembered(origin.stream).unwrap_or(unknown);
+            self.redis.remember(Memory { is_closed: true, ..memory });
+        }
     }
 
     fn record(&mut self, request: Request) {

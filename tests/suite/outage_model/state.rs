@@ -1,5 +1,7 @@
 //! The parts of the world: one partition of one topic in Redis, two brokers with their logs, the network, and a ledger.
 
+use std::collections::BTreeSet;
+
 use super::bounds::Bounds;
 use super::ledger::Ledger;
 
@@ -19,11 +21,6 @@ impl Name {
 
     pub(super) fn other(self) -> Self {
         if self == Self::A { Self::B } else { Self::A }
-    }
-
-    /// The stream of the WAL's pages.
-    pub(super) fn wal_stream(self) -> u8 {
-        self as u8
     }
 }
 
@@ -143,6 +140,8 @@ pub(super) struct Redis {
     pub(super) memory: Vec<Memory>,
     /// Brokers that keep a journal.
     pub(super) registered: [bool; 2],
+    /// Records that were handed over and replayed, by their place in the first log.
+    pub(super) origins: BTreeSet<CallId>,
 }
 
 impl Redis {
@@ -179,6 +178,15 @@ pub(super) struct Buffered {
     pub(super) request: Request,
     /// The live call that was never answered.
     pub(super) call: Option<CallId>,
+    /// Its place in the log of the broker that handed it over.
+    pub(super) origin: Option<CallId>,
+}
+
+impl Buffered {
+    /// Whether Redis or another broker may have it.
+    pub(super) fn is_elsewhere(self) -> bool {
+        self.call.is_some() || self.origin.is_some()
+    }
 }
 
 /// A page of the WAL on its way.
@@ -227,6 +235,10 @@ pub(super) struct Broker {
     pub(super) wal: Vec<Buffered>,
     /// Of the last record.
     pub(super) wal_number: u8,
+    /// The name of the WAL, which is the stream of its pages.
+    pub(super) wal_stream: u8,
+    /// Earlier names of the WAL, each with the number through which records may have been handed over.
+    pub(super) handed_over: Vec<CallId>,
     /// The number of the last record whose call was certainly not applied. Void after a loss.
     pub(super) fenced: u8,
     /// The highest number that was perhaps sent.
@@ -244,7 +256,7 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    fn new(name: Name) -> Self {
+    pub(super) fn new(name: Name) -> Self {
         Self {
             name,
             up: true,
@@ -257,6 +269,8 @@ impl Broker {
             pending: None,
             wal: Vec::new(),
             wal_number: 0,
+            wal_stream: name as u8,
+            handed_over: Vec::new(),
             fenced: 0,
             sent: 0,
             journal: Vec::new(),
@@ -271,6 +285,13 @@ impl Broker {
     /// The records at the head of the WAL that need no fence.
     pub(super) fn replayable(&self) -> impl Iterator<Item = Buffered> {
         self.wal.iter().copied().take_while(|record| record.call.is_none() || record.number <= self.fenced)
+    }
+
+    /// A record with its place in the log under an earlier name, if it may have been handed over.
+    pub(super) fn with_origin(&self, record: Buffered) -> Buffered {
+        let earlier = self.handed_over.iter().find(|earlier| record.number <= earlier.sequence);
+        let origin = earlier.map(|&CallId { stream, .. }| CallId { stream, sequence: record.number });
+        Buffered { origin: record.origin.or(origin), ..record }
     }
 
     /// Whether Redis answers it.

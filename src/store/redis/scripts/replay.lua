@@ -5,6 +5,7 @@
 --   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body)
+-- A log of which something was handed over and replayed is closed: its broker has given it another name.
 -- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
@@ -26,7 +27,10 @@ for g = 1, groups do
   names[g] = string.match(z[g], '([^:]+):z$')
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 end
-local last = tonumber(redis.call('GET', KEYS[2]) or 0)
+local last, closed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+) ?(.*)$')
+last = tonumber(last)
+-- A late copy: what the log had was handed over and replayed, and its broker gave it another name.
+if closed == 'closed' then return {'STALE', answer, redis.call('GET', KEYS[1])} end
 local earliest
 local function schedule(g, id, due, score)
   local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
@@ -101,6 +105,7 @@ local function is_done_elsewhere(origin)
   local replayed = tonumber(string.match(redis.call('GET', KEYS[7]) or '0', '^%d+'))
   return replayed >= tonumber(origin) or redis.call('HEXISTS', KEYS[8], origin) == 1
 end
+local from_elsewhere = false
 for i = 5, #ARGV, 5 do
   local origin, verdict = ARGV[i + 1], 'stored'
   if not is_done_elsewhere(origin) then verdict = replay(tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
@@ -110,7 +115,12 @@ for i = 5, #ARGV, 5 do
   if origin ~= '' then
     redis.call('HSET', KEYS[8], origin, 1)
     redis.call('PEXPIRE', KEYS[8], CALL_KEPT)
+    from_elsewhere = true
   end
+end
+if from_elsewhere then
+  local replayed = string.match(redis.call('GET', KEYS[7]) or '0', '^%d+')
+  redis.call('SET', KEYS[7], replayed .. ' closed', 'PX', CALL_KEPT)
 end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'PX', CALL_KEPT)
 if place then remember_places(now) end
