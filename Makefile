@@ -16,9 +16,11 @@
 # make hand-over  50 rounds in which every broker is replaced by one with a fresh disk while Redis is dead, a row for each story
 # make order      the long form of order within a key: 200,000 messages over 1,000 keys while members and Redis die
 # make fuzz       each fuzz target for a minute; SECONDS=600 and TARGETS="codec wal" make it another one; needs g++
+# make servers    the part of the suite that talks to Redis, on other servers: SERVERS="DIR ...", directories with a redis-server
+#                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock deny bench-build ci
+.PHONY: test tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
 
 test: tools
 	cargo test --locked
@@ -82,6 +84,14 @@ hand-over: tools
 	@echo "| story | rounds | pods replaced | accepted | lost | again after the ack |"
 	@echo "|---|---|---|---|---|---|"
 	@DWELL_ROUNDS=50 bash -o pipefail -c 'cargo test --quiet --locked --test suite -- hand_over::rounds --nocapture --test-threads=1 | sed -un "s/^[^|]*| /| /p"'
+
+ON_SERVERS = conformance random_ops chain groups:: delivery ordered outage:: redis_ doctor deploy::redis
+
+servers: tools
+	@[ -n "$(SERVERS)" ] || { echo 'make: SERVERS="DIR ..." is needed: directories that hold a redis-server' >&2; exit 1; }
+	@for server in $(SERVERS); do \
+	  "$$server/redis-server" --version && PATH="$$server:$$PATH" DWELL_WAITAOF=1 cargo test --locked --test suite -- $(ON_SERVERS) || exit 1; \
+	done
 
 MESSAGES ?= 200000
 KEYS ?= 1000

@@ -16,6 +16,10 @@ use crate::time::show_span;
 /// Replicas that may be waited for.
 const REPLICAS_MAX: u32 = 16;
 
+/// The least time for a call that waits for fsyncs, which gets half of it: with `appendfsync everysec` they come a second
+/// apart, and replicas report theirs once a second.
+const FSYNC_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+
 /// The configuration of the Redis store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RedisConfig {
@@ -157,6 +161,10 @@ impl Reader<'_> {
             if is_given && config.url.is_none() {
                 self.refuse(key, "a redis.url beside it", "needs Redis: the embedded store is one process on one disk");
             }
+        }
+        if fsync && config.timeout < FSYNC_TIMEOUT_MIN {
+            let accepted = format!("at least {} beside redis.fsync", show_span(FSYNC_TIMEOUT_MIN));
+            self.refuse("redis.timeout", &accepted, format!("{} is too short", show_span(config.timeout)));
         }
         if config.password_file.is_some() && config.url.as_ref().is_some_and(RedisUrl::has_password) {
             self.refuse("redis.password_file", "a URL without a password", "is given beside a password in the URL");

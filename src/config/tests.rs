@@ -151,12 +151,12 @@ const COMMON: [(&str, &str); 34] = [
     ("DWELL_JOURNAL_WINDOW", "5s"),
     ("DWELL_REDIS_URL", "redis://:s3cret@host"),
     ("DWELL_REDIS_PREFIX", "shop"),
-    ("DWELL_REDIS_TIMEOUT", "250ms"),
+    ("DWELL_REDIS_TIMEOUT", "6s"),
     ("DWELL_REDIS_ALLOW_EVICTION", "true"),
     ("DWELL_REDIS_START_WITHOUT", "true"),
     ("DWELL_REDIS_MIN_REPLICAS", "2"),
     ("DWELL_REDIS_FSYNC", "true"),
-    ("DWELL_LEASE_TTL", "5s"),
+    ("DWELL_LEASE_TTL", "9s"),
     ("DWELL_GROUP_DRAIN_TIMEOUT", "0s"),
     ("DWELL_GROUP_PREFETCH_LIMIT_BYTES", "33554432"),
     ("DWELL_TOPIC_PARTITIONS", "16"),
@@ -215,12 +215,12 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             cert_file: None,
             key_file: None,
             prefix: "shop".to_owned(),
-            timeout: Duration::from_millis(250),
+            timeout: secs(6),
             allow_eviction: true,
             start_without: true,
             confirmation: Confirmation { replicas: 2, fsync: true },
         },
-        lease_ttl: secs(5),
+        lease_ttl: secs(9),
         heartbeat: Duration::from_millis(200),
         idle_timeout: secs(30),
         drain_timeout: Duration::ZERO,
@@ -250,7 +250,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
 
 #[test]
 fn confirmations_are_refused_without_redis() -> IoResult<()> {
-    for line in ["redis.min_replicas = 1", "redis.fsync = true"] {
+    for line in ["redis.min_replicas = 1", "redis.fsync = true\nredis.timeout = '5s'"] {
         let refused = load(&format!("data_dir = '/d'\n{line}"), &[], &[])?.err().unwrap_or_default();
         assert!(refused.contains("needs Redis: the embedded store is one process"), "{refused}");
         let with = load(&format!("data_dir = '/d'\nredis.url = 'redis://host'\n{line}"), &[], &[])?;
@@ -259,6 +259,9 @@ fn confirmations_are_refused_without_redis() -> IoResult<()> {
     let nobody = load("data_dir = '/d'\nwal.hand_over = 'http://a'", &[], &[])?.err().unwrap_or_default();
     assert!(nobody.contains("the embedded store buffers nothing"), "{nobody}");
     assert!(load("redis.url = 'redis://host'\nredis.min_replicas = 17", &[], &[])?.is_err());
+    let hasty = load("data_dir = '/d'\nredis.url = 'redis://host'\nredis.fsync = true", &[], &[])?;
+    let said = "1s is too short; accepted: at least 5s beside redis.fsync";
+    assert!(hasty.as_ref().is_err_and(|refused| refused.contains(said)), "{hasty:?}");
     Ok(())
 }
 

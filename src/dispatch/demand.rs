@@ -134,3 +134,60 @@ impl LastTime {
         Some(Instant::START.plus(Duration::from_millis(ms)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::Manual;
+    use crate::error::Result;
+    use crate::message::{GroupName, TopicName};
+    use crate::metrics::Metrics;
+    use crate::time::Timestamp;
+
+    /// On a clock that the test moves.
+    fn demand() -> Result<(Demand, Manual)> {
+        let clock = Manual::at(Timestamp::ZERO);
+        clock.advance(Duration::from_secs(1));
+        let counts = Metrics::new()?.group(&TopicName::new("orders")?, &GroupName::standard());
+        Ok((Demand::new(Clock::Manual(clock.clone()), counts), clock))
+    }
+
+    #[test]
+    fn demand_begins_with_a_consumer_of_which_the_others_do_not_know() -> Result<()> {
+        let (demand, _) = demand()?;
+        let begun = || demand.begun().now_or_never().is_some();
+        assert!(!begun());
+        drop(demand.wait(1));
+        assert!(begun() && !begun(), "once is enough");
+        demand.announced(true);
+        let waiting = demand.wait(1);
+        assert!(!begun(), "they know");
+        demand.announced(false);
+        assert!(begun(), "it came while its end was announced");
+        drop(waiting);
+        demand.announced(true);
+        demand.announced(false);
+        assert!(!begun(), "nobody waits");
+        Ok(())
+    }
+
+    #[test]
+    fn a_consumer_is_active_while_it_waits_and_when_it_settles() -> Result<()> {
+        let (demand, time) = demand()?;
+        let second = Duration::from_secs(1);
+        let later = |seconds: u32| Instant::START.plus(second * seconds);
+        time.advance(second);
+        assert_eq!(demand.last_active(later(2)), later(1), "one has asked, or there were no membership");
+        let waiting = demand.wait(10);
+        time.advance(second);
+        assert_eq!((demand.last_active(later(3)), demand.wanted()), (later(3), 10));
+        drop(waiting);
+        time.advance(second);
+        assert_eq!((demand.last_active(later(4)), demand.wanted()), (later(3), 0));
+        demand.settled(later(4));
+        assert_eq!(demand.last_active(later(5)), later(4));
+        Ok(())
+    }
+}

@@ -32,6 +32,20 @@ fn the_end_of_demand_is_announced_after_it_lingered_and_its_begin_at_once() -> R
     Ok(())
 }
 
+/// A delivery whose deadline passed is in flight no more, and what is known then is when its consumer asked, long before.
+#[test]
+fn demand_lingers_after_a_delivery_that_was_not_settled() -> Result<()> {
+    let mut story = Story::owner()?;
+    let asked = story.now;
+    story.beat(&["m"]);
+    story.wants = false;
+    story.member.wanted(asked);
+    story.pass(900);
+    story.tell(Event::Tick);
+    assert!(story.member.standing().has_demand);
+    Ok(())
+}
+
 #[test]
 fn without_demand_it_gives_everything_up_for_those_with_demand() -> Result<()> {
     let mut story = Story::owner()?;
@@ -109,5 +123,53 @@ fn what_a_sweep_found_is_not_kept_without_demand() -> Result<()> {
     assert_eq!(story.member.standing().kept, 1);
     story.lose_demand();
     assert_eq!(story.tell(list(&["m idle", "a", "d"])), [Action::Release(Partition(0))]);
+    Ok(())
+}
+
+/// Whatever it tries is held by another. Returns how many partitions it tries.
+fn tries(story: &mut Story, mut actions: Vec<Action>) -> usize {
+    let mut tried = 0;
+    while let Some(action) = actions.pop() {
+        let Action::Acquire(partition) = action else { continue };
+        tried += 1;
+        actions.extend(story.tell(held(partition, "n", 9_000)));
+    }
+    tried
+}
+
+#[test]
+fn after_demand_has_ended_somewhere_and_after_a_member_has_left_it_tries_everything() -> Result<()> {
+    let mut story = Story::new(400)?;
+    let mut actions = story.tell(list(&["m", "n", "o", "p"]));
+    while let Some(action) = actions.pop() {
+        let Action::Acquire(partition) = action else { continue };
+        actions.extend(story.tell(Event::Acquired(partition)));
+    }
+    let owned = story.owned();
+    assert!((90..=100).contains(&owned), "{owned}");
+    for members in [&["m", "n", "o", "p idle"][..], &["m", "n", "o"]] {
+        let actions = story.beat(members);
+        assert_eq!(tries(&mut story, actions), 400 - owned, "{members:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sweep_comes_although_demand_changes_all_the_time() -> Result<()> {
+    let mut story = Story::new(1)?;
+    let (mut actions, mut beats) = (story.tell(list(&["m", "a", "d", "e"])), 0);
+    while story.owned() == 0 {
+        match actions.pop() {
+            Some(Action::Acquire(partition)) => actions.extend(story.tell(Event::Acquired(partition))),
+            Some(Action::Beat) => {
+                beats += 1;
+                assert!(beats < 1_000, "nobody finds what nobody takes");
+                // Each five heartbeats, which is more often than sweeps come.
+                actions.extend(story.tell(list(&["m", "a", "d", ["e", "e idle"][beats / 5 % 2]])));
+            }
+            _ => actions = story.wait().1,
+        }
+    }
+    assert_eq!(story.member.standing().quota, 0);
     Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! `WAIT` speaks for the writes of its own connection, and blocks that connection until it is answered. So these calls have a
 //! connection to themselves, which leads to the same server as the one for everything else. Calls that come while a `WAIT` is
-//! out go together, in one write with one `WAIT` behind them.
+//! out go together, in one write with one `WAIT` behind them. Since Redis 7.2 it waits for nothing after calls that wrote
+//! nothing, such as repeats of what another connection did: so a write stands in front of each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use super::failure;
+use super::scripts::{Call, SCRIPTS};
 use crate::error::{Error, Result};
 use crate::tasks::Tasks;
 
@@ -56,7 +58,8 @@ pub(super) fn is_confirmed(verb: &str) -> bool {
 pub struct Confirmation {
     /// How many replicas, 0 to 16.
     pub replicas: u32,
-    /// Whether the primary, and these replicas, must have fsynced it; needs Redis 7.2.
+    /// Whether the primary, and these replicas, must have fsynced it; needs Redis 7.2, and a timeout of 5 s: half of it is
+    /// waited, and with `appendfsync everysec` it may take 2 s.
     pub fsync: bool,
 }
 
@@ -117,7 +120,8 @@ pub(super) enum Unconfirmed {
 pub(super) struct ConfirmedConnection {
     connection: MultiplexedConnection,
     confirmation: Confirmation,
-    wait: Cmd,
+    /// A write, and the command that waits for it.
+    end: [Cmd; 2],
     gathered: Arc<Mutex<Gathered>>,
     rounds: Tasks,
 }
@@ -137,7 +141,7 @@ struct Waiting {
 
 impl ConfirmedConnection {
     /// Looks whether the user may wait, and Redis can. A call waits for at most half of `timeout`, so that its answer
-    /// comes before the caller gives up.
+    /// comes before the caller gives up. `mark` is a key of that server which nothing else uses.
     ///
     /// # Errors
     /// Those of Redis.
@@ -145,13 +149,17 @@ impl ConfirmedConnection {
         connection: MultiplexedConnection,
         confirmation: Confirmation,
         timeout: Duration,
+        mark: &str,
     ) -> RedisResult<ConfirmedConnection> {
         let probe = Confirmation { replicas: 1, ..confirmation }.command(0, timeout);
-        if let Value::ServerError(error) = connection.clone().send_packed_command(&probe).await? {
-            return Err(error.into());
+        for command in [probe, SCRIPTS.mark.load()] {
+            if let Value::ServerError(error) = connection.clone().send_packed_command(&command).await? {
+                return Err(error.into());
+            }
         }
         let wait = confirmation.command(confirmation.replicas, timeout / 2);
-        Ok(ConfirmedConnection { connection, confirmation, wait, gathered: Arc::default(), rounds: Tasks::new() })
+        let end = [Call::new(&SCRIPTS.mark, &[mark]).command, wait];
+        Ok(ConfirmedConnection { connection, confirmation, end, gathered: Arc::default(), rounds: Tasks::new() })
     }
 
     /// Makes a call, which may be commands of which the last one is answered.
@@ -179,13 +187,12 @@ impl ConfirmedConnection {
             // What nobody waits for any more has been sent elsewhere.
             gathered.calls.drain(..count).filter(|call| !call.answer.is_closed()).collect()
         };
-        let mut pipeline = Pipeline::new();
-        for command in calls.iter().flat_map(|call| &call.commands) {
-            pipeline.add_command(command.clone());
-        }
-        pipeline.add_command(self.wait.clone());
-        let count = calls.iter().map(|call| call.commands.len()).sum::<usize>() + 1;
-        if count > 1 {
+        if !calls.is_empty() {
+            let mut pipeline = Pipeline::new();
+            for command in calls.iter().flat_map(|call| &call.commands).chain(&self.end) {
+                pipeline.add_command(command.clone());
+            }
+            let count = pipeline.cmd_iter().count();
             let sent = self.connection.clone().send_packed_commands(&pipeline, 0, count).await;
             self.answer(calls, sent);
         }
@@ -195,9 +202,12 @@ impl ConfirmedConnection {
     fn answer(&self, calls: Vec<Waiting>, sent: RedisResult<Vec<Value>>) {
         let (mut values, confirmed) = match sent {
             Ok(mut values) => {
-                let confirmed = match values.pop() {
-                    Some(Value::ServerError(error)) => Err(Unconfirmed::Failed(error.into())),
-                    answer => self.confirmation.check(&answer.unwrap_or(Value::Nil)).map_err(Unconfirmed::TooFew),
+                let (waited, marked) = (values.pop().unwrap_or(Value::Nil), values.pop().unwrap_or(Value::Nil));
+                let confirmed = match (marked, waited) {
+                    (Value::ServerError(error), _) | (_, Value::ServerError(error)) => {
+                        Err(Unconfirmed::Failed(error.into()))
+                    }
+                    (_, waited) => self.confirmation.check(&waited).map_err(Unconfirmed::TooFew),
                 };
                 (values.into_iter(), confirmed)
             }

@@ -371,7 +371,7 @@ impl Connection {
             )));
         }
         let Terms { confirmation, timeout, .. } = self.terms;
-        let made = ConfirmedConnection::new(connection, confirmation, timeout).await;
+        let made = ConfirmedConnection::new(connection, confirmation, timeout, &self.history.mark()).await;
         made.map_err(|error| failure::of_looking(&error))
     }
 

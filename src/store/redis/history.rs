@@ -80,6 +80,11 @@ impl History {
         &self.keys
     }
 
+    /// String with expiry, in the slot of the note: written before servers are waited for.
+    pub(super) fn mark(&self) -> String {
+        format!("{}:mark", self.note.key)
+    }
+
     /// How many losses were suspected.
     pub(super) fn losses(&self) -> u64 {
         self.losses.borrow().count

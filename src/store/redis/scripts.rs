@@ -78,6 +78,7 @@ scripts! {
     leave: "#!lua flags=allow-oom";
     members: "#!lua flags=allow-oom,no-writes", "_time";
     notice: "#!lua flags=allow-oom", "_time";
+    mark: "#!lua flags=allow-oom";
     slots: "#!lua flags=allow-oom", "_time";
     release: "#!lua flags=allow-oom", "_time";
     recover: "#!lua flags=allow-oom", "_time";

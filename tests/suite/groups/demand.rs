@@ -6,8 +6,8 @@ use dwell::error::Result;
 use futures_util::future::try_join;
 use serde_json::json;
 
-use super::fleet::{Fleet, ORDERS};
-use super::passed;
+use super::fleet::{Fleet, ORDERS, declare};
+use crate::support::RedisServer;
 
 const MESSAGES: usize = 64;
 
@@ -35,8 +35,27 @@ async fn a_consumer_that_works_for_long_keeps_the_share_of_its_broker() -> Resul
     a.push(ORDERS, &(0..40).map(|n| json!({"id": format!("m{n}"), "payload": "x"})).collect::<Vec<_>>()).await?;
     let (held, _) = try_join(a.take(ORDERS, 5), b.take(ORDERS, 5)).await?;
     let (since, before) = (Instant::now(), fleet.epochs(8).await?);
-    passed(since, Duration::from_secs(3)).await?;
-    assert_eq!(fleet.epochs(8).await?, before, "their deliveries count as demand");
+    while since.elapsed() < Duration::from_secs(3) {
+        b.reserve(ORDERS, 10, "100ms").await?;
+    }
+    assert_eq!(fleet.epochs(8).await?, before, "its deliveries count as demand");
     assert_eq!(a.ack(ORDERS, &held).await?, ["acked"; 5]);
+    Ok(())
+}
+
+/// With heartbeats a minute apart: nobody waits for one.
+#[tokio::test]
+async fn the_begin_and_the_end_of_demand_are_announced_at_once() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let rare = [("DWELL_GROUP_HEARTBEAT", "1m"), ("DWELL_LEASE_TTL", "4m")];
+    let (a, b) = (fleet.start_with("a", &rare).await?, fleet.start_with("b", &rare).await?);
+    declare(&a, ORDERS, 8).await?;
+    let since = Instant::now();
+    let both = [&a, &b];
+    for (askers, shares) in [(&both[..], &[4, 4][..]), (&[&a], &[8]), (&both, &[4, 4])] {
+        a.shared_by(askers, ORDERS, shares).await?;
+    }
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
     Ok(())
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::Result;
-use dwell::metrics::Metrics;
+use dwell::broker::ReserveRequest;
+use dwell::dispatch::{Decision, Verdict};
+use dwell::error::{Kind, Result};
+use dwell::message::{GroupName, MessageId, TopicName};
 use dwell::store::Pushed;
-use dwell::store::redis::{Confirmation, Redis, RedisOptions};
+use dwell::store::redis::Confirmation;
 use rustix::process::Signal;
 
 use super::{Dwell, Outage};
-use crate::support::{Cluster, RedisServer, Watched, eventually, free_port, signal};
+use crate::support::{Cluster, RedisServer, Watched, eventually, free_port, kind_of, signal};
 
 const ONE: Confirmation = Confirmation { replicas: 1, fsync: false };
 
@@ -31,7 +32,7 @@ async fn replicated() -> Result<(Outage, RedisServer)> {
     Ok((Outage { confirmation: ONE, timeout: PATIENCE, ..Outage::with(primary)? }, replica))
 }
 
-async fn follows(primary: &RedisServer) -> Result<()> {
+pub(super) async fn follows(primary: &RedisServer) -> Result<()> {
     eventually("the replica follows", async || {
         let info: String = primary.ask("INFO replication").await?;
         Ok(info.contains("state=online").then_some(()))
@@ -94,6 +95,29 @@ async fn pushes_at_once_share_a_wait() -> Result<()> {
     dwell.close().await
 }
 
+/// Redis 7.2 and newer answer a `WAIT` at once on a connection that wrote nothing.
+#[tokio::test]
+async fn a_repeat_that_finds_nothing_to_do_waits_for_what_it_found() -> Result<()> {
+    let (outage, replica) = replicated().await?;
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "m").await?;
+    let request = ReserveRequest { max: 1, wait: PATIENCE, visibility_timeout: None };
+    let taken = dwell.broker().reserve(&topic, &group, request).await?;
+    let bury = taken.iter().map(|taken| (taken.receipt.to_string(), Decision::Bury { reason: None })).collect();
+    assert_eq!(dwell.broker().settle(&topic, &group, bury).await?, [Verdict::Buried]);
+
+    signal(&replica, Signal::STOP)?;
+    let ids = [MessageId::new("m")?];
+    let other = Outage { confirmation: ONE, timeout: PATIENCE, ..Outage::with(RedisServer::start().await?)? };
+    for dwell in [dwell, other.dwell_on(outage.proxy.url(), false).await?] {
+        let purged = dwell.broker().purge(&topic, &group, Some(&ids)).await;
+        assert_eq!(kind_of(purged), Some(Kind::OutcomeUnknown), "the replica has the message");
+        dwell.close().await?;
+    }
+    signal(&replica, Signal::CONT)
+}
+
 #[tokio::test]
 async fn missing_replicas_are_named_at_the_start_and_pushes_are_buffered() -> Result<()> {
     let outage = Outage { confirmation: ONE, ..Outage::begin().await? };
@@ -103,18 +127,6 @@ async fn missing_replicas_are_named_at_the_start_and_pushes_are_buffered() -> Re
     let health = dwell.broker().health().await;
     assert!(health.ready && health.detail.is_some_and(|said| said.contains("buffered on disk")));
     dwell.close().await
-}
-
-#[tokio::test]
-async fn fsync_is_refused_by_a_redis_without_waitaof() -> Result<()> {
-    let server = RedisServer::durable().await?;
-    let version: String = server.ask("INFO server").await?;
-    let is_old = ["redis_version:7.0", "redis_version:7.1"].iter().any(|old| version.contains(old));
-    let confirmation = Confirmation { replicas: 0, fsync: true };
-    let options = RedisOptions { confirmation, ..RedisOptions::new(server.url()) };
-    let opened = Redis::open(options, Clock::System, std::sync::Arc::new(Metrics::new()?)).await;
-    assert_eq!(opened.err().is_some_and(|error| error.detail().contains("WAITAOF")), is_old);
-    Ok(())
 }
 
 /// What was answered 201 and 202.

@@ -123,7 +123,7 @@ fn no_message_waits_long_for_a_consumer_that_is_elsewhere() -> Result<()> {
     let some_lost = Network { deaf: 3, ..Network::CALM };
     for (name, network) in [("all heard", Network::CALM), ("a third of the announcements lost", some_lost)] {
         let mut waits = Vec::new();
-        for seed in seeds(100)? {
+        for seed in seeds(50)? {
             waits.extend(visits(seed, network)?);
         }
         let (p99, longest) = (at_per_mille(&mut waits, 990), at_per_mille(&mut waits, 1_000));

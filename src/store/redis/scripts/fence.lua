@@ -11,8 +11,6 @@ if tonumber(last) >= tonumber(ARGV[1]) then
     at = at + 1
     if at == tonumber(ARGV[2]) and refused[verdict] then return {'OK', 0} end
   end
-  -- A write, for those who wait until replicas have what was found.
-  redis.call('PEXPIRE', KEYS[1], CALL_KEPT)
   return {'OK', 1}
 end
 if answered ~= 'closed' then end_call(KEYS[1], last, 'closed') end
