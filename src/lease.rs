@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Instant;
@@ -34,10 +34,12 @@ pub struct Lease {
     valid_until_ms: AtomicU64,
     /// Data losses of the store that were known when the lease was last known to be valid.
     losses: AtomicU64,
-    glances: watch::Sender<Option<Glance>>,
-    lost: CancellationToken,
-    /// Why, from when it is.
+    /// What the last renewal saw, until its loop takes it.
+    glance: Mutex<Option<Glance>>,
+    /// Why it is lost, once it is.
     why_lost: OnceLock<String>,
+    /// Wakes its loop after a renewal, and when it is lost.
+    changed: Notify,
 }
 
 impl Lease {
@@ -48,17 +50,29 @@ impl Lease {
 
     /// Whether messages may be handed out under it.
     pub fn is_valid(&self, now: Instant) -> bool {
-        !self.lost.is_cancelled() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
+        !self.is_lost() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
     }
 
-    /// What renewals see of the pair.
-    pub fn glances(&self) -> watch::Receiver<Option<Glance>> {
-        self.glances.subscribe()
+    /// Takes what the last renewal saw of the pair, unless it was taken before.
+    pub fn take_glance(&self) -> Option<Glance> {
+        self.glance().take()
     }
 
-    /// Fires when a renewal finds that the pair belongs to another epoch.
-    pub fn lost(&self) -> &CancellationToken {
-        &self.lost
+    /// Whether a renewal has found that the pair belongs to another epoch.
+    pub fn is_lost(&self) -> bool {
+        self.why_lost.get().is_some()
+    }
+
+    /// Resolves after a renewal, and when it is lost. For one task, its loop.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Resolves when it is lost. After that [`Lease::changed`] may have missed a renewal: there is a glance to take.
+    pub async fn lost(&self) {
+        while !self.is_lost() {
+            self.changed().await;
+        }
     }
 
     /// Why it is lost, once it is.
@@ -71,7 +85,12 @@ impl Lease {
         self.tell(&why);
         // The first reason is the one that counts.
         let _ = self.why_lost.set(why);
-        self.lost.cancel();
+        self.changed.notify_one();
+    }
+
+    fn glance(&self) -> MutexGuard<'_, Option<Glance>> {
+        // Nothing panics while the lock is held.
+        self.glance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
@@ -122,9 +141,9 @@ impl Keeper {
             claim,
             valid_until_ms: AtomicU64::new(0),
             losses: AtomicU64::new(0),
-            glances: watch::Sender::new(None),
-            lost: CancellationToken::new(),
+            glance: Mutex::default(),
             why_lost: OnceLock::new(),
+            changed: Notify::new(),
         });
         lease.renewed(sent, self.ttl, self.losses());
         self.lock().push(lease.clone());
@@ -153,7 +172,8 @@ impl Keeper {
                     }
                     Ok(Renewal::Kept(glance)) => {
                         lease.renewed(sent, self.ttl, losses);
-                        lease.glances.send_replace(Some(glance));
+                        *lease.glance() = Some(glance);
+                        lease.changed.notify_one();
                     }
                     Ok(Renewal::Lost { by }) => {
                         lease.lose(match by {

@@ -39,12 +39,9 @@ impl DeadKeeper {
         }
     }
 
-    /// Drops what is past the bounds, if it is time to look. A look that fails is made again later: nobody waits for it.
+    /// Drops what is past the bounds. A look that fails is made again later: nobody waits for it.
     pub(super) async fn look(&mut self, dispatch: &Dispatch, pair: &Pair) {
         let now = dispatch.store.clock().local().instant();
-        if now < self.next {
-            return;
-        }
         self.next = drop_past(dispatch, pair, now).await.unwrap_or_else(|error| {
             tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
             now.plus(PAUSE)

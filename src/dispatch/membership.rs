@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Dispatch;
+use super::owned::Kick;
 use super::tenure::{Acquisition, Tenure};
 use crate::error::Kind;
 use crate::group::{Action, Event, Member, Timing};
@@ -24,7 +25,7 @@ pub struct Membership {
     member: Member,
     tasks: Tasks,
     /// Tells a tenure to give its pair up.
-    releases: BTreeMap<Partition, CancellationToken>,
+    releases: BTreeMap<Partition, Arc<Kick>>,
     tell: mpsc::UnboundedSender<Event>,
     told: mpsc::UnboundedReceiver<Event>,
     /// A member joined or left, or its demand has changed.
@@ -40,7 +41,7 @@ pub struct Membership {
 
 impl Membership {
     /// Joins with the first step of [`Membership::run`]. Its tenures run in `tasks`.
-    pub fn new(dispatch: Arc<Dispatch>, timing: Timing, tasks: Tasks) -> Membership {
+    pub fn new(dispatch: Arc<Dispatch>, timing: Timing, tasks: Tasks) -> Box<Membership> {
         let descriptor = dispatch.descriptor();
         let (topic, group) = (descriptor.topic.clone(), dispatch.group.clone());
         let wakes = dispatch.store.wakes();
@@ -58,7 +59,7 @@ impl Membership {
         let member = Member::new(topic, group, descriptor.settings.partitions.get(), id, timing);
         let (tell, told) = mpsc::unbounded_channel();
         let releases = BTreeMap::new();
-        Membership {
+        Box::new(Membership {
             dispatch,
             member,
             tasks,
@@ -70,12 +71,12 @@ impl Membership {
             freed,
             _wakes: subscriptions,
             members: (0, 0),
-        }
+        })
     }
 
     /// Is a member until `stop` fires, the topic is gone, or no consumer has asked for long; then leaves.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut losses = self.dispatch.store.losses();
+    pub async fn run(mut self: Box<Self>, stop: CancellationToken) {
+        let (mut losses, mut pressed) = (self.dispatch.store.losses(), self.dispatch.terms.budget.pressed());
         let first = self.hold(*losses.borrow_and_update());
         let mut leaving = false;
         let mut event = first;
@@ -98,7 +99,13 @@ impl Membership {
                 }
                 Ok(()) = losses.changed() => {
                     let loss = *losses.borrow_and_update();
+                    self.dispatch.kick_all();
                     self.hold(loss)
+                }
+                Ok(()) = pressed.changed() => {
+                    pressed.mark_unchanged();
+                    self.dispatch.kick_all();
+                    Event::Tick
                 }
                 () = clock.sleep_until(self.member.next_wake()) => Event::Tick,
                 () = clock.sleep_until(look_at), if !leaving => match self.dispatch.is_idle(clock.instant()) {
@@ -139,7 +146,7 @@ impl Membership {
                 Action::Acquire(partition) => self.acquire(partition),
                 Action::Release(partition) => {
                     if let Some(release) = self.releases.remove(&partition) {
-                        release.cancel();
+                        release.release();
                     }
                 }
                 Action::Gone => lives = false,
@@ -202,32 +209,34 @@ impl Membership {
     }
 
     fn acquire(&mut self, partition: Partition) {
-        let release = CancellationToken::new();
-        self.releases.insert(partition, release.clone());
-        let (dispatch, tell) = (self.dispatch.clone(), self.tell.clone());
-        self.tasks.start(async move {
-            let event = tenure(&dispatch, partition, release, &tell).await;
-            let _ = tell.send(event);
-        });
+        let kick = Arc::new(Kick::default());
+        self.releases.insert(partition, kick.clone());
+        self.tasks.start(tenure(self.dispatch.clone(), partition, kick, self.tell.clone()));
     }
 }
 
-/// One tenure, from the acquisition to its end.
-async fn tenure(
-    dispatch: &Arc<Dispatch>,
-    partition: Partition,
-    release: CancellationToken,
-    tell: &mpsc::UnboundedSender<Event>,
-) -> Event {
-    // Never given up half-way: its lease would be kept without anyone who serves.
-    match Tenure::acquire(dispatch, partition).await {
-        Ok(Acquisition::Owned(tenure)) => {
+/// One tenure, from the acquisition to its end. There is one for each owned pair, so it is to be small.
+async fn tenure(dispatch: Arc<Dispatch>, partition: Partition, kick: Arc<Kick>, tell: mpsc::UnboundedSender<Event>) {
+    let event = match Box::pin(acquire(&dispatch, partition, &kick)).await {
+        Ok(tenure) => {
             let _ = tell.send(Event::Acquired(partition));
-            match tenure.serve(release).await {
+            match tenure.serve().await {
                 Ok(()) => Event::Released(partition),
                 Err(_) => Event::Lost(partition),
             }
         }
+        Err(event) => event,
+    };
+    // Nobody listens any more once the membership is over.
+    let _ = tell.send(event);
+}
+
+/// # Errors
+/// Why there is no tenure, for the membership.
+async fn acquire(dispatch: &Arc<Dispatch>, partition: Partition, kick: &Arc<Kick>) -> Result<Box<Tenure>, Event> {
+    // Never given up half-way: its lease would be kept without anyone who serves.
+    Err(match Tenure::acquire(dispatch, partition, kick).await {
+        Ok(Acquisition::Owned(tenure)) => return Ok(tenure),
         Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
             dispatch.abandon();
@@ -250,7 +259,7 @@ async fn tenure(
             }
             Event::AcquireFailed(partition)
         }
-    }
+    })
 }
 
 /// Resolves when it is announced that a lease in a partition was given up.

@@ -171,6 +171,7 @@ impl Dispatch {
     pub fn abandon(&self) {
         self.gone.cancel();
         self.close();
+        self.kick_all();
     }
 
     /// Whether it hands nothing more out.

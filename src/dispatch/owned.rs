@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::prefetch::{Part, PrefetchBudget};
 use super::table::{Now, Table};
@@ -36,14 +36,46 @@ impl Progress {
     }
 }
 
+/// Wakes the loop of a pair, and tells it to give the lease up.
+#[derive(Debug, Default)]
+pub(super) struct Kick {
+    notify: Notify,
+    is_released: AtomicBool,
+}
+
+impl Kick {
+    /// Wakes the loop.
+    pub(super) fn notify_one(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Resolves when somebody wakes the loop.
+    pub(super) async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Tells the loop to drain and to give the lease up.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+        self.notify_one();
+    }
+
+    /// Whether it was told so.
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::SeqCst)
+    }
+}
+
 /// One epoch of one pair.
 #[derive(Debug)]
 pub(super) struct Owned {
     pub(super) lease: Arc<Lease>,
     memory: Mutex<Memory>,
     /// Wakes the loop: a decision was made, a consumer came, or the prefetch ran low.
-    pub(super) kick: Arc<Notify>,
-    pub(super) progress: watch::Sender<Progress>,
+    pub(super) kick: Arc<Kick>,
+    progress: Mutex<Progress>,
+    /// Wakes who waits for progress.
+    advanced: Notify,
     /// The lease is being given up: nothing more is handed out, what is out may still be settled.
     draining: AtomicBool,
 }
@@ -93,14 +125,14 @@ impl Drop for TableGuard<'_> {
 }
 
 impl Owned {
-    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>) -> Owned {
-        let kick = Arc::new(Notify::new());
+    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Owned {
         let part = Part::new(budget, kick.clone());
         Owned {
             lease,
             memory: Mutex::new(Memory { table, part }),
             kick,
-            progress: watch::Sender::default(),
+            progress: Mutex::default(),
+            advanced: Notify::new(),
             draining: AtomicBool::new(false),
         }
     }
@@ -123,9 +155,32 @@ impl Owned {
 
     /// Returns once the ticket is settled: true, or false when the epoch ended before.
     pub(super) async fn settled(&self, ticket: u64) -> bool {
-        let mut progress = self.progress.subscribe();
-        let done = progress.wait_for(|progress| progress.settled >= ticket || progress.over).await;
-        done.is_ok_and(|progress| progress.settled >= ticket)
+        loop {
+            // Listening begins before looking, so that no progress goes unnoticed in between.
+            let mut advanced = std::pin::pin!(self.advanced.notified());
+            advanced.as_mut().enable();
+            let progress = self.progress();
+            if progress.settled >= ticket || progress.over {
+                return progress.settled >= ticket;
+            }
+            advanced.await;
+        }
+    }
+
+    /// How far the decisions have come.
+    pub(super) fn progress(&self) -> Progress {
+        *self.progress_mut()
+    }
+
+    /// Notes how far they have come.
+    pub(super) fn advance(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.progress_mut());
+        self.advanced.notify_waiters();
+    }
+
+    fn progress_mut(&self) -> MutexGuard<'_, Progress> {
+        // Nothing panics while the lock is held.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

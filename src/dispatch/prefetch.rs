@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::ATTENTION;
+use super::owned::Kick;
 use crate::clock::Instant;
 use crate::limits::{ENVELOPE_BYTES_MAX, PREFETCH_BYTES_MAX};
 use crate::store::ReserveLimit;
@@ -33,7 +34,7 @@ struct State {
     /// Numbers the parts.
     last: u64,
     /// Who waits, in order.
-    line: VecDeque<(u64, Arc<Notify>)>,
+    line: VecDeque<(u64, Arc<Kick>)>,
     /// Not before then is anything asked back again.
     press_at: Instant,
 }
@@ -42,6 +43,11 @@ impl PrefetchBudget {
     /// A budget of so many bytes; see [`crate::limits::PREFETCH_LIMIT_BYTES_MIN`].
     pub fn new(limit: usize) -> Arc<PrefetchBudget> {
         Arc::new(PrefetchBudget { limit, state: Mutex::default(), pressed: watch::Sender::new(0) })
+    }
+
+    /// Changes when partitions have waited for long: those that hold more than their share are to give it back.
+    pub(super) fn pressed(&self) -> watch::Receiver<u64> {
+        self.pressed.subscribe()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -68,7 +74,7 @@ impl PrefetchBudget {
 pub(super) struct Part {
     budget: Arc<PrefetchBudget>,
     number: u64,
-    kick: Arc<Notify>,
+    kick: Arc<Kick>,
     /// Bytes of messages in memory.
     held: usize,
     /// Bytes that the call under way may bring.
@@ -79,7 +85,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Nothing yet. `kick` is notified when there is room for a part that waits.
-    pub(super) fn new(budget: Arc<PrefetchBudget>, kick: Arc<Notify>) -> Part {
+    pub(super) fn new(budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Part {
         let mut state = budget.state();
         state.parts += 1;
         state.last += 1;
@@ -155,11 +161,6 @@ impl Part {
         }
     }
 
-    /// Changes when others have waited for long.
-    pub(super) fn pressed(&self) -> watch::Receiver<u64> {
-        self.budget.pressed.subscribe()
-    }
-
     /// Whether it holds more than its share of the budget.
     pub(super) fn is_over_share(&self) -> bool {
         self.held > self.share()
@@ -224,7 +225,7 @@ mod tests {
     fn who_waits_for_long_makes_others_give_back_what_is_over_their_share() {
         let budget = PrefetchBudget::new(16 * MIB);
         let (mut hog, mut starved) = (part(&budget), part(&budget));
-        let pressed = hog.pressed();
+        let pressed = budget.pressed();
         hog.hold(16 * MIB);
         assert_eq!(starved.grant(ALL, 0, Instant::START), None);
         assert!(!pressed.has_changed().unwrap_or(true));

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 
 use super::dead::DeadKeeper;
 use super::owned::now;
@@ -13,7 +12,7 @@ use super::{Dispatch, Owned};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::lease::STORE_CHANGED;
-use crate::store::{Charge, Glance, Owner, ReserveLimit, Settlement};
+use crate::store::{Charge, Glance, Loss, Owner, ReserveLimit, Settlement};
 use crate::time::Timestamp;
 use crate::topic::Pair;
 
@@ -33,11 +32,22 @@ enum Head {
 
 /// What to do next.
 enum Plan {
+    /// Take over what a renewal saw.
+    Note(Glance),
+    /// Drop dead messages that are past their bounds.
+    DropDead,
     Settle(Settlement, u64),
     Charge(Vec<Charge>),
     Reserve(ReserveLimit),
     /// Nothing until then, or until something happens.
     Wait(Instant),
+}
+
+/// How a call ended.
+enum Called {
+    Answered,
+    /// The time to drain was over before.
+    Late,
 }
 
 /// The owner's side of one epoch of one pair.
@@ -46,7 +56,8 @@ pub(super) struct Serving {
     owner: Box<dyn Owner>,
     owned: Arc<Owned>,
     woken: Arc<Notify>,
-    glances: watch::Receiver<Option<Glance>>,
+    /// Changes when the store may have lost something.
+    losses: watch::Receiver<Loss>,
     /// Changes when other partitions have waited long for a part of the prefetch budget.
     pressed: watch::Receiver<u64>,
     head: Head,
@@ -65,13 +76,13 @@ impl Serving {
         owned: Arc<Owned>,
         woken: Arc<Notify>,
     ) -> Serving {
-        let (glances, pressed) = (owned.lease.glances(), owned.table().part().pressed());
+        let (losses, pressed) = (dispatch.store.losses(), dispatch.terms.budget.pressed());
         Serving {
             dispatch,
             owner,
             owned,
             woken,
-            glances,
+            losses,
             pressed,
             head: Head::Unknown,
             dead: DeadKeeper::default(),
@@ -85,26 +96,27 @@ impl Serving {
         self.owned.clone()
     }
 
-    /// Serves until `stop`, then drains and gives the lease up.
+    /// After it was served: gives the lease up, unless it was lost.
     ///
     /// # Errors
-    /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
-    pub(super) async fn run(mut self, stop: &CancellationToken) -> Result<()> {
-        let served = self.serve(stop).await;
+    /// Why it ended, if it was lost; why the store did not take the lease back.
+    pub(super) async fn end(self, served: Result<()>) -> Result<()> {
         if self.owner.is_in_doubt() {
-            self.owned.progress.send_modify(|progress| progress.in_doubt = self.sent);
+            self.owned.advance(|progress| progress.in_doubt = self.sent);
         }
         served?;
         self.release().await
     }
 
-    /// Serves until the lease may be given up.
-    async fn serve(&mut self, stop: &CancellationToken) -> Result<()> {
+    /// Serves until the lease may be given up: it was released, and is drained.
+    ///
+    /// # Errors
+    /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
+    pub(super) async fn serve(&mut self) -> Result<()> {
         let clock = self.dispatch.store.clock().local().clone();
         let mut drain_until = Instant::FAR;
-        let mut losses = self.dispatch.store.losses();
         loop {
-            if !self.draining && (stop.is_cancelled() || self.dispatch.is_closed()) {
+            if !self.draining && (self.owned.kick.is_released() || self.dispatch.is_closed()) {
                 self.draining = true;
                 self.owned.drain();
                 drain_until = clock.instant().plus(self.dispatch.terms.drain_timeout);
@@ -112,41 +124,64 @@ impl Serving {
             if self.dispatch.gone.is_cancelled() {
                 drain_until = clock.instant();
             }
-            let lease = self.owned.lease.clone();
-            let lost = lease.lost();
-            let step = tokio::select! {
-                step = self.step() => step?,
-                () = lost.cancelled().then(|()| Clock::System.sleep(LAST_ANSWER)) => None,
-                () = clock.sleep_until(drain_until) => return Ok(()),
+            self.heed(clock.instant())?;
+            let until = match self.plan() {
+                Plan::Wait(until) => until,
+                // What is waited with most of the time is to be small.
+                plan => match Box::pin(self.call(plan, drain_until)).await? {
+                    Called::Answered => continue,
+                    Called::Late => return Ok(()),
+                },
             };
-            if lost.is_cancelled() {
-                return Err(Error::stale(lease.why_lost()));
-            }
-            let Some(until) = step else { continue };
             let (idle, ready) = {
                 let table = self.owned.table();
                 (table.is_idle(), table.ready())
             };
-            // Between the step and this look a consumer may have decided about the last delivery.
-            if self.draining && idle {
+            // Between the plan and this look a consumer may have decided about the last delivery.
+            if (self.draining && idle) || drain_until <= clock.instant() {
                 return Ok(());
             }
             // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
             if ready > 0 {
                 self.dispatch.arrivals.notify_one();
             }
+            // Its membership kicks it for what concerns all pairs of the group.
             tokio::select! {
                 () = clock.sleep_until(until.min(drain_until)) => {}
                 () = self.owned.kick.notified() => {}
                 () = self.woken.notified() => self.head = Head::Unknown,
-                Ok(()) = self.glances.changed() => self.glanced().await?,
-                Ok(()) = self.pressed.changed() => self.share(),
-                Ok(()) = losses.changed() => self.doubt(clock.instant())?,
-                () = lost.cancelled() => {}
-                () = stop.cancelled(), if !self.draining => {}
-                () = self.dispatch.gone.cancelled() => {}
+                () = self.owned.lease.changed() => {}
             }
         }
+    }
+
+    /// Carries a plan out, unless the lease is lost or the time to drain is over before.
+    async fn call(&mut self, plan: Plan, drain_until: Instant) -> Result<Called> {
+        let clock = self.dispatch.store.clock().local().clone();
+        let lease = self.owned.lease.clone();
+        tokio::select! {
+            done = self.carry_out(plan) => done.map(|()| Called::Answered),
+            () = lease.lost().then(|()| Clock::System.sleep(LAST_ANSWER)) => Err(Error::stale(lease.why_lost())),
+            () = clock.sleep_until(drain_until) => Ok(Called::Late),
+        }
+    }
+
+    /// Looks at what happened outside of the pair.
+    fn heed(&mut self, now: Instant) -> Result<()> {
+        let lease = &self.owned.lease;
+        if lease.is_lost() {
+            return Err(Error::stale(lease.why_lost()));
+        }
+        // The senders live as long as the process.
+        if self.losses.has_changed().unwrap_or(false) {
+            self.losses.mark_unchanged();
+            self.doubt(now)?;
+        }
+        if self.pressed.has_changed().unwrap_or(false) {
+            self.pressed.mark_unchanged();
+            self.share();
+        }
+        Ok(())
     }
 
     /// Others wait for a part of the prefetch budget: what is over the share of this partition goes back.
@@ -174,12 +209,10 @@ impl Serving {
         }
     }
 
-    /// Makes one call to the store, or says until when there is nothing to do.
-    async fn step(&mut self) -> Result<Option<Instant>> {
-        if !self.draining {
-            self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await;
-        }
-        match self.plan() {
+    async fn carry_out(&mut self, plan: Plan) -> Result<()> {
+        match plan {
+            Plan::Note(glance) => self.glanced(glance).await,
+            Plan::DropDead => self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await,
             Plan::Settle(settlement, ticket) => {
                 self.sent = ticket;
                 self.owner.settle(&settlement).await?;
@@ -187,7 +220,7 @@ impl Serving {
                     self.dead.look_again();
                 }
                 self.settled_last = true;
-                self.owned.progress.send_modify(|progress| progress.settled = ticket);
+                self.owned.advance(|progress| progress.settled = ticket);
                 // What went back to the zset may be the new head.
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
@@ -203,14 +236,20 @@ impl Serving {
                 self.dispatch.arrivals.notify_one();
             }
             Plan::Reserve(limit) => self.reserve(limit).await?,
-            Plan::Wait(until) => return Ok(Some(until)),
+            Plan::Wait(_) => {}
         }
-        Ok(None)
+        Ok(())
     }
 
     fn plan(&mut self) -> Plan {
         let store_clock = self.dispatch.store.clock();
         let now = now(store_clock);
+        if let Some(glance) = self.owned.lease.take_glance() {
+            return Plan::Note(glance);
+        }
+        if !self.draining && self.dead.next() <= now.instant {
+            return Plan::DropDead;
+        }
         let mut table = self.owned.table();
         let timed_out = table.time_out(now);
         self.dispatch.counts.timed_out.inc_by(timed_out as u64);
@@ -305,8 +344,7 @@ impl Serving {
     }
 
     /// A renewal looked at the pair: a lost wake is made up for, and changed settings take effect.
-    async fn glanced(&mut self) -> Result<()> {
-        let Some(glance) = *self.glances.borrow_and_update() else { return Ok(()) };
+    async fn glanced(&mut self, glance: Glance) {
         self.head = earlier(self.head, glance.head);
         if glance.generation > self.dispatch.descriptor().generation {
             self.dispatch.look_again().await;
@@ -315,7 +353,6 @@ impl Serving {
         let partition = self.owned.lease.claim().pair.partition;
         self.owned.table().set_policy(self.dispatch.policy(partition));
         self.dead.set_generation(self.dispatch.descriptor().generation);
-        Ok(())
     }
 
     /// Whether the store lost something that is not given back yet.

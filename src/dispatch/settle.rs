@@ -71,7 +71,7 @@ impl Dispatch {
         let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
         let _ = select(join_all(waits), deadline).await;
         for unanswered in unanswered_by_pair.values() {
-            let progress = *unanswered.owned.progress.borrow();
+            let progress = unanswered.owned.progress();
             for (index, ticket) in &unanswered.tickets {
                 verdicts[*index] = progress.verdict(*ticket, verdicts[*index]);
             }

@@ -4,19 +4,19 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
+use super::owned::Kick;
 use super::serving::Serving;
 use super::{Dispatch, Owned, Table};
 use crate::error::{Error, Kind, Result};
 use crate::partition::Partition;
-use crate::store::{Acquired, Channel, Claim, MemberId, Owner};
+use crate::store::{Acquired, Channel, Claim, MemberId, Owner, Wake};
 use crate::topic::Pair;
 
 /// How an acquisition ended.
 pub(super) enum Acquisition {
     /// The pair is ours, and recovered.
-    Owned(Tenure),
+    Owned(Box<Tenure>),
     /// Someone else has it, for so long if it is not renewed.
     Held(MemberId, Duration),
     /// The topic or the group is gone.
@@ -32,8 +32,12 @@ pub(super) struct Tenure {
 }
 
 impl Tenure {
-    /// One try to acquire the pair.
-    pub(super) async fn acquire(dispatch: &Arc<Dispatch>, partition: Partition) -> Result<Acquisition> {
+    /// One try to acquire the pair, whose loop is woken and released by `kick`.
+    pub(super) async fn acquire(
+        dispatch: &Arc<Dispatch>,
+        partition: Partition,
+        kick: &Arc<Kick>,
+    ) -> Result<Acquisition> {
         let pair = dispatch.descriptor().pair(partition, &dispatch.group);
         let keeper = &dispatch.keeper;
         let losses = dispatch.store.losses().borrow().count;
@@ -53,10 +57,10 @@ impl Tenure {
                 let table = Table::new(&claim, dispatch.policy(partition));
                 let lease = keeper.keep(claim, sent);
                 let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let (owned, woken) =
-                    (Arc::new(Owned::new(lease, table, dispatch.terms.budget.clone())), Arc::new(Notify::new()));
+                let owned = Arc::new(Owned::new(lease, table, dispatch.terms.budget.clone(), kick.clone()));
+                let woken = Arc::new(Notify::new());
                 let serving = Serving::new(dispatch.clone(), owner, owned, woken.clone());
-                Ok(Acquisition::Owned(Tenure { dispatch: dispatch.clone(), partition, serving, woken }))
+                Ok(Acquisition::Owned(Box::new(Tenure { dispatch: dispatch.clone(), partition, serving, woken })))
             }
             Err(error) if error.kind() == Kind::Stale => match dispatch.reload().await? {
                 true => Err(Error::unavailable(format!("the topic of {pair} has changed"))),
@@ -66,27 +70,38 @@ impl Tenure {
         }
     }
 
-    /// Serves until `release` fires, then drains and gives the lease up.
+    /// Serves until it is released, then drains and gives the lease up.
     ///
     /// # Errors
     /// `Stale` when the pair was lost, with whether its lease was valid to the end.
-    pub(super) async fn serve(self, release: CancellationToken) -> Result<()> {
-        let Tenure { dispatch, partition, serving, woken } = self;
-        let owned = serving.owned();
-        let claim = owned.lease.claim();
-        let _wake = dispatch.store.wakes().subscribe(Channel::head(&claim.pair), woken);
-        dispatch.enter(partition, owned.clone());
-        let Pair { topic, group, .. } = &claim.pair;
-        tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease acquired");
-        let end = serving.run(&release).await;
-        dispatch.leave(partition, &owned);
+    pub(super) async fn serve(mut self: Box<Self>) -> Result<()> {
+        let owned = self.serving.owned();
+        let _wake = self.begin(&owned);
+        let served = self.serving.serve().await;
+        self.end(&owned, served).await
+    }
+
+    fn begin(&self, owned: &Arc<Owned>) -> Wake {
+        let Claim { pair, epoch } = owned.lease.claim();
+        let wake = self.dispatch.store.wakes().subscribe(Channel::head(pair), self.woken.clone());
+        self.dispatch.enter(self.partition, owned.clone());
+        let Pair { topic, group, partition } = pair;
+        tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease acquired");
+        wake
+    }
+
+    async fn end(self: Box<Self>, owned: &Arc<Owned>, served: Result<()>) -> Result<()> {
+        let Tenure { dispatch, partition, serving, .. } = *self;
+        let end = Box::pin(serving.end(served)).await;
+        dispatch.leave(partition, owned);
         dispatch.keeper.forget(&owned.lease);
+        let Claim { pair: Pair { topic, group, .. }, epoch } = owned.lease.claim();
         match &end {
-            Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, "lease released"),
+            Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease released"),
             Err(error) => {
                 dispatch.metrics.ownership.leases_lost.inc();
                 dispatch.changes.lost(error);
-                tracing::debug!(%topic, %group, partition = partition.0, epoch = %claim.epoch, %error, "lease lost");
+                tracing::debug!(%topic, %group, partition = partition.0, %epoch, %error, "lease lost");
             }
         }
         end
@@ -145,6 +160,6 @@ impl Dispatch {
         self.lost.write().unwrap_or_else(PoisonError::into_inner).insert(partition, epoch);
         self.pairs_mut().remove(&partition);
         self.counts.leases_owned.dec();
-        owned.progress.send_modify(|progress| progress.over = true);
+        owned.advance(|progress| progress.over = true);
     }
 }

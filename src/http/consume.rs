@@ -147,7 +147,7 @@ pub(crate) async fn reserve(
     let (request, min_age) = asked.read(Reserve::request)?;
     // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
     let consumer = Consumer::enter(app.clone(), token)?;
-    let reserved = consumer.take(app.broker.reserve_aged(&topic, &group, request, min_age)).await?;
+    let reserved = consumer.take(Box::pin(app.broker.reserve_aged(&topic, &group, request, min_age))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len());
     let held = app.answers.take(json_list::weigh(payloads));

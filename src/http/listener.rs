@@ -163,7 +163,10 @@ impl Listener {
                     metrics.http.connections.inc();
                     let seat = taken.seat();
                     match (stream, tls) {
-                        (Stream::Tcp(stream), Some(tls)) => encrypted(stream, &tls, router, how, seat, stop).await,
+                        (Stream::Tcp(stream), Some(tls)) => {
+                            // Other connections are not to be as large as this.
+                            Box::pin(encrypted(stream, &tls, router, how, seat, stop)).await;
+                        }
                         (Stream::Tcp(stream), None) => connection(stream, router, how, seat, stop).await,
                         (Stream::Unix(stream), _) => connection(stream, router, how, seat, stop).await,
                     }

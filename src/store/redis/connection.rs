@@ -142,15 +142,17 @@ impl Connection {
     /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
-        let answer = match self.send_call(call).await {
-            answer if failure::is_noscript(&answer) => {
-                self.load(call.script).await?;
-                self.send_call(call).await
-            }
-            answer => answer,
-        };
+        let mut answer = self.send_call(call).await;
+        if failure::is_noscript(&answer) {
+            answer = Box::pin(self.load_and_send(call)).await;
+        }
         self.measure(call.script.verb, began, answer.as_ref().err());
         answer
+    }
+
+    async fn load_and_send(&self, call: &Call) -> Result<Value> {
+        self.load(call.script).await?;
+        self.send_call(call).await
     }
 
     /// Calls a script many times in one write; each call is answered for itself.
@@ -221,7 +223,7 @@ impl Connection {
 
     async fn send_call(&self, call: &Call) -> Result<Value> {
         match self.confirms(call.script) {
-            true => self.confirm(vec![call.command.clone()], call.losses).await,
+            true => Box::pin(self.confirm(vec![call.command.clone()], call.losses)).await,
             false => self.send(&call.command, call.losses).await,
         }
     }
@@ -248,16 +250,19 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd, losses: Option<u64>) -> Result<Value> {
-        let (number, made) = self.connect_after(losses).await?;
-        let mut connection = made.connection;
-        match connection.send_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(self.failed(number, error.into()).await),
+        let (number, mut connection) = {
+            let (number, made) = self.connect_after(losses).await?;
+            (number, made.connection)
+        };
+        let error = match connection.send_packed_command(command).await {
+            Ok(Value::ServerError(error)) => error.into(),
             Ok(value) => {
                 self.answered();
-                Ok(value)
+                return Ok(value);
             }
-            Err(error) => Err(self.failed(number, error).await),
-        }
+            Err(error) => error,
+        };
+        Err(Box::pin(self.failed(number, error)).await)
     }
 
     /// Calls commands in one write; each is answered for itself.
@@ -305,7 +310,8 @@ impl Connection {
         if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
             return Err(error.clone());
         }
-        let made = match self.open().await {
+        // Thousands of calls wait at the same time, and few of them make a connection.
+        let made = match Box::pin(self.open()).await {
             Ok(made) => made,
             Err(error) => {
                 let error = self.note(error);

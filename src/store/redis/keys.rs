@@ -73,14 +73,24 @@ impl Keys {
         let tag = self.tag(topic, partition);
         PartitionKeys {
             generation: format!("{tag}:gen"),
-            seen: format!("{tag}:seen"),
+            seen: self.seen(topic, partition),
             cancelled: format!("{tag}:x"),
             gone: format!("{tag}:gone"),
             schedules: format!("{tag}:s"),
             moved: format!("{tag}:moved"),
-            wake: format!("{tag}:wake"),
+            wake: self.wake(topic, partition),
             order: format!("{tag}:o"),
         }
+    }
+
+    /// [`PartitionKeys::seen`] alone.
+    pub(super) fn seen(&self, topic: &TopicName, partition: Partition) -> String {
+        format!("{}:seen", self.tag(topic, partition))
+    }
+
+    /// [`PartitionKeys::wake`] alone.
+    pub(super) fn wake(&self, topic: &TopicName, partition: Partition) -> String {
+        format!("{}:wake", self.tag(topic, partition))
     }
 
     /// String with expiry: the last call of a stream that a partition applied, or the last record of a log.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::Shared;
-use super::keys::{PairKeys, PartitionKeys};
+use super::keys::PairKeys;
 use super::places::Places;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
@@ -35,9 +35,8 @@ const BODIES_READ_MAX: usize = 32;
 
 pub(super) struct RedisOwner {
     shared: Arc<Shared>,
-    keys: PairKeys,
-    seen: String,
-    wake: String,
+    /// Its keys are made for each call: there may be thousands of owners that make none.
+    pair: Pair,
     member: MemberId,
     epoch: Epoch,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
@@ -63,16 +62,13 @@ impl RedisOwner {
         epoch: Epoch,
         (line, reservations): (String, u64),
     ) -> RedisOwner {
-        let keys = shared.keys.pair(pair);
-        let PartitionKeys { seen, wake, .. } = shared.keys.partition(&pair.topic, pair.partition);
+        let pair = pair.clone();
         let body_bytes = BODY_BYTES_GUESS;
         let left_behind = reservations > 0;
         let places = Places::default();
         RedisOwner {
             shared,
-            keys,
-            seen,
-            wake,
+            pair,
             member,
             epoch,
             line,
@@ -83,6 +79,10 @@ impl RedisOwner {
             body_bytes,
             places,
         }
+    }
+
+    fn keys(&self) -> PairKeys {
+        self.shared.keys.pair(&self.pair)
     }
 
     /// Begins a call of the chain.
@@ -162,7 +162,8 @@ impl Owner for RedisOwner {
     }
 
     async fn recover(&mut self) -> Result<Recovered> {
-        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
+        let keys = self.keys();
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let call = Call::new(&SCRIPTS.recover, &keys)
             .arg(self.epoch.to_string())
             .arg(RECOVER_IDS_MAX)
@@ -180,7 +181,8 @@ impl Owner for RedisOwner {
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
-        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
+        let keys = self.keys();
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let call = Call::new(&SCRIPTS.repair, &keys)
             .arg(self.epoch.to_string())
             .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
@@ -200,7 +202,8 @@ impl Owner for RedisOwner {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
         let reservation = Reservation(self.seq + 1);
         let chunk = (limit.bytes / self.body_bytes.max(1)).clamp(1, BODIES_READ_MAX);
-        let keys = [&self.keys.reservations, &self.keys.zset, &self.keys.hash, &self.keys.attempts].map(String::as_str);
+        let keys = self.keys();
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
         let call = self
             .chained(if self.places.are_kept() { &SCRIPTS.reserve_ordered } else { &SCRIPTS.reserve }, &keys)
             .arg(field(&self.epoch, reservation))
@@ -224,9 +227,9 @@ impl Owner for RedisOwner {
 
     async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
         check_ids(settlement.len(), CALL_IDS_MAX)?;
-        let keys = &self.keys;
+        let (keys, seen) = (self.keys(), self.shared.keys.seen(&self.pair.topic, self.pair.partition));
         let keys =
-            [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &self.seen];
+            [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &seen];
         let call = self.chained(&SCRIPTS.settle, &keys.map(String::as_str));
         let call = settlement_args(call, &self.epoch, settlement, &self.places)?;
         self.answer(call).await?;
@@ -236,7 +239,8 @@ impl Owner for RedisOwner {
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {
         check_ids(charges.len(), CALL_IDS_MAX)?;
-        let keys = [&self.keys.reservations, &self.keys.attempts, &self.keys.hash].map(String::as_str);
+        let keys = self.keys();
+        let keys = [&keys.reservations, &keys.attempts, &keys.hash].map(String::as_str);
         let mut call = self.chained(&SCRIPTS.start, &keys);
         for charge in charges {
             call = call.arg(charge.id.as_str()).arg(charge.attempts);
@@ -245,7 +249,8 @@ impl Owner for RedisOwner {
     }
 
     async fn release(self: Box<Self>) -> Result<()> {
-        let call = Call::new(&SCRIPTS.release, &[&self.keys.lease, &self.keys.reservations, &self.wake])
+        let (keys, wake) = (self.keys(), self.shared.keys.wake(&self.pair.topic, self.pair.partition));
+        let call = Call::new(&SCRIPTS.release, &[&keys.lease, &keys.reservations, &wake])
             .arg(self.member.as_str())
             .arg(self.epoch.to_string())
             .arg(format!("{}.-/0/", self.epoch.number()))

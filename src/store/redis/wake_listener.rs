@@ -173,14 +173,20 @@ async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnect
 /// Subscribes to the channels that are wanted of this node, and to no others.
 async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnection, ear: &Ear) -> Result<()> {
     let wanted = channels(shared, place);
-    let subscribed: BTreeSet<String> = ear.channels().keys().cloned().collect();
-    let unwanted: Vec<_> = subscribed.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-    let fresh: Vec<_> = wanted.keys().filter(|name| !subscribed.contains(*name)).cloned().collect();
-    ear.channels().clone_from(&wanted);
+    let (unwanted, fresh) = {
+        let mut subscribed = ear.channels();
+        let only_in = |these: &Channels, others: &Channels| -> Vec<String> {
+            these.keys().filter(|name| !others.contains_key(*name)).cloned().collect()
+        };
+        let changes = (only_in(&subscribed, &wanted), only_in(&wanted, &subscribed));
+        *subscribed = wanted;
+        changes
+    };
     tell(connection, "SUNSUBSCRIBE", &unwanted).await?;
     tell(connection, "SSUBSCRIBE", &fresh).await?;
-    for channel in fresh.iter().filter_map(|name| wanted.get(name)) {
-        channel.beside().iter().for_each(|beside| shared.wakes.wake(beside));
+    for name in &fresh {
+        let channel = ear.channels().get(name).cloned();
+        channel.iter().flat_map(Channel::beside).for_each(|beside| shared.wakes.wake(&beside));
     }
     Ok(())
 }
@@ -205,10 +211,8 @@ async fn tell(connection: &mut MultiplexedConnection, command: &str, names: &[St
 fn channels(shared: &Shared, place: &str) -> Channels {
     let named = |channel: Channel| {
         let name = match &channel {
-            Channel::Head(topic, partition) | Channel::Release(topic, partition) => {
-                shared.keys.partition(topic, *partition).wake
-            }
-            Channel::Changed(topic) => shared.keys.partition(topic, Partition(0)).wake,
+            Channel::Head(topic, partition) | Channel::Release(topic, partition) => shared.keys.wake(topic, *partition),
+            Channel::Changed(topic) => shared.keys.wake(topic, Partition(0)),
             Channel::Members(topic, group) => shared.keys.members(topic, group).wake,
             Channel::Schedules => shared.keys.schedules(),
             Channel::Member(member) => shared.keys.member(member),

@@ -145,7 +145,7 @@ impl Way {
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         match self {
             Way::One(connection) => connection.eval(call).await,
-            Way::Cluster(cluster) => cluster.eval(call).await,
+            Way::Cluster(cluster) => Box::pin(cluster.eval(call)).await,
         }
     }
 
@@ -161,7 +161,7 @@ impl Way {
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         match self {
             Way::One(connection) => connection.call(command).await,
-            Way::Cluster(cluster) => cluster.call(command).await,
+            Way::Cluster(cluster) => Box::pin(cluster.call(command)).await,
         }
     }
 }

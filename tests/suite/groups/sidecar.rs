@@ -191,8 +191,12 @@ impl Sidecar {
 
     /// Sends a signal.
     pub(super) fn signal(&self, what: Signal) -> Result<()> {
-        let id = self.process.lock().unwrap_or_else(PoisonError::into_inner).0.id();
-        signal(id, what)
+        signal(self.pid(), what)
+    }
+
+    /// The id of the process.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).0.id()
     }
 
     /// Waits for the end of the process.
