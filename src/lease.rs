@@ -63,7 +63,7 @@ impl Lease {
         self.why_lost.get().is_some()
     }
 
-    /// Resolves after a renewal, and when it is lost. For one task, its loop.
+    /// Resolves after a renewal, and when it is lost. For its loop alone.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

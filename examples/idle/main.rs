@@ -61,6 +61,9 @@ struct Args {
     /// Seconds for which calls are counted
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// A variable of the broker's environment, as MIMALLOC_GENERIC_COLLECT=50; more than once for more
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -89,7 +92,8 @@ struct Usage {
 
 async fn tell(args: &Args) -> Result<bool> {
     let fleet = Fleet::of(RedisServer::start().await?).await?;
-    let broker = fleet.start("broker").await?;
+    let environment: Vec<_> = args.environment.iter().filter_map(|variable| variable.split_once('=')).collect();
+    let broker = fleet.start_with("broker", &environment).await?;
     let names: Vec<String> = (0..args.topics).map(|n| format!("topic-{n}")).collect();
     for name in &names {
         declare(&broker, name, args.partitions).await?;

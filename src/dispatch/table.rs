@@ -156,9 +156,10 @@ pub struct Table {
     /// Tickets of decisions made, and of decisions handed out in drafts.
     tickets: u64,
     drafted: u64,
-    recent: Recent,
+    /// None before the first delivery has ended.
+    recent: Option<Box<Recent>>,
     appetite: usize,
-    order: Option<Order>,
+    order: Option<Box<Order>>,
     chooser: Chooser,
 }
 
@@ -169,7 +170,7 @@ impl Table {
             partition: claim.pair.partition,
             group: GroupTag::of(&claim.pair.topic, &claim.pair.group),
             epoch: claim.epoch.clone(),
-            order: policy.ordered.then(Order::default),
+            order: policy.ordered.then(Box::default),
             policy,
             ready: VecDeque::new(),
             uncharged: VecDeque::new(),
@@ -183,7 +184,7 @@ impl Table {
             serial: 0,
             tickets: 0,
             drafted: 0,
-            recent: Recent::default(),
+            recent: None,
             appetite: APPETITE_FIRST,
             chooser: Chooser::default(),
         }
@@ -201,7 +202,7 @@ impl Table {
 
     /// Messages that are reserved and not handed out.
     pub fn held(&self) -> usize {
-        self.prefetched() + self.order.as_ref().map_or(0, Order::parked)
+        self.prefetched() + self.order.as_ref().map_or(0, |order| order.parked())
     }
 
     /// The same without those that stand behind others of their key.
@@ -216,7 +217,7 @@ impl Table {
 
     /// Whether anything is held that would be given back.
     pub fn is_holding(&self) -> bool {
-        self.held() > 0 || self.order.as_ref().is_some_and(Order::is_waiting)
+        self.held() > 0 || self.order.as_ref().is_some_and(|order| order.is_waiting())
     }
 
     /// Messages that may be handed out at once.

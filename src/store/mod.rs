@@ -50,7 +50,7 @@ pub use outcome::{
     ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State, WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
-pub use wake::{Channel, Wake, Wakes};
+pub use wake::{Channel, Releases, Sleeper, Wake, Wakes};
 
 use crate::error::{Error, Kind, Result};
 use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};

@@ -4,8 +4,9 @@
 //! A wake may be lost and may be false; it only shortens a sleep. A lost one costs at most a third of the lease ttl, or
 //! one heartbeat.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -34,7 +35,53 @@ pub enum Channel {
     Member(MemberId),
 }
 
-type Sleepers = HashMap<Channel, Vec<Arc<Notify>>>;
+type Sleepers = HashMap<Channel, Vec<Arc<dyn Sleeper>>>;
+
+/// Who is woken by announcements.
+pub trait Sleeper: fmt::Debug + Send + Sync {
+    /// Something was announced here.
+    fn wake(&self, channel: &Channel);
+}
+
+impl Sleeper for Notify {
+    fn wake(&self, _: &Channel) {
+        self.notify_one();
+    }
+}
+
+/// The partitions in which a lease was given up, for one loop that waits for those of many.
+#[derive(Debug, Default)]
+pub struct Releases {
+    partitions: Mutex<BTreeSet<Partition>>,
+    notify: Notify,
+}
+
+impl Releases {
+    /// The next partition in which a lease was given up, however long it takes.
+    pub async fn next(&self) -> Partition {
+        loop {
+            let next = self.partitions().pop_first();
+            match next {
+                Some(partition) => return partition,
+                None => self.notify.notified().await,
+            }
+        }
+    }
+
+    fn partitions(&self) -> MutexGuard<'_, BTreeSet<Partition>> {
+        // Nothing panics while the lock is held; if it did, the set would still be whole.
+        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sleeper for Releases {
+    fn wake(&self, channel: &Channel) {
+        if let Channel::Release(_, partition) = channel {
+            self.partitions().insert(*partition);
+            self.notify.notify_one();
+        }
+    }
+}
 
 impl Channel {
     /// Where a pair's earlier heads are announced.
@@ -79,21 +126,22 @@ impl Default for Wakes {
 }
 
 impl Wakes {
-    /// Asks to be woken through `notify` until the returned guard is dropped.
-    pub fn subscribe(&self, channel: Channel, notify: Arc<Notify>) -> Wake {
+    /// Wakes `sleeper` until the returned guard is dropped.
+    pub fn subscribe(&self, channel: Channel, sleeper: Arc<dyn Sleeper>) -> Wake {
         let mut sleepers = self.lock();
         let first = is_silent(&sleepers, &channel);
-        sleepers.entry(channel.clone()).or_default().push(notify.clone());
+        // Mostly there is one, and there may be thousands of channels.
+        sleepers.entry(channel.clone()).or_insert_with(|| Vec::with_capacity(1)).push(sleeper.clone());
         drop(sleepers);
         if first {
             self.changed();
         }
-        Wake { wakes: self.clone(), channel, notify }
+        Wake { wakes: self.clone(), channel, sleeper }
     }
 
     /// Receives what other processes send to this member, which is this process.
     pub fn datagrams(&self, member: &MemberId) -> Datagrams {
-        self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::default()))
+        self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::new(Notify::new())))
     }
 
     /// A datagram for this process has arrived. False if it was dropped: there is no room, or nobody receives it.
@@ -104,7 +152,7 @@ impl Wakes {
     /// Wakes who sleeps at this channel.
     pub fn wake(&self, channel: &Channel) {
         if let Some(sleepers) = self.lock().get(channel) {
-            sleepers.iter().for_each(|notify| notify.notify_one());
+            sleepers.iter().for_each(|sleeper| sleeper.wake(channel));
         }
     }
 
@@ -139,17 +187,21 @@ fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
 pub struct Wake {
     wakes: Wakes,
     channel: Channel,
-    notify: Arc<Notify>,
+    sleeper: Arc<dyn Sleeper>,
 }
 
 impl Drop for Wake {
     fn drop(&mut self) {
         let mut sleepers = self.wakes.lock();
         if let Entry::Occupied(mut here) = sleepers.entry(self.channel.clone()) {
-            here.get_mut().retain(|notify| !Arc::ptr_eq(notify, &self.notify));
+            here.get_mut().retain(|sleeper| !std::ptr::addr_eq(Arc::as_ptr(sleeper), Arc::as_ptr(&self.sleeper)));
             if here.get().is_empty() {
                 here.remove();
             }
+        }
+        // What many sleepers took is given back when they are gone.
+        if sleepers.len() < sleepers.capacity() / 8 {
+            sleepers.shrink_to_fit();
         }
         let gone = is_silent(&sleepers, &self.channel);
         drop(sleepers);
@@ -180,6 +232,25 @@ mod tests {
         drop(wake);
         assert!(wakes.channels().is_empty());
         assert!(changes.has_changed().is_ok_and(|changed| changed));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn one_loop_hears_of_each_partition_that_was_released() -> Result<()> {
+        let (wakes, releases) = (Wakes::default(), Arc::new(Releases::default()));
+        let topic = TopicName::new("orders")?;
+        let release = |n| Channel::Release(topic.clone(), Partition(n));
+        let mut guards: Vec<_> = (0..3).map(|n| wakes.subscribe(release(n), releases.clone())).collect();
+        wakes.wake(&release(2));
+        wakes.wake(&release(2));
+        wakes.wake(&Channel::Head(topic.clone(), Partition(1)));
+        wakes.wake(&release(0));
+        assert_eq!((releases.next().await, releases.next().await), (Partition(0), Partition(2)));
+        assert!(releases.next().now_or_never().is_none());
+        guards.pop();
+        wakes.wake(&release(2));
+        assert!(releases.next().now_or_never().is_none(), "it is not subscribed to any more");
+        assert_eq!(wakes.channels().len(), 2);
         Ok(())
     }
 

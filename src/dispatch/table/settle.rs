@@ -7,7 +7,7 @@ use crate::clock::Instant;
 use crate::codec::{DeadReason, DeadRecord, Failure};
 use crate::dispatch::delivery::Decision;
 use crate::dispatch::recent::said;
-use crate::dispatch::verdict::{UnknownReason, Verdict};
+use crate::dispatch::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::store::{Buried, Retried};
 use crate::time::Timestamp;
 
@@ -33,17 +33,21 @@ impl Table {
     pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Result<Decided, Verdict> {
         let said = said(&decision);
         let Some(out) = self.out.remove(&serial) else {
-            return self.recent.again(serial, said).ok_or_else(|| self.refusal(serial));
+            return self
+                .recent
+                .as_ref()
+                .and_then(|recent| recent.again(serial, said))
+                .ok_or_else(|| self.refusal(serial));
         };
         let decided = self.conclude(serial, out, decision, now);
-        self.recent.remember(serial, said, decided);
+        self.recent.get_or_insert_default().remember(serial, said, decided);
         Ok(decided)
     }
 
     /// Why a delivery that is not in flight cannot be settled.
     fn refusal(&self, serial: u64) -> Verdict {
         if serial < self.serial {
-            Verdict::Stale(self.recent.end(serial))
+            Verdict::Stale(self.recent.as_ref().map_or(StaleReason::DeliveryEnded, |recent| recent.end(serial)))
         } else {
             Verdict::Unknown(UnknownReason::NotIssued)
         }
@@ -109,7 +113,7 @@ impl Table {
             match self.out.remove(&serial) {
                 Some(out) => {
                     self.conclude(serial, out, Decision::Nack { delay: None, reason }, now);
-                    self.recent.timed_out(serial);
+                    self.recent.get_or_insert_default().timed_out(serial);
                 }
                 None => drop(self.deadlines.pop_first()),
             }

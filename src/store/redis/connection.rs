@@ -2,6 +2,7 @@
 //!
 //! Retries of the client library are not used: whether a call may be repeated is decided where the call is made.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub(super) struct Connection {
     /// Counts connections, so that a failure of an old one does not drop its successor.
     number: watch::Sender<u64>,
     timeouts: AtomicU32,
+    /// When each script was loaded last, by its verb, and what came of it.
+    loads: Mutex<HashMap<&'static str, (Instant, Result<()>)>>,
 }
 
 impl Connection {
@@ -86,6 +89,7 @@ impl Connection {
             info: std::sync::Mutex::default(),
             number: watch::Sender::new(0),
             timeouts: AtomicU32::new(0),
+            loads: Mutex::default(),
         }
     }
 
@@ -144,15 +148,27 @@ impl Connection {
         let began = Clock::System.instant();
         let mut answer = self.send_call(call).await;
         if failure::is_noscript(&answer) {
-            answer = Box::pin(self.load_and_send(call)).await;
+            answer = Box::pin(self.load_and_send(call, began)).await;
         }
         self.measure(call.script.verb, began, answer.as_ref().err());
         answer
     }
 
-    async fn load_and_send(&self, call: &Call) -> Result<Value> {
-        self.load(call.script).await?;
+    async fn load_and_send(&self, call: &Call, began: Instant) -> Result<Value> {
+        self.load_once(call.script, began).await?;
         self.send_call(call).await
+    }
+
+    /// Makes a script known that was unknown to a call that began then. Of thousands of such calls one does it for all,
+    /// and they share its failure.
+    async fn load_once(&self, script: &Script, began: Instant) -> Result<()> {
+        let mut loads = self.loads.lock().await;
+        if let Some((_, outcome)) = loads.get(script.verb).filter(|(at, _)| *at >= began) {
+            return outcome.clone();
+        }
+        let outcome = self.load(script).await.map(drop);
+        loads.insert(script.verb, (Clock::System.instant(), outcome.clone()));
+        outcome
     }
 
     /// Calls a script many times in one write; each call is answered for itself.
