@@ -9,11 +9,11 @@ use bytes::Bytes;
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use dwell::codec::{decode_body, encode_body};
-use dwell::error::Result;
-use dwell::message::{Key, Message, MessageId, NewMessage};
-use dwell::partition::Partition;
-use dwell::time::Timestamp;
-use dwell::version::Version;
+use dwell::model::error::Result;
+use dwell::model::message::{Key, Message, MessageId, NewMessage};
+use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
+use dwell::model::version::Version;
 
 fn main() -> Result<()> {
     // A bench cannot fail, so what it works on is tried before.

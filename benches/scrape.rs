@@ -7,12 +7,12 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use divan::Bencher;
+use dwell::app::engine::{Engine, StoreOptions};
 use dwell::broker::{Broker, GroupWish, Options};
-use dwell::clock::Clock;
-use dwell::engine::{Engine, StoreOptions};
-use dwell::error::{Error, Result};
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::topic::Settings;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
+use dwell::platform::clock::Clock;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::message::{Conflict, MessageId, NewMessage, TopicName};
-use dwell::metrics::Metrics;
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{Conflict, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
+use dwell::telemetry::metrics::Metrics;
 use dwell::wal::{Record, Wal, WalOptions};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -193,7 +193,7 @@ fn push(number: usize, bytes: usize) -> Result<Record> {
     Ok(Record::Push {
         topic: TopicName::new("orders")?,
         message,
-        version: dwell::version::Version::from_us(1),
+        version: dwell::model::version::Version::from_us(1),
         call: None,
         origin: None,
         conflict: Conflict::Keep,

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
+use dwell::app::embed::Dwell;
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
-use dwell::embed::Dwell;
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
-use dwell::error::Result;
-use dwell::message::{Key, MessageId, NewMessage};
+use dwell::model::error::Result;
+use dwell::model::message::{Key, MessageId, NewMessage};
 use dwell::store::Fate;
 
 #[tokio::main]

@@ -11,13 +11,13 @@
 
 use std::time::{Duration, Instant};
 
+use dwell::app::embed::Dwell;
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use dwell::broker::{Broker, Options, Which};
-use dwell::embed::Dwell;
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
-use dwell::error::{Error, Result};
-use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
 use dwell::store::{Expected, Fate, Rescheduled, Window};
-use dwell::time::Timestamp;
 
 /// Calls of each kind.
 const CALLS: usize = 5_000;

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
+use dwell::app::embed::Dwell;
+use dwell::app::engine::{Confirmation, FailoverOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
-use dwell::clock::Clock;
-use dwell::embed::Dwell;
-use dwell::engine::{Confirmation, FailoverOptions, RedisOptions, StoreOptions};
-use dwell::error::{Error, Result};
-use dwell::message::{NewMessage, TopicName};
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{NewMessage, TopicName};
+use dwell::platform::clock::Clock;
 use dwell::store::Pushed;
 
 /// Rounds of each figure.

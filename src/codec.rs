@@ -14,12 +14,12 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
-use crate::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
-use crate::message::{Envelope, Key, Message, MessageId};
-use crate::time::Timestamp;
-use crate::trace::TraceContext;
-use crate::version::Version;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
+use crate::model::message::{Envelope, Key, Message, MessageId};
+use crate::model::time::Timestamp;
+use crate::model::trace::TraceContext;
+use crate::model::version::Version;
 
 pub use self::dead::{
     DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
@@ -120,7 +120,7 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
 /// The message of a body; the payload shares its bytes.
 ///
 /// # Errors
-/// [`crate::error::Kind::Corrupt`] for anything that [`encode_body`] did not write.
+/// [`crate::model::error::Kind::Corrupt`] for anything that [`encode_body`] did not write.
 pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let corrupt = |why: &str| Error::corrupt(format!("the body of message {id}: {why}"));
     let due_at = body_due_at(&body).ok_or_else(|| corrupt("is too short"))?;

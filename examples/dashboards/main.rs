@@ -7,7 +7,7 @@ mod boards;
 
 use std::path::Path;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 
 fn main() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana/dashboards");

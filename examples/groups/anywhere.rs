@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::everywhere::{at, settle_anywhere};
 use crate::report::{Report, show};

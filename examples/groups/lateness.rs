@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

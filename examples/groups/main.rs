@@ -41,7 +41,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use self::report::Report;
 use self::signals::{passed, signal};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, ORDERS};

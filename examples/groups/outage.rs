@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 /// The table at the end.
 #[derive(Default)]

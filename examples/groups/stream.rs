@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::backlog::{IN_FLIGHT, with_one_killed};
 use crate::report::{Report, show};

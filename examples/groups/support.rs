@@ -8,7 +8,7 @@ mod redis;
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use tempfile::TempDir;
 
 pub(crate) use self::patience::{eventually, failed, repeatedly};

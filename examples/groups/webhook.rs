@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use tokio::sync::mpsc;
 
 use crate::backlog::{emptied, push};

@@ -24,8 +24,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Response};
 use serde_json::json;
 use tokio::task::JoinSet;

@@ -1,10 +1,10 @@
 //! The broker.
 
+use dwell::api::http::Listen;
+use dwell::app::engine::StoreOptions;
+use dwell::app::server::{Server, ServerOptions};
 use dwell::broker::Options;
-use dwell::engine::StoreOptions;
-use dwell::files;
-use dwell::http::Listen;
-use dwell::server::{Server, ServerOptions};
+use dwell::platform::files;
 
 use crate::Outcome;
 

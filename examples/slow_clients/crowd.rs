@@ -5,7 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use clap::Args;
-use dwell::files;
+use dwell::platform::files;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval_at, sleep};
@@ -119,7 +119,7 @@ impl Kind {
 async fn fill(url: &str) -> Outcome {
     let message = serde_json::json!({"payload": "x".repeat(PAYLOAD)});
     let batch = serde_json::json!({"messages": vec![message; 200]});
-    let client = dwell::https::client(&dwell::https::Roots::none())?.no_proxy().build()?;
+    let client = dwell::platform::https::client(&dwell::platform::https::Roots::none())?.no_proxy().build()?;
     for _ in 0..10 {
         client.post(format!("{url}/v1/topics/feed/messages/batch")).json(&batch).send().await?.error_for_status()?;
     }

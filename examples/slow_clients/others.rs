@@ -40,8 +40,10 @@ impl fmt::Display for Measured {
 impl Others {
     /// Sends for so long, and waits for all answers.
     pub(crate) async fn measure(self, url: &str, span: Duration) -> Outcome<Vec<Measured>> {
-        let client =
-            dwell::https::client(&dwell::https::Roots::none())?.no_proxy().timeout(Duration::from_secs(30)).build()?;
+        let client = dwell::platform::https::client(&dwell::platform::https::Roots::none())?
+            .no_proxy()
+            .timeout(Duration::from_secs(30))
+            .build()?;
         let (mut push, mut look) = (JoinSet::new(), JoinSet::new());
         let mut tick = interval(Duration::from_secs(1) / self.rate);
         tick.set_missed_tick_behavior(MissedTickBehavior::Burst);

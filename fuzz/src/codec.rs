@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use dwell::codec::{UnnumberedRecord, body_due_at, decode_record, extend_history};
 use dwell::codec::{body_version, decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
-use dwell::limits::HISTORY_MAX;
-use dwell::message::MessageId;
+use dwell::model::limits::HISTORY_MAX;
+use dwell::model::message::MessageId;
 use dwell::store::embedded::reservation_rewritten;
-use dwell::topic::Descriptor;
+use dwell::model::topic::Descriptor;
 use libfuzzer_sys::Corpus;
 
 use crate::kept;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use dwell::config::{Config, Sources, show};
+use dwell::app::config::{Config, Sources, show};
 use libfuzzer_sys::Corpus;
 use tempfile::TempDir;
 

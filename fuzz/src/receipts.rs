@@ -1,6 +1,6 @@
 //! Receipts: what is read is what was written, and one that was never handed out settles nothing.
 
-use dwell::dispatch::Receipt;
+use dwell::delivery::Receipt;
 use dwell::store::Epoch;
 use libfuzzer_sys::Corpus;
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::schedule::{Schedule, Timing};
-use dwell::time::Timestamp;
+use dwell::model::schedule::{Schedule, Timing};
+use dwell::model::time::Timestamp;
 use libfuzzer_sys::Corpus;
 
 use crate::kept;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::limits::DELAY_MAX;
-use dwell::time::{Timestamp, ms_up, parse_millis, parse_span, parse_timestamp, show_span};
+use dwell::model::limits::DELAY_MAX;
+use dwell::model::time::{Timestamp, ms_up, parse_millis, parse_span, parse_timestamp, show_span};
 use libfuzzer_sys::Corpus;
 
 use crate::kept;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::Broker;
-use crate::error::{Error, Result};
-use crate::limits::AUDIT_FINDINGS_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::AUDIT_FINDINGS_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
 use crate::store::{AuditCursor, Finding};
 
 /// How long one call goes on before it answers with a cursor.

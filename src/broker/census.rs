@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use crate::clock::Instant;
-use crate::error::Result;
-use crate::message::{GroupName, TopicName};
-use crate::metrics::{Depth, Tally, WITHIN};
-use crate::seldom::Seldom;
+use crate::model::error::Result;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::topic::{Descriptor, Pair, Rest};
+use crate::platform::clock::Instant;
+use crate::platform::log_throttle::Seldom;
 use crate::store::{CensusClaim, PairDepth};
-use crate::topic::{Descriptor, Pair, Rest};
+use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
 /// How long after a look nobody is taken to look any more.
 const LOOKED_LATELY: Duration = Duration::from_secs(120);

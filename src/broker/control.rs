@@ -8,12 +8,12 @@ use super::Broker;
 use super::duplicates::other_key;
 use super::locate::Location;
 use super::push::PushOutcome;
-use crate::error::{Error, Kind, Result};
-use crate::message::{Conflict, Due, Key, Message, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Conflict, Due, Key, Message, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 /// What came of rescheduling a message.
 #[derive(Debug, Clone, PartialEq, Eq)]

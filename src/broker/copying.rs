@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use crate::error::{Error, Kind, Result};
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
-use crate::topic::Descriptor;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 
 /// The pause before a copy that failed is tried again.
 const TRY_AFTER: Duration = Duration::from_millis(500);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Broker;
 use super::dead_scan::{DeadFilter, DeadPlace, DeadScan};
-use crate::error::{Error, Fault, Result};
-use crate::limits::{
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{
     CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, RECOVER_IDS_MAX, REDRIVE_RATE_MAX,
 };
-use crate::message::{GroupName, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Pair;
 use crate::store::Dead;
-use crate::topic::Pair;
 
 /// How often in a second a rate is kept to: after so many pages there is a rest.
 const PAGES_PER_SECOND: u32 = 10;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::DeadReason;
-use crate::error::{Error, Fault, Result};
-use crate::limits::{DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX};
-use crate::message::{GroupName, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::store::{Dead, DeadCursor, Store};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 /// Which dead messages are meant: those for which all of this holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

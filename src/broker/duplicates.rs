@@ -1,12 +1,12 @@
 //! What a producer is told when an id was there already: of the message that is there, and whether it is the same.
 
 use super::push::PushOutcome;
-use crate::error::{Error, Kind, Result};
-use crate::message::{Due, GroupName, Message, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Due, GroupName, Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::store::{Pushed, Store};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 /// Messages that one call looks at: a payload may have 1 MiB.
 const TOGETHER: usize = 16;

@@ -1,13 +1,13 @@
 //! Why a message is not delivered yet.
 
 use super::Broker;
-use crate::dispatch::{Hindrance, Whereabouts};
-use crate::error::Result;
-use crate::message::{GroupName, Key, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::delivery::{Hindrance, Whereabouts};
+use crate::model::error::Result;
+use crate::model::message::{GroupName, Key, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::show_span;
+use crate::model::topic::{Descriptor, Rest};
 use crate::store::{Peeked, State};
-use crate::time::show_span;
-use crate::topic::{Descriptor, Rest};
 
 const BUFFERED: &str = "on this broker's disk, until the store takes it; it is due when it was pushed to be";
 

@@ -12,12 +12,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use crate::clock::Instant;
-use crate::error::{Kind, Result};
-use crate::message::{ScheduleName, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Kind, Result};
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Instant;
 use crate::store::{Channel, Fired, Firing, ScheduleRecord};
-use crate::time::Timestamp;
 
 /// How long the schedules that were read are believed.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::Broker;
-use crate::error::{Error, Fault, Result};
-use crate::limits::{DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
-use crate::message::{GroupName, TopicName};
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::{ms_up, show_span};
 use crate::store::{Forecast, Spans};
-use crate::time::{ms_up, show_span};
 
 /// Counts in one call to the store: a millisecond or two, in which it does nothing else.
 const COUNTS_AT_ONCE: usize = 2_000;

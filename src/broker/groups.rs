@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Options, no_group};
-use crate::dispatch::{Dispatch, Heartbeats, Membership, PrefetchBudget, Terms};
-use crate::error::{Error, Kind, Result};
-use crate::group::Timing;
-use crate::lease::Keeper;
-use crate::message::{GroupName, TopicName};
-use crate::metrics::Metrics;
-use crate::spans::Tracer;
+use crate::coordination::lease::Keeper;
+use crate::coordination::membership::Timing;
+use crate::delivery::{Dispatch, Heartbeats, Membership, PrefetchBudget, Terms};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::topic::{Descriptor, Pair};
+use crate::platform::tasks::Tasks;
 use crate::store::Store;
-use crate::tasks::Tasks;
-use crate::topic::{Descriptor, Pair};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::Tracer;
 
 type Place = (TopicName, GroupName);
 

@@ -1,9 +1,9 @@
 //! Taking over what another broker had buffered.
 
 use super::Broker;
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::topic::Descriptor;
 use crate::store::{HandedOver, TakenOver};
-use crate::topic::Descriptor;
 use crate::wal::Record;
 
 impl Broker {

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::topics::Topics;
-use crate::error::{Error, Kind, Result};
-use crate::message::TopicName;
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::TopicName;
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 use crate::store::Call;
-use crate::topic::Descriptor;
 
 /// How often a verb loads the topic again because it changed on the way.
 const RELOADS_MAX: usize = 3;

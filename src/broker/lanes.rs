@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use super::duplicates::{self, There};
 use super::topics::Topics;
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::message::{Message, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::platform::tasks::Tasks;
 use crate::store::{Call, Pushed, Store};
-use crate::tasks::Tasks;
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 /// Where messages go together: a partition of one incarnation of a topic.
 type Lane = (TopicName, u64, Partition);

@@ -2,13 +2,13 @@
 
 use super::Broker;
 use crate::codec::DeadRecord;
-use crate::error::{Error, Result};
-use crate::limits::CALL_BYTES_MAX;
-use crate::message::{GroupName, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::CALL_BYTES_MAX;
+use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, State, WaitingCursor, Window};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;

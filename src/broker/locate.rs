@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 
 use super::Broker;
-use crate::error::{Error, Kind, Result};
-use crate::message::{Key, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Key, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 use crate::store::Peeked;
-use crate::topic::Descriptor;
 
 /// Partitions that are asked at the same time.
 const TOGETHER: usize = 64;

@@ -61,20 +61,20 @@ use self::read_limiter::ReadLimiter;
 use self::scrape::Looks;
 use self::spread::Spread;
 use self::topics::Topics;
-use crate::clock::Clock;
-use crate::dispatch::{Delivery, Dispatch, Session, Want};
-use crate::error::{Error, Fault, Missing, Result};
-use crate::lease::Keeper;
-use crate::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
-use crate::message::{GroupName, Key, MessageId, TopicName};
-use crate::metrics::Metrics;
-use crate::partition::Partition;
-use crate::remote::Remote;
-use crate::spans::Tracer;
+use crate::coordination::lease::Keeper;
+use crate::delivery::remote::Remote;
+use crate::delivery::{Delivery, Dispatch, Session, Want};
+use crate::model::error::{Error, Fault, Missing, Result};
+use crate::model::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
+use crate::model::message::{GroupName, Key, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, check_visibility_timeout};
+use crate::platform::clock::Clock;
+use crate::platform::tasks::Tasks;
 use crate::store::{Description, MemberId, Peeked, Store};
-use crate::tasks::Tasks;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, check_visibility_timeout};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::Tracer;
 
 /// A broker over one store. Clones share it.
 #[derive(Clone)]

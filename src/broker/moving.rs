@@ -4,10 +4,10 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use super::Broker;
-use crate::error::{Error, Kind, Result};
-use crate::limits::MOVE_REQUEST_MAX;
-use crate::message::TopicName;
-use crate::topic::{Descriptor, Settings};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::MOVE_REQUEST_MAX;
+use crate::model::message::TopicName;
+use crate::model::topic::{Descriptor, Settings};
 
 /// How far a move came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::limits::{MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES};
-use crate::spans::Tracer;
-use crate::topic::Settings;
+use crate::model::limits::{MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES};
+use crate::model::topic::Settings;
+use crate::telemetry::spans::Tracer;
 
 /// How a broker behaves.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! A condition on the topic that a request changes.
 
-use crate::error::{Error, Result};
-use crate::message::TopicName;
-use crate::topic::Descriptor;
+use crate::model::error::{Error, Result};
+use crate::model::message::TopicName;
+use crate::model::topic::Descriptor;
 
 /// A condition on a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

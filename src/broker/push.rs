@@ -10,15 +10,15 @@ use super::duplicates;
 use super::lanes::Arrived;
 use super::spread::Turn;
 use super::{Broker, check_count};
-use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
-use crate::message::{Conflict, Message, MessageId, NewMessage, TopicName};
-use crate::metrics::TopicMetrics;
-use crate::partition::Partition;
-use crate::spans::{Span, SpanKind, about};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
+use crate::model::message::{Conflict, Message, MessageId, NewMessage, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::store::Pushed;
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
+use crate::telemetry::metrics::TopicMetrics;
+use crate::telemetry::spans::{Span, SpanKind, about};
 
 /// What became of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]

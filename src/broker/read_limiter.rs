@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
-use crate::clock::{Clock, Instant};
-use crate::error::{Error, Kind, Result};
-use crate::limits::{HEAVY_READ_WAIT_MAX, HEAVY_READS_MAX};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{HEAVY_READ_WAIT_MAX, HEAVY_READS_MAX};
+use crate::platform::clock::{Clock, Instant};
 
 /// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
@@ -74,9 +74,9 @@ impl HeavyRead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Manual;
-    use crate::error::Kind;
-    use crate::time::Timestamp;
+    use crate::model::error::Kind;
+    use crate::model::time::Timestamp;
+    use crate::platform::clock::Manual;
 
     /// A clock, and a limiter on it.
     fn limiter() -> (Manual, ReadLimiter) {

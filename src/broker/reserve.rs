@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::check_count;
-use crate::error::{Error, Fault, Result};
-use crate::limits::{MIN_AGE_MAX, WAIT_MAX};
-use crate::time::show_span;
-use crate::topic::check_visibility_timeout;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{MIN_AGE_MAX, WAIT_MAX};
+use crate::model::time::show_span;
+use crate::model::topic::check_visibility_timeout;
 
 /// A request for deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct ReserveRequest {
     /// 1 to 1,000 deliveries.
     pub max: usize,
-    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::dispatch::SHORT_POLL`].
+    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::delivery::SHORT_POLL`].
     pub wait: Duration,
     /// Overrides the topic's visibility timeout.
     pub visibility_timeout: Option<Duration>,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Broker;
-use crate::error::{Error, Kind, Missing, Result};
-use crate::message::{ScheduleName, TopicName};
-use crate::partition::Partition;
-use crate::schedule::Schedule;
+use crate::model::error::{Error, Kind, Missing, Result};
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
 use crate::store::{ScheduleChange, ScheduleRecord};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 /// How often a change is made anew, when others change the same schedule at the same time.
 const CHANGES_MAX: usize = 5;

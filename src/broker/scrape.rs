@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Broker;
-use crate::clock::Instant;
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::platform::clock::Instant;
 
 /// The shortest span from one question whether the store is there to the next.
 const ASK_AGAIN: Duration = Duration::from_secs(1);

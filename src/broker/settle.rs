@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Broker, check_count};
-use crate::dispatch::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
-use crate::error::Result;
-use crate::message::{GroupName, TopicName};
-use crate::topic::{Descriptor, check_visibility_timeout};
+use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
+use crate::model::error::Result;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::topic::{Descriptor, check_visibility_timeout};
 
 /// The verdict about a receipt where this process owns no partition of the group.
 fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {

@@ -8,14 +8,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{Broker, check_count};
-use crate::clock::Instant;
-use crate::dispatch::{Decision, Receipt, StaleReason, Verdict};
-use crate::error::{Kind, Result};
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
-use crate::remote::{Ask, Opened, Place, Ruling};
+use crate::delivery::remote::{Ask, Opened, Place, Ruling};
+use crate::delivery::{Decision, Receipt, StaleReason, Verdict};
+use crate::model::error::{Kind, Result};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::check_visibility_timeout;
+use crate::platform::clock::Instant;
 use crate::store::{MemberId, Tenant};
-use crate::topic::check_visibility_timeout;
 
 /// The pause before a request that somebody may have received is repeated: from the first to the longest.
 const REPEAT_AFTER: Pauses = Pauses { next: Duration::from_millis(250), most: Duration::from_secs(1) };

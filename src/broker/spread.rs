@@ -10,10 +10,10 @@ use std::num::NonZeroU16;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Instant;
-use crate::limits::TOPICS_MAX;
-use crate::message::TopicName;
-use crate::partition::Partition;
+use crate::model::limits::TOPICS_MAX;
+use crate::model::message::TopicName;
+use crate::model::partition::Partition;
+use crate::platform::clock::Instant;
 
 /// A turn ends after so many messages; a batch is not cut.
 const TURN_MESSAGES: usize = 250;
@@ -93,14 +93,14 @@ fn ways(partitions: NonZeroU16) -> NonZeroU16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::MessageId;
+    use crate::model::message::MessageId;
 
-    fn topic() -> Result<TopicName, crate::error::Error> {
+    fn topic() -> Result<TopicName, crate::model::error::Error> {
         TopicName::new("orders")
     }
 
     /// The partitions of so many messages, each offered alone.
-    fn spread(partitions: u16, messages: usize, apart: Duration) -> Result<Vec<usize>, crate::error::Error> {
+    fn spread(partitions: u16, messages: usize, apart: Duration) -> Result<Vec<usize>, crate::model::error::Error> {
         let (spread, topic) = (Spread::default(), topic()?);
         let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
         let mut counts = vec![0; usize::from(partitions.get())];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_even() -> Result<(), crate::error::Error> {
+    fn turns_are_even() -> Result<(), crate::model::error::Error> {
         for partitions in [1, 2, 7, 8, 12, 16, 64] {
             let counts = spread(partitions, 16_000, Duration::ZERO)?;
             let fair = 16_000 / usize::from(partitions);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_together_stay_together() -> Result<(), crate::error::Error> {
+    fn messages_that_come_together_stay_together() -> Result<(), crate::model::error::Error> {
         let counts = spread(8, TURN_MESSAGES, Duration::ZERO)?;
         // An id that fits is not found once in five thousand times.
         assert!(counts.iter().any(|count| *count >= TURN_MESSAGES - 5), "{counts:?}");
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_apart_take_turns() -> Result<(), crate::error::Error> {
+    fn messages_that_come_apart_take_turns() -> Result<(), crate::model::error::Error> {
         let counts = spread(8, 800, TURN_TIME)?;
         assert!(counts.iter().all(|count| count.abs_diff(100) <= 5), "{counts:?}");
         Ok(())
     }
 
     #[test]
-    fn a_topic_made_anew_with_other_partitions_begins_anew() -> Result<(), crate::error::Error> {
+    fn a_topic_made_anew_with_other_partitions_begins_anew() -> Result<(), crate::model::error::Error> {
         let (spread, topic) = (Spread::default(), topic()?);
         for partitions in [8, 3, 1].map(|n| NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)) {
             assert_eq!(spread.turn(&topic, partitions, 1, Instant::START).partitions, partitions);

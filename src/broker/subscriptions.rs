@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Broker, no_group};
-use crate::error::{Error, Fault, Kind, Result};
-use crate::limits::{DELAY_MAX, GROUPS_MAX};
-use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, show_span};
-use crate::topic::{Descriptor, Pause, Rate, Subscription};
+use crate::model::error::{Error, Fault, Kind, Result};
+use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::{Timestamp, show_span};
+use crate::model::topic::{Descriptor, Pause, Rate, Subscription};
 
 /// How often a change is made again because someone else changed the topic meanwhile.
 const TRIES_MAX: usize = 5;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::census::PAIRS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
-use crate::clock::Instant;
-use crate::error::{Error, Kind, Missing, Result};
-use crate::group::Timing;
-use crate::limits::TOPICS_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::metrics::{Metrics, TopicMetrics};
+use crate::coordination::membership::Timing;
+use crate::model::error::{Error, Kind, Missing, Result};
+use crate::model::limits::TOPICS_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair, Settings};
+use crate::platform::clock::Instant;
 use crate::store::{Calls, MemberReport, PairStats, Store};
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair, Settings};
+use crate::telemetry::metrics::{Metrics, TopicMetrics};
 
 /// How long a descriptor is believed without asking. A change made elsewhere takes effect within it; a push under an old
 /// one is refused by the partition and loads it at once.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Broker;
-use crate::error::{Error, Fault, Result};
-use crate::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
-use crate::message::{GroupName, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
+use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::{Timestamp, show_span};
+use crate::model::topic::Descriptor;
 use crate::store::{Expected, Fate, Reschedule, Rescheduled, Window};
-use crate::time::{Timestamp, show_span};
-use crate::topic::Descriptor;
 
 /// Calls to the store at the same time.
 const AT_ONCE: usize = 32;

@@ -20,10 +20,10 @@ pub(super) use self::cron::{CronJob, CronPage, NewCronJob};
 pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
 pub(super) use self::many::{BulkChange, BulkChanged, BulkCount, Forecast, MoveTo, Moved};
 pub(super) use self::settling::{Extension, Nack, NackOfAll, Nacks, Receipts, Verdict, Verdicts};
-use crate::error::Missing;
-use crate::retry::Backoff;
-use crate::time::{Timestamp, millis, span};
-use crate::topic::{Expiry, Ordering, Settings};
+use crate::model::error::Missing;
+use crate::model::retry::Backoff;
+use crate::model::time::{Timestamp, millis, span};
+use crate::model::topic::{Expiry, Ordering, Settings};
 
 /// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -9,8 +9,8 @@ use super::client::GroupOf;
 use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, parse_span};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -25,11 +25,11 @@ use super::control::{Control, Explained, Looked, MessagePage, NewDue};
 use super::credentials::Credentials;
 use super::failure::Failure;
 use super::problem::CallError;
-use crate::clock::Clock;
-use crate::error::innermost_cause;
-use crate::limits::STREAM_SILENCE_MAX;
-use crate::message::{GroupName, Key, MessageId, NewMessage, TopicName};
-use crate::time::{Timestamp, show_span};
+use crate::model::error::innermost_cause;
+use crate::model::limits::STREAM_SILENCE_MAX;
+use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::model::time::{Timestamp, show_span};
+use crate::platform::clock::Clock;
 
 /// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::Failure;
 use super::{output, serve};
-use crate::config::{Config, ConfigErrors, Flag, Sources, show};
+use crate::app::config::{Config, ConfigErrors, Flag, Sources, show};
 
 const EXAMPLES: &str = "\
 Examples:

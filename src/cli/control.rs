@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::api::Payload;
-use crate::time::{Timestamp, span};
+use crate::model::time::{Timestamp, span};
 
 /// A new due time.
 #[derive(Debug, Serialize)]

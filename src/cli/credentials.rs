@@ -11,11 +11,11 @@ use super::api::Problem;
 use super::client::CallResult;
 use super::failure::Failure;
 use super::problem::CallError;
-use crate::access::TokenFile;
-use crate::clock::Clock;
-use crate::https::{self, Roots};
+use crate::platform::clock::Clock;
+use crate::platform::https::{self, Roots};
+use crate::platform::token_file::TokenFile;
 
-/// What a broker goes by when it writes down what was done by hand; see [`crate::http::BY_HAND`].
+/// What a broker goes by when it writes down what was done by hand; see [`crate::api::http::BY_HAND`].
 const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 /// What a client has to show, and to check.
@@ -94,6 +94,6 @@ mod tests {
 
     #[test]
     fn a_broker_knows_what_is_done_by_hand() {
-        assert!(USER_AGENT.starts_with(crate::http::BY_HAND));
+        assert!(USER_AGENT.starts_with(crate::api::http::BY_HAND));
     }
 }

@@ -10,10 +10,10 @@ use super::api::{CronJob, NewCronJob};
 use super::client::Client;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::limits::ATTEMPTS_MAX;
-use crate::message::{ScheduleName, TopicName};
-use crate::schedule::Timing;
-use crate::time::{Timestamp, parse_span, show_span};
+use crate::model::limits::ATTEMPTS_MAX;
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::schedule::Timing;
+use crate::model::time::{Timestamp, parse_span, show_span};
 
 /// Occurrences that `get` prints.
 const NEXT_TIMES: usize = 5;

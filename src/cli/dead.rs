@@ -9,9 +9,9 @@ use super::client::{CallResult, Client, GroupOf};
 use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
-use crate::message::{GroupName, MessageId, TopicName};
-use crate::time::parse_span;
+use crate::model::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
+use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:

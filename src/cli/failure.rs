@@ -1,6 +1,6 @@
 //! How a command fails: a sentence for people and an exit code for scripts.
 
-use crate::error::{Error, Kind};
+use crate::model::error::{Error, Kind};
 
 /// Something failed.
 pub(super) const FAILED: u8 = 1;

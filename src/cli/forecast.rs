@@ -8,9 +8,9 @@ use super::api::Forecast;
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::limits::FORECAST_SPANS_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::time::parse_span;
+use crate::model::limits::FORECAST_SPANS_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::parse_span;
 
 /// Characters of the longest bar.
 const BAR: u64 = 50;

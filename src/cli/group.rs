@@ -10,8 +10,8 @@ use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::topic::{messages, state, table};
 use super::{ServerArgs, output, parse};
-use crate::message::{GroupName, TopicName};
-use crate::time::{Timestamp, parse_span};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,8 +7,8 @@ use clap::Args;
 use super::client::Client;
 use super::failure::{Failure, UNAVAILABLE};
 use super::{ServerArgs, output};
-use crate::clock::Clock;
-use crate::time::{parse_span, show_span};
+use crate::model::time::{parse_span, show_span};
+use crate::platform::clock::Clock;
 
 const EXAMPLES: &str = "\
 Examples:

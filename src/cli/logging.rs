@@ -5,7 +5,7 @@ use std::panic::PanicHookInfo;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{LogConfig, LogFormat, LogLevel};
+use crate::app::config::{LogConfig, LogFormat, LogLevel};
 
 /// Characters of what a panic says: it may quote what was worked on.
 const PANIC_SHOWN: usize = 200;

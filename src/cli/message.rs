@@ -10,9 +10,9 @@ use super::client::{Client, Query};
 use super::control::{Control, Looked, NewDue};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::limits::BATCH_MESSAGES_MAX;
-use crate::message::{GroupName, Key, MessageId, Past, TopicName};
-use crate::time::{Timestamp, parse_span};
+use crate::model::limits::BATCH_MESSAGES_MAX;
+use crate::model::message::{GroupName, Key, MessageId, Past, TopicName};
+use crate::model::time::{Timestamp, parse_span};
 
 const EXAMPLES: &str = "\
 Examples:

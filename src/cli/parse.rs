@@ -3,19 +3,19 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
-use crate::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
-use crate::retry::{Backoff, Step};
-use crate::time::{Timestamp, parse_span, parse_timestamp, show_span};
-use crate::topic::{Expiry, Ordering, Rate};
-use crate::trace::TraceContext;
+use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
+use crate::model::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
+use crate::model::retry::{Backoff, Step};
+use crate::model::time::{Timestamp, parse_span, parse_timestamp, show_span};
+use crate::model::topic::{Expiry, Ordering, Rate};
+use crate::model::trace::TraceContext;
+use crate::platform::clock::Clock;
 
 /// What all times of a command line are relative to: the hour from `now` to `+1h` is no longer than that.
 static NOW: LazyLock<Timestamp> = LazyLock::new(|| Clock::System.now());
 
 /// The detail of an error, for clap, which names the argument itself.
-fn detail<T>(result: crate::error::Result<T>) -> Result<T, String> {
+fn detail<T>(result: crate::model::error::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.detail().to_owned())
 }
 

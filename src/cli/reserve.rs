@@ -8,9 +8,9 @@ use super::api::Reserve;
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::{ServerArgs, consume, output, parse};
-use crate::limits::BATCH_MESSAGES_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::time::parse_span;
+use crate::model::limits::BATCH_MESSAGES_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::parse_span;
 
 const EXAMPLES: &str = "\
 Examples:

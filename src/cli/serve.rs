@@ -11,12 +11,12 @@ use super::failure::Failure;
 use super::signals::Signals;
 use super::supervisor::Supervisor;
 use super::{logging, output};
-use crate::config::Config;
-use crate::engine::{FailoverOptions, StoreOptions, claim_directory};
-use crate::files;
-use crate::http::Listen;
-use crate::limits::CONNECTIONS_MAX;
-use crate::server::{Server, ServerOptions};
+use crate::api::http::Listen;
+use crate::app::config::Config;
+use crate::app::engine::{FailoverOptions, StoreOptions, claim_directory};
+use crate::app::server::{Server, ServerOptions};
+use crate::model::limits::CONNECTIONS_MAX;
+use crate::platform::files;
 
 const EXAMPLES: &str = "\
 Examples:

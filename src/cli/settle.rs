@@ -10,10 +10,10 @@ use super::api::{self, NackOfAll};
 use super::client::{CallResult, Client, GroupOf};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::dispatch::Verdict;
-use crate::limits::BATCH_MESSAGES_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::time::parse_span;
+use crate::delivery::Verdict;
+use crate::model::limits::BATCH_MESSAGES_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::parse_span;
 
 const ACK_EXAMPLES: &str = "\
 Examples:

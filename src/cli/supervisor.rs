@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::tasks::Tasks;
+use crate::platform::clock::Clock;
+use crate::platform::tasks::Tasks;
 
 /// How often dwell says in each span of the watchdog that it works: one that comes late is not the last.
 const BEATS_PER_SPAN: u32 = 3;

@@ -9,12 +9,12 @@ use super::client::Client;
 use super::confirm::YesArgs;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::clock::Clock;
-use crate::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
-use crate::message::TopicName;
-use crate::retry::Backoff;
-use crate::time::{parse_span, show_span};
-use crate::topic::{Expiry, Ordering, Settings};
+use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
+use crate::model::message::TopicName;
+use crate::model::retry::Backoff;
+use crate::model::time::{parse_span, show_span};
+use crate::model::topic::{Expiry, Ordering, Settings};
+use crate::platform::clock::Clock;
 
 /// The pause before it is looked again whether what was in flight came back.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use super::api::Findings;
 use super::client::GroupOf;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
-use crate::message::{GroupName, TopicName};
+use crate::model::message::{GroupName, TopicName};
 
 /// Findings that are shown one by one.
 const SHOWN: usize = 20;

@@ -6,9 +6,9 @@
 use bincode::{BorrowDecode, Decode, Encode};
 
 use super::CONFIG;
-use crate::error::{Error, Result};
-use crate::limits::{HISTORY_MAX, HISTORY_REASON_BYTES_MAX, REASON_BYTES_MAX};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{HISTORY_MAX, HISTORY_REASON_BYTES_MAX, REASON_BYTES_MAX};
+use crate::model::time::Timestamp;
 
 /// Records before there were histories.
 const WITHOUT_HISTORY: u8 = 1;
@@ -124,7 +124,7 @@ pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The dead record of its bytes. # Errors: [`crate::error::Kind::Corrupt`].
+/// The dead record of its bytes. # Errors: [`crate::model::error::Kind::Corrupt`].
 pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
     let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
     if !matches!(*version, WITHOUT_HISTORY | VERSION) {
@@ -143,7 +143,7 @@ pub fn encode_failure(failure: &Failure) -> String {
     format!("{line}\n")
 }
 
-/// The failures of a history. # Errors: [`crate::error::Kind::Corrupt`].
+/// The failures of a history. # Errors: [`crate::model::error::Kind::Corrupt`].
 pub fn decode_history(lines: &[u8]) -> Result<Vec<Failure>> {
     let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let read = |line| {

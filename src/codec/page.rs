@@ -3,8 +3,8 @@
 use bytes::{Buf, Bytes};
 
 use super::record::{NumberedRecord, UnnumberedRecord, decode_record};
-use crate::error::{Error, Result};
-use crate::limits::ENVELOPE_BYTES_MAX;
+use crate::model::error::{Error, Result};
+use crate::model::limits::ENVELOPE_BYTES_MAX;
 
 /// Bytes of one record: a message, or the settings of a topic, and what stands before them.
 const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
@@ -46,9 +46,9 @@ pub fn decode_page(mut page: Bytes) -> Result<Vec<NumberedRecord>> {
 mod tests {
     use super::*;
     use crate::codec::Record;
-    use crate::message::{Conflict, NewMessage, TopicName};
-    use crate::time::Timestamp;
-    use crate::version::{CallId, Version};
+    use crate::model::message::{Conflict, NewMessage, TopicName};
+    use crate::model::time::Timestamp;
+    use crate::model::version::{CallId, Version};
 
     #[test]
     fn a_page_is_read_back_and_a_cut_one_is_not() -> Result<()> {

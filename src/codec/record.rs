@@ -7,12 +7,12 @@ use bincode::{BorrowDecode, Encode};
 use bytes::Bytes;
 
 use super::{CONFIG, List, body_version, decode_body, encode_body};
-use crate::error::{Error, Result};
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
-use crate::partition::Partition;
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
-use crate::version::{CallId, CallPart, Version};
+use crate::model::error::{Error, Result};
+use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::{CallId, CallPart, Version};
 
 /// The format.
 const FORMAT: u8 = 1;
@@ -277,7 +277,7 @@ fn bug(why: &dyn std::error::Error) -> Error {
 /// The record of its bytes; the payload shares them.
 ///
 /// # Errors
-/// [`crate::error::Kind::Corrupt`] for anything that [`UnnumberedRecord::numbered`] did not write.
+/// [`crate::model::error::Kind::Corrupt`] for anything that [`UnnumberedRecord::numbered`] did not write.
 pub fn decode_record(bytes: Bytes) -> Result<NumberedRecord> {
     let corrupt = |why: &str| Error::corrupt(format!("a record of the log {why}"));
     let (Some(&FORMAT), Some(sum), Some(number), Some(at)) =
@@ -356,8 +356,8 @@ fn chunk<const N: usize>(bytes: &[u8], from: usize) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::NewMessage;
-    use crate::topic::Settings;
+    use crate::model::message::NewMessage;
+    use crate::model::topic::Settings;
 
     fn samples() -> Result<[Record; 7]> {
         let topic = TopicName::new("orders")?;

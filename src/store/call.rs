@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::StoreClock;
-use crate::clock::Instant;
-use crate::message::TopicName;
-use crate::partition::Partition;
-use crate::version::{CallId, Version};
+use crate::model::message::TopicName;
+use crate::model::partition::Partition;
+use crate::model::version::{CallId, Version};
+use crate::platform::clock::Instant;
 
 /// Partitions whose streams are remembered; past it all are forgotten, and new streams begin.
 const PARTITIONS_MAX: usize = 100_000;
@@ -100,8 +100,8 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::error::Result;
+    use crate::model::error::Result;
+    use crate::platform::clock::Clock;
 
     #[test]
     fn a_stream_has_one_call_out_and_is_used_again_only_after_an_answer() -> Result<()> {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::clock_note::{ClockNote, Here};
-use crate::clock::{Clock, Instant};
-use crate::error::{Error, Result};
-use crate::time::Timestamp;
-use crate::version::Version;
+use crate::model::error::{Error, Result};
+use crate::model::time::Timestamp;
+use crate::model::version::Version;
+use crate::platform::clock::{Clock, Instant};
 
 /// How long the best of the last answers counts: two clocks run apart by less than a millisecond in that time.
 const KEPT_US: i64 = 2_000_000;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Begins the text of a note. A text without it is an offset alone, as an earlier version of dwell wrote it.
 const VERSION: &str = "2";

@@ -1,9 +1,9 @@
 //! Taking a message out of its groups, or giving it another due time, while it waits: what is asked and what is answered.
 
 use super::Pushed;
-use crate::message::{GroupName, MessageId};
-use crate::time::Timestamp;
-use crate::version::Version;
+use crate::model::message::{GroupName, MessageId};
+use crate::model::time::Timestamp;
+use crate::model::version::Version;
 
 /// What became of a message in one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

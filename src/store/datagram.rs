@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::wake::Wake;
-use crate::limits::{DATAGRAM_BYTES_MAX, DATAGRAMS_BYTES_MAX};
+use crate::model::limits::{DATAGRAM_BYTES_MAX, DATAGRAMS_BYTES_MAX};
 
 /// What a datagram counts as, at least: one that is empty takes memory too.
 const BYTES_MIN: usize = 512;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::limits::MEMBER_BYTES_MAX;
-use crate::topic::Pair;
+use crate::model::limits::MEMBER_BYTES_MAX;
+use crate::model::topic::Pair;
 
 /// A process that may own pairs. It has a random part, so that a restarted process is another member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

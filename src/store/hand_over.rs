@@ -1,7 +1,7 @@
 //! What a broker that stops gives to another one.
 
 use crate::codec::NumberedRecord;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// Which log of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

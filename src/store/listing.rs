@@ -1,9 +1,9 @@
 //! Listing messages, a page at a time.
 
 use crate::codec::Failure;
-use crate::error::Result;
-use crate::message::{Message, MessageId};
-use crate::time::Timestamp;
+use crate::model::error::Result;
+use crate::model::message::{Message, MessageId};
+use crate::model::time::Timestamp;
 
 /// A span of time: from its beginning on, and before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

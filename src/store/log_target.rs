@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 
 use super::{Put, Store};
-use crate::error::Result;
-use crate::message::{Conflict, GroupName, Message, MessageId, TopicName};
-use crate::partition::Partition;
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
-use crate::version::{CallId, CallPart, Version};
+use crate::model::error::Result;
+use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::{CallId, CallPart, Version};
 
 /// Numbers of a log whose records a partition remembers together, once they were handed over: a small hash.
 const ORIGIN_PAGE: u64 = 128;
@@ -125,7 +125,7 @@ pub trait LogTarget: Store {
     /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this log
     /// already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and that is
     /// neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
-    /// [`crate::limits::PUT_IDS_MAX`] messages.
+    /// [`crate::model::limits::PUT_IDS_MAX`] messages.
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
@@ -156,7 +156,7 @@ pub trait LogTarget: Store {
     ) -> Result<()>;
 
     /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost it;
-    /// and answers how many it changed. At most [`crate::limits::RESTORE_CHANGES_MAX`] changes, all of what one call set or
+    /// and answers how many it changed. At most [`crate::model::limits::RESTORE_CHANGES_MAX`] changes, all of what one call set or
     /// none.
     ///
     /// # Errors

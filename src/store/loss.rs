@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Instant;
+use crate::platform::clock::Instant;
 
 /// What is suspected.
 ///

@@ -1,8 +1,8 @@
 //! What a member of a group says of itself with its heartbeat.
 
 use super::MemberId;
-use crate::message::{GroupName, TopicName};
-use crate::partition::hash;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::hash;
 
 /// Slots in which the members of all groups are: a process records its heartbeats with one call for each, and a cluster
 /// spreads them over its nodes.

@@ -52,11 +52,11 @@ pub use outcome::{
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
 pub use wake::{Channel, Releases, Sleeper, Wake, Wakes};
 
-use crate::error::{Error, Kind, Result};
-use crate::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
-use crate::partition::Partition;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair};
 
 /// What anyone may do to a topic.
 ///
@@ -127,7 +127,7 @@ pub trait Store: Send + Sync + 'static {
     /// incarnation is of a topic that the store may have lost: it is made again as that very topic.
     ///
     /// # Errors
-    /// `Full` past [`crate::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
+    /// `Full` past [`crate::model::limits::TOPICS_MAX`] topics; `NotFound` when that very topic was deleted.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor>;
 
     /// Replaces the descriptor that has `wanted.generation`, and returns the new one with its new generation. Once it has
@@ -171,7 +171,7 @@ pub trait Store: Send + Sync + 'static {
     /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each.
     ///
     /// An id that a group holds in any state, or that was settled within the dedup window, is a duplicate and changes
-    /// nothing. A call that is made again is answered as before. At most [`crate::limits::CALL_IDS_MAX`] messages.
+    /// nothing. A call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages.
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and make
@@ -185,7 +185,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Pushed>>;
 
     /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
-    /// that equal ids meet each other. At most [`crate::limits::PUT_IDS_MAX`] messages.
+    /// that equal ids meet each other. At most [`crate::model::limits::PUT_IDS_MAX`] messages.
     ///
     /// # Errors
     /// As [`Store::push`].
@@ -199,7 +199,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Put>>;
 
     /// Takes a message out of every group in which it waits, scheduled or ready. A message that is cancelled is remembered
-    /// for [`crate::limits::CANCELLED_KEPT`]: cancelling it again is answered the same.
+    /// for [`crate::model::limits::CANCELLED_KEPT`]: cancelling it again is answered the same.
     ///
     /// # Errors
     /// `Stale` when the partition has seen a newer descriptor: load it again.
@@ -298,11 +298,11 @@ pub trait Store: Send + Sync + 'static {
     async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
 
     /// Makes dead messages ready again, with no attempt counted, and answers for each whether it was dead.
-    /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
+    /// At most [`crate::model::limits::RECOVER_IDS_MAX`] ids.
     async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Deletes dead messages, and answers for each whether it was dead.
-    /// At most [`crate::limits::RECOVER_IDS_MAX`] ids.
+    /// At most [`crate::model::limits::RECOVER_IDS_MAX`] ids.
     async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
@@ -318,7 +318,7 @@ pub trait Store: Send + Sync + 'static {
     /// done up to then never goes back. [`Channel::Schedules`] is woken.
     ///
     /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor; `Full` past [`crate::limits::SCHEDULES_MAX`].
+    /// `Stale` when the partition has seen a newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
     async fn put_schedule(
         &self,
         descriptor: &Descriptor,
@@ -374,7 +374,7 @@ pub trait Store: Send + Sync + 'static {
     /// Who owns pairs now, in the order asked; `None` for a pair without an epoch, and in a store of one process.
     async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>>;
 
-    /// Sends a datagram to a member, at most [`crate::limits::DATAGRAM_BYTES_MAX`] bytes. False if certainly no process
+    /// Sends a datagram to a member, at most [`crate::model::limits::DATAGRAM_BYTES_MAX`] bytes. False if certainly no process
     /// receives what is sent to it now; true promises nothing.
     async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool>;
 

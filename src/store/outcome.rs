@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::{MemberId, Owner};
 use crate::codec::{DeadRecord, Failure};
-use crate::error::Result;
-use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::message::{Message, MessageId};
-use crate::time::Timestamp;
-use crate::version::Version;
+use crate::model::error::Result;
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::{Message, MessageId};
+use crate::model::time::Timestamp;
+use crate::model::version::Version;
 
 /// What a store is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +150,7 @@ pub struct Spans {
     pub from: Timestamp,
     /// How long each is, whole milliseconds.
     pub step: Duration,
-    /// How many there are, 1 to [`crate::limits::FORECAST_SPANS_MAX`].
+    /// How many there are, 1 to [`crate::model::limits::FORECAST_SPANS_MAX`].
     pub count: usize,
 }
 
@@ -212,7 +212,7 @@ pub struct SlotAsk {
     pub count: u32,
     /// From the beginning of one to that of the next.
     pub spacing: Duration,
-    /// How far from now the last one may begin; at most [`crate::limits::SLOT_AHEAD_MAX`].
+    /// How far from now the last one may begin; at most [`crate::model::limits::SLOT_AHEAD_MAX`].
     pub within: Duration,
 }
 

@@ -1,9 +1,9 @@
 //! What a store keeps of recurring messages, and what goes into its verbs about them.
 
-use crate::error::{Error, Result};
-use crate::message::{Message, ScheduleName};
-use crate::schedule::Schedule;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::message::{Message, ScheduleName};
+use crate::model::schedule::Schedule;
+use crate::model::time::Timestamp;
 
 /// A schedule as the store has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ impl ScheduleRecord {
         Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
     }
 
-    /// The record of its text. # Errors: [`crate::error::Kind::Corrupt`].
+    /// The record of its text. # Errors: [`crate::model::error::Kind::Corrupt`].
     pub fn from_text(text: &str) -> Result<ScheduleRecord> {
         let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
         let mut parts = text.splitn(3, ' ');

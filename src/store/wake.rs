@@ -14,9 +14,9 @@ use tokio::sync::{Notify, watch};
 
 use super::datagram::{Datagrams, Mailbox};
 use super::epoch::MemberId;
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
-use crate::topic::Pair;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Pair;
 
 /// What is announced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +216,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::error::Result;
+    use crate::model::error::Result;
 
     #[tokio::test]
     async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {

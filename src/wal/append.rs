@@ -6,8 +6,8 @@ use super::log::{Log, again};
 use super::options::WalOptions;
 use super::segment::Segment;
 use crate::codec::UnnumberedRecord;
-use crate::disk::check_room;
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::platform::disk::check_room;
 
 /// How long a failed disk is left alone before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

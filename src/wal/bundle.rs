@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
-use crate::disk::PART_BYTES;
+use crate::platform::disk::PART_BYTES;
 
 /// Bytes of a bundle of more than one record: one part of a value.
 const BUNDLE_BYTES_MAX: usize = PART_BYTES;
@@ -87,10 +87,10 @@ pub mod fuzzing {
 mod tests {
     use super::*;
     use crate::codec::Record;
-    use crate::error::Result;
-    use crate::message::{Conflict, NewMessage, TopicName};
-    use crate::time::Timestamp;
-    use crate::version::Version;
+    use crate::model::error::Result;
+    use crate::model::message::{Conflict, NewMessage, TopicName};
+    use crate::model::time::Timestamp;
+    use crate::model::version::Version;
 
     fn push(bytes: usize) -> Result<UnnumberedRecord> {
         let at = Timestamp::from_ms(1);

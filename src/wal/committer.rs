@@ -15,9 +15,9 @@ use super::log::Log;
 use super::options::WalOptions;
 use super::place::Note;
 use super::read::Step;
-use crate::error::{Error, Result};
-use crate::message::{MessageId, TopicName};
-use crate::metrics::WalMetrics;
+use crate::model::error::{Error, Result};
+use crate::model::message::{MessageId, TopicName};
+use crate::telemetry::metrics::WalMetrics;
 
 /// Bytes of the records that are made durable together, but for the last ones.
 const GROUP_BYTES_MAX: u64 = 8 * 1024 * 1024;

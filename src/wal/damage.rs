@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::disk::{Refusal, free_bytes};
-use crate::error::{Error, Kind};
+use crate::model::error::{Error, Kind};
+use crate::platform::disk::{Refusal, free_bytes};
 
 /// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.
 const FULL_BYTES: u64 = 1024 * 1024;

@@ -1,7 +1,7 @@
 //! What the log answers.
 
 use crate::codec::Record;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// The place of a record in the log. Later records have greater positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

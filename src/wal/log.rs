@@ -10,11 +10,11 @@ use super::entry::{Depth, Position};
 use super::options::WalOptions;
 use super::place::{Note, Place};
 use super::segment::Segment;
-use crate::clock::Instant;
-use crate::error::{Error, Kind, Result};
-use crate::metrics::WalMetrics;
-use crate::seldom::Seldom;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::time::Timestamp;
+use crate::platform::clock::Instant;
+use crate::platform::log_throttle::Seldom;
+use crate::telemetry::metrics::WalMetrics;
 
 /// The log in its directory.
 #[derive(Debug)]

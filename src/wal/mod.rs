@@ -42,13 +42,13 @@ use self::place::Note;
 pub use self::survey::Survey;
 pub use crate::codec::Record;
 use crate::codec::UnnumberedRecord;
-use crate::disk::check_room;
-use crate::error::{Error, Result};
-use crate::limits::NOTE_BYTES_MAX;
-use crate::message::{MessageId, TopicName};
-use crate::metrics::WalMetrics;
+use crate::model::error::{Error, Result};
+use crate::model::limits::NOTE_BYTES_MAX;
+use crate::model::message::{MessageId, TopicName};
+use crate::model::version::CallId;
+use crate::platform::disk::check_room;
 use crate::store::ClockNote;
-use crate::version::CallId;
+use crate::telemetry::metrics::WalMetrics;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -244,7 +244,7 @@ impl Wal {
     async fn remember(&self, note: Note, text: String) -> Result<()> {
         if text.len() > NOTE_BYTES_MAX {
             let detail = format!("a note of {} bytes, at most {NOTE_BYTES_MAX}", text.len());
-            return Err(Error::new(crate::error::Kind::TooLarge, detail));
+            return Err(Error::new(crate::model::error::Kind::TooLarge, detail));
         }
         self.ask(|answer| Command::SetNote(note, text, answer)).await
     }

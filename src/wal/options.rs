@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::clock::Clock;
-use crate::limits::DISK_RESERVE_BYTES;
+use crate::model::limits::DISK_RESERVE_BYTES;
+use crate::platform::clock::Clock;
 
 /// Where a log lies and how large it may become.
 #[derive(Debug, Clone)]

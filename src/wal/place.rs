@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::segment::Segment;
-use crate::disk::{Mark, check_room, create, make_private_directory, sync_file};
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::platform::disk::{Mark, check_room, create, make_private_directory, sync_file};
 
 pub(super) const DONE: &str = "done";
 const RESERVE: &str = "reserve";

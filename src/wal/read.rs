@@ -4,8 +4,8 @@ use super::entry::{Cancelled, Entry, Position};
 use super::log::{Log, again};
 use super::segment::Scanned;
 use crate::codec::Record;
-use crate::error::{Error, Kind, Result};
-use crate::message::{MessageId, TopicName};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{MessageId, TopicName};
 
 /// Records that one step of a cancellation reads. Appends go on between two steps.
 const STEP_RECORDS: usize = 1_000;

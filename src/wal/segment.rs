@@ -17,9 +17,9 @@ use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
 use crate::codec::{NumberedRecord, UnnumberedRecord};
-use crate::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, create, guarded, sync_directory};
-use crate::error::{Error, Kind, Result};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::time::Timestamp;
+use crate::platform::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, create, guarded, sync_directory};
 
 /// Bytes that sled may use for its cache, for each open segment.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;

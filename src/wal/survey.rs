@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::place::{DONE, Note, read_note};
 use super::segment::Segment;
-use crate::disk::{Mark, lock_holder};
+use crate::platform::disk::{Mark, lock_holder};
 
 /// What was seen. It may be older than what the process that has the log knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use super::append::Addition;
 use super::log::Log;
 use super::options::WalOptions;
 use super::segment::Segment;
-use crate::clock::Clock;
 use crate::codec::{Record, UnnumberedRecord};
-use crate::error::{Error, Result};
-use crate::message::TopicName;
-use crate::metrics::Metrics;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Settings};
+use crate::model::error::{Error, Result};
+use crate::model::message::TopicName;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Settings};
+use crate::platform::clock::Clock;
+use crate::telemetry::metrics::Metrics;
 
 fn open(dir: &Path) -> Result<Log> {
     let mut options = WalOptions::new(dir.to_owned(), 1 << 30, Clock::System);
@@ -79,7 +79,7 @@ fn what_was_refused_in_a_new_segment_does_not_come_back() -> Result<()> {
     }
     drop(log);
     // As the seal is after the first write failed.
-    let mark = crate::disk::Mark::open(&dir.path().join(Segment::name(1)).join("sealed"));
+    let mark = crate::platform::disk::Mark::open(&dir.path().join(Segment::name(1)).join("sealed"));
     mark.and_then(|(mark, _)| mark.set(1)).map_err(|error| Error::bug(error.to_string()))?;
     let mut log = open(dir.path())?;
     append(&mut log, "new")?;

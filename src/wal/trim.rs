@@ -2,7 +2,7 @@
 
 use super::entry::Position;
 use super::log::Log;
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// Bytes of a segment that is kept when everything in it is done: a new one costs a few fsyncs.
 const TINY_BYTES: u64 = 2 * 1024 * 1024;

@@ -7,7 +7,7 @@ mod update;
 use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

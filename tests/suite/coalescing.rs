@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dwell::broker::Options;
-use dwell::error::{Error, Result};
-use dwell::message::{MessageId, NewMessage, TopicName};
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 use dwell::store::Pushed;
-use dwell::topic::Settings;
 use futures_util::future::{join_all, select_all};
 
 use crate::support::{Mode, Proxy, RedisServer, Running, World, eventually};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::support::{PROGRAM, failed, scratch};
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

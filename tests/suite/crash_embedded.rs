@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use dwell::clock::{Clock, Manual};
-use dwell::error::{Error, Result};
-use dwell::message::TopicName;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::TopicName;
+use dwell::model::time::Timestamp;
+use dwell::model::topic::Descriptor;
+use dwell::platform::clock::{Clock, Manual};
 use dwell::store::embedded::Embedded;
 use dwell::store::{Settlement, Store};
-use dwell::time::Timestamp;
-use dwell::topic::Descriptor;
 
 use crate::support::{TestTopic, acks, failed, ids_of, scratch, up_to};
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dwell::broker::{Broker, DeadFilter, DeadSweep, Options, ReserveRequest};
 use dwell::codec::DeadReason;
-use dwell::dispatch::{Decision, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::topic::Settings;
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, kind_of, stories};
 
@@ -65,7 +65,7 @@ impl Shop {
         let (mut payloads, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.broker.dead_matching(&self.topic, &self.group, &filter, cursor.as_deref(), 2).await?;
-            let payload = |message: &dwell::message::Message| message.envelope.payload.to_vec();
+            let payload = |message: &dwell::model::message::Message| message.envelope.payload.to_vec();
             for (_, dead) in &page.dead {
                 let bytes = dead.message.as_ref().map(payload).unwrap_or_default();
                 payloads.push(String::from_utf8_lossy(&bytes).into_owned());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest};
 use dwell::codec::DeadReason;
-use dwell::dispatch::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
-use dwell::retry::{Backoff, Step};
+use dwell::delivery::{Decision, Delivery, StaleReason, UnknownReason, Verdict};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::retry::{Backoff, Step};
+use dwell::model::topic::{Expiry, Settings};
 use dwell::store::{Pushed, State};
-use dwell::topic::{Expiry, Settings};
 use futures_util::future::{join, try_join_all};
 
 use crate::support::{Running, World, kind_of, stories};

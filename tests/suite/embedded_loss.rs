@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use dwell::store::{Defect, Repaired};
 
 use crate::conformance::audited;

@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dwell::app::engine::{Engine, StoreOptions};
 use dwell::broker::{Broker, GroupWish, Options};
-use dwell::clock::Clock;
-use dwell::engine::{Engine, StoreOptions};
-use dwell::error::{Error, Kind, Result};
-use dwell::failover::FailoverOptions;
-use dwell::limits::{FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX, GROUPS_MAX, PARTITIONS_MAX};
-use dwell::message::{GroupName, NewMessage, TopicName};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::limits::{FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX, GROUPS_MAX, PARTITIONS_MAX};
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
+use dwell::outage::FailoverOptions;
+use dwell::platform::clock::Clock;
 use dwell::store::redis::RedisOptions;
 use dwell::store::{Pushed, Window};
-use dwell::topic::Settings;
 use futures_util::future::join;
 
 use crate::support::{RedisServer, kind_of, scratch};

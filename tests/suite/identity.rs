@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, PushOutcome};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{Conflict, Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{Conflict, Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::store::{Expected, Fate, Pushed};
 
 use crate::support::{Running, World, kind_of, stories};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
-use dwell::error::{Error, Result};
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::topic::Settings;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 
 use crate::support::{RedisServer, Running, World, eventually};
 

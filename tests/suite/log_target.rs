@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::message::{Conflict, GroupName, Message, MessageId};
-use dwell::partition::Partition;
+use dwell::model::error::Result;
+use dwell::model::message::{Conflict, GroupName, Message, MessageId};
+use dwell::model::partition::Partition;
+use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
 use dwell::store::{Call, Change, LogTarget, Progress, Pushed, Put, Replayed};
-use dwell::version::{CallId, CallPart, Version};
 
 use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, up_to};
 
@@ -30,7 +30,8 @@ impl Story {
     async fn begin() -> Result<Story> {
         let world = World::redis().await?;
         let orders = world.topic("orders").await?;
-        let target = world.target.clone().ok_or_else(|| dwell::error::Error::bug("no log is applied to this store"))?;
+        let target =
+            world.target.clone().ok_or_else(|| dwell::model::error::Error::bug("no log is applied to this store"))?;
         Ok(Story { world, orders, target })
     }
 
@@ -155,10 +156,10 @@ async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
     call.id.seq += 1;
     story.push_as(&call, &[orders.message("b", 0)?]).await?;
     let copy = story.push_as(&late, &[orders.message("c", 0)?]).await;
-    assert_eq!(kind_of(copy), Some(dwell::error::Kind::Unavailable), "a late copy");
+    assert_eq!(kind_of(copy), Some(dwell::model::error::Kind::Unavailable), "a late copy");
     let losses = orders.store.losses().borrow().count;
     call.id.seq += 2;
-    assert_eq!(kind_of(story.push_as(&call, &[orders.message("d", 0)?]).await), Some(dwell::error::Kind::Stale));
+    assert_eq!(kind_of(story.push_as(&call, &[orders.message("d", 0)?]).await), Some(dwell::model::error::Kind::Stale));
     assert_eq!(orders.store.losses().borrow().count, losses + 1);
     assert_eq!(orders.stats().await?.ready, 2);
     Ok(())
@@ -470,7 +471,7 @@ async fn a_late_page_of_a_log_that_was_handed_over_does_nothing() -> Result<()> 
     owner.settle(&acks(&["m"])?).await?;
     // Its broker had sent it before it stopped.
     let late = story.replay(Conflict::Keep, &[(3, version, &message)]).await;
-    assert_eq!(kind_of(late), Some(dwell::error::Kind::Stale));
+    assert_eq!(kind_of(late), Some(dwell::model::error::Kind::Stale));
     assert_eq!(story.payload_of("m").await?, None);
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, TopicName};
-use dwell::topic::Settings;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, kind_of, stories};
 

@@ -5,11 +5,11 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupWish, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::time::Timestamp;
-use dwell::topic::Settings;
+use dwell::delivery::{Decision, Delivery, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::model::topic::Settings;
 use futures_util::future::join;
 
 use crate::support::{Running, World, kind_of, stories};
@@ -227,7 +227,7 @@ async fn an_owner_that_died_leaves_its_share_to_the_next(world: World) -> Result
             all.extend(next.reserve(20, SECOND).await?);
         }
         all.extend(next.reserve(20, SECOND).await?);
-        Ok::<_, dwell::error::Error>(all)
+        Ok::<_, dwell::model::error::Error>(all)
     };
     let taken = world.as_time_passes(taken).await?;
     assert_eq!(taken.len(), 4);

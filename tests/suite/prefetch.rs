@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::dispatch::Decision;
-use dwell::error::{Error, Result};
-use dwell::limits::PREFETCH_LIMIT_BYTES_MIN;
-use dwell::message::{GroupName, Key, NewMessage, TopicName};
-use dwell::topic::{Descriptor, Settings};
+use dwell::delivery::Decision;
+use dwell::model::error::{Error, Result};
+use dwell::model::limits::PREFETCH_LIMIT_BYTES_MIN;
+use dwell::model::message::{GroupName, Key, NewMessage, TopicName};
+use dwell::model::topic::{Descriptor, Settings};
 
 use crate::support::{Process, Running, World, failed, scratch, stories};
 

@@ -4,10 +4,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::topic::Settings;
+use dwell::delivery::{Decision, Delivery};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 use futures_util::future::{Either, join, select};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -115,7 +115,7 @@ async fn what_is_due_first_does_not_starve(world: World) -> Result<()> {
     world.pass(100);
     let order = shop.order(62).await?;
     let at = |id: &str| order.iter().position(|other| other == id).unwrap_or(usize::MAX);
-    let bound = dwell::limits::PASSED_OVER_MAX;
+    let bound = dwell::model::limits::PASSED_OVER_MAX;
     assert!(at("low1") <= bound && at("low2") <= 2 * bound + 1, "{order:?}");
     assert!(at("low1") > 0 && at("high0") < at("high1"), "{order:?}");
     Ok(())
@@ -154,7 +154,7 @@ async fn young_messages_are_left_to_others(world: World) -> Result<()> {
     let (aged, young) = world.as_time_passes(both).await;
     assert!(aged?.is_empty());
     assert_eq!(young?.message.id.as_str(), "young");
-    let too_old = shop.reserve(1, Duration::ZERO, dwell::limits::MIN_AGE_MAX + SECOND).await;
+    let too_old = shop.reserve(1, Duration::ZERO, dwell::model::limits::MIN_AGE_MAX + SECOND).await;
     assert_eq!(kind_of(too_old), Some(Kind::Invalid));
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::support::{eventually, failed, scratch};
 

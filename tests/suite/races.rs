@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::message::MessageId;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 use dwell::store::{Expected, Fate, Owner, Rescheduled, Settlement};
-use dwell::time::Timestamp;
 use futures_util::{StreamExt, stream};
 
 use crate::support::{TestTopic, World, fates_of, from_environment, up_to};

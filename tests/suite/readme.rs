@@ -5,9 +5,9 @@ mod commands;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::time::{Timestamp, parse_timestamp};
+use dwell::model::error::{Error, Result};
+use dwell::model::time::{Timestamp, parse_timestamp};
+use dwell::platform::clock::Clock;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, Message, MessageId, NewMessage, TopicName};
-use dwell::partition::Partition;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::topic::{Descriptor, Pair, Settings};
 use dwell::store::{Acquired, Channel, MemberId, Settlement};
-use dwell::topic::{Descriptor, Pair, Settings};
 use tokio::sync::Notify;
 
 use crate::support::{Cluster, LEASE, World, eventually, up_to};

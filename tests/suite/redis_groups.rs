@@ -1,10 +1,10 @@
 //! Groups in Redis, when whoever changed them died half-way: what such a process leaves is made by hand.
 
-use dwell::error::{Kind, Result};
-use dwell::message::GroupName;
-use dwell::partition::Partition;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::GroupName;
+use dwell::model::partition::Partition;
+use dwell::model::topic::Descriptor;
 use dwell::store::{CopyCursor, PairStats, Pushed};
-use dwell::topic::Descriptor;
 
 use crate::support::{TestTopic, World, kind_of};
 

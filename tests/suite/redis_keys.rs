@@ -4,12 +4,12 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
-use dwell::dispatch::Delivery;
-use dwell::error::{Error, Result};
-use dwell::limits::PAYLOAD_BYTES_MAX;
-use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::delivery::Delivery;
+use dwell::model::error::{Error, Result};
+use dwell::model::limits::PAYLOAD_BYTES_MAX;
+use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 use dwell::store::{ReserveLimit, Settlement};
-use dwell::topic::Settings;
 
 use crate::support::{Running, World, up_to};
 

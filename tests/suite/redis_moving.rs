@@ -1,11 +1,11 @@
 //! A move that dies between placing a page and forgetting it: what arrived is not placed again, not even when it was
 //! consumed meanwhile.
 
-use dwell::error::Result;
-use dwell::message::TopicName;
-use dwell::partition::Partition;
+use dwell::model::error::Result;
+use dwell::model::message::TopicName;
+use dwell::model::partition::Partition;
+use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{MemberId, MovedPage};
-use dwell::topic::{Descriptor, Settings};
 
 use crate::support::{LEASE, World, acks, up_to};
 
@@ -45,6 +45,6 @@ async fn a_page_that_was_placed_and_not_forgotten_is_placed_once() -> Result<()>
     assert_eq!(world.meddle(&said(&["EVAL", page, "2", m, aside])).await?, "OK");
     assert!(orders.store.move_page(&orders.descriptor, &orders.pair(), &to).await?.more);
     assert_eq!(there.stats().await?.ready, 1);
-    assert_eq!(to.pair(Partition(0), &dwell::message::GroupName::standard()), there.pair());
+    assert_eq!(to.pair(Partition(0), &dwell::model::message::GroupName::standard()), there.pair());
     Ok(())
 }

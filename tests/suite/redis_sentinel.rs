@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::Channel;
 use rustix::process::Signal;
 use tokio::sync::Notify;

@@ -6,12 +6,12 @@ mod pages;
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use dwell::error::{Error, Result};
-use dwell::partition::{Partition, hash};
+use dwell::model::error::{Error, Result};
+use dwell::model::partition::{Partition, hash};
 
 use crate::support::failed;
 
-/// Constants of src/limits.rs that no client and no operator meets.
+/// Constants of src/model/limits.rs that no client and no operator meets.
 const INTERNAL: [&str; 28] = [
     "ACQUIRES_MAX",
     "ANSWER_UNCOUNTED_BYTES_MAX",
@@ -61,7 +61,8 @@ fn every_generated_page_is_what_the_code_says() -> Result<()> {
 #[test]
 fn every_limit_is_on_the_page_or_internal() {
     const PAGE: &str = include_str!("../../examples/reference/pages/limits.rs");
-    let constants = include_str!("../../src/limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
+    let constants =
+        include_str!("../../src/model/limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
     let names: Vec<_> = constants.filter_map(|line| line.split(':').next()).collect();
     assert!(names.len() > 80, "{names:?}");
     let listed = |name: &str| {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
-use dwell::schedule::{Missed, Schedule, Timing};
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{Conflict, GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
+use dwell::model::schedule::{Missed, Schedule, Timing};
 
 use crate::support::{Running, World, kind_of, stories};
 
@@ -32,7 +32,7 @@ fn start(world: &World) -> Result<Running> {
 fn every(name: &str, seconds: u64, missed: Missed) -> Result<Schedule> {
     Ok(Schedule {
         name: ScheduleName::new(name)?,
-        timing: Timing::Every { every: Duration::from_secs(seconds), from: dwell::time::Timestamp::ZERO },
+        timing: Timing::Every { every: Duration::from_secs(seconds), from: dwell::model::time::Timestamp::ZERO },
         missed,
         paused: false,
         ttl: None,
@@ -93,8 +93,8 @@ async fn nothing_needs_a_consumer(world: World) -> Result<()> {
         world.pass(next.since(world.now()).as_millis() as u64 + (count - 1) * 10_000);
         are_there(&world, &running.broker, count).await?;
     }
-    let id = dwell::message::MessageId::new(format!("pulse@{next}"))?;
-    let key = dwell::message::Key::new("pulse")?;
+    let id = dwell::model::message::MessageId::new(format!("pulse@{next}"))?;
+    let key = dwell::model::message::Key::new("pulse")?;
     let (_, peeked) = running.broker.peek(&orders()?, &GroupName::standard(), &id, Some(&key)).await?;
     assert_eq!((peeked.message.due_at, &peeked.message.envelope.payload[..]), (next, &b"beat"[..]));
     Ok(())

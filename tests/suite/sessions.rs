@@ -5,11 +5,11 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest, StreamRequest};
-use dwell::dispatch::{Decision, Delivery, Session, StaleReason, Verdict};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::retry::{Backoff, Step};
-use dwell::topic::Settings;
+use dwell::delivery::{Decision, Delivery, Session, StaleReason, Verdict};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::retry::{Backoff, Step};
+use dwell::model::topic::Settings;
 use futures_util::future::{Either, join, select};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -172,7 +172,7 @@ async fn a_stop_ends_a_session_and_waits_for_what_it_has(world: World) -> Result
 
 async fn a_poll_that_is_given_up_strands_nothing(world: World) -> Result<()> {
     let shop = Shop::open(&world, &[]).await?;
-    let later = NewMessage { due: dwell::message::Due::In(Duration::from_secs(1)), ..NewMessage::new("x") };
+    let later = NewMessage { due: dwell::model::message::Due::In(Duration::from_secs(1)), ..NewMessage::new("x") };
     shop.broker.push(&shop.topic, later).await?;
     // Given up before the message is due, and when it has come and the poll would take it as soon as it is looked at.
     for step in [0, 999, 1] {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
-use dwell::dispatch::{Decision, Verdict};
-use dwell::error::Result;
-use dwell::message::{GroupName, Key, NewMessage, TopicName};
-use dwell::partition::hash;
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, Key, NewMessage, TopicName};
+use dwell::model::partition::hash;
 
 use crate::support::{RedisServer, Running, World, eventually};
 

@@ -14,7 +14,7 @@ mod store;
 mod time;
 mod world;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 
 /// The seeds to try: one by `DWELL_SEED`, as many as `DWELL_SIM_SEEDS` says, or so many.
 fn seeds(count: u64) -> Result<Vec<u64>> {

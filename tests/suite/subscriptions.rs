@@ -5,12 +5,12 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupWish, Options, PauseFor, ReserveRequest, StreamRequest};
-use dwell::dispatch::{Decision, Delivery, StaleReason, Verdict};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::partition::Partition;
+use dwell::delivery::{Decision, Delivery, StaleReason, Verdict};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::topic::Settings;
 use dwell::store::State;
-use dwell::topic::Settings;
 use futures_util::future::{Either, join, select};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -264,7 +264,7 @@ async fn a_group_made_elsewhere_is_found_at_once(world: World) -> Result<()> {
 async fn a_topic_has_so_many_groups_and_not_one_more(world: World) -> Result<()> {
     let shop = Shop::open(&world)?;
     shop.push(&["a"]).await?;
-    for n in 1..dwell::limits::GROUPS_MAX {
+    for n in 1..dwell::model::limits::GROUPS_MAX {
         assert!(shop.make(&format!("g{n}"), None).await?);
     }
     assert_eq!(kind_of(shop.make("more", None).await), Some(Kind::Full));

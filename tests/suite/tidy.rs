@@ -12,7 +12,7 @@ mod words;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::support::failed;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::group::Timing;
+use dwell::coordination::membership::Timing;
 
 const PAGE: &str = include_str!("../../docs/internals/groups.md");
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupWish, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery, Receipt, StaleReason, UnknownReason, Verdict};
-use dwell::error::{Error, Result};
-use dwell::limits::RECENT_DECISIONS_MAX;
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::topic::Settings;
+use dwell::delivery::{Decision, Delivery, Receipt, StaleReason, UnknownReason, Verdict};
+use dwell::model::error::{Error, Result};
+use dwell::model::limits::RECENT_DECISIONS_MAX;
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, stories};
 
@@ -86,7 +86,7 @@ async fn a_delivery_that_was_never_made_is_unknown(world: World) -> Result<()> {
     let next = Receipt { serial: taken.receipt.serial + 1, ..taken.receipt.clone() };
     assert_eq!(shop.settle(&orders, &next, Decision::Ack).await?, NOT_ISSUED);
     assert_eq!(shop.extend(&orders, &next).await?, NOT_ISSUED);
-    let elsewhere = Receipt { partition: dwell::partition::Partition(7), ..taken.receipt };
+    let elsewhere = Receipt { partition: dwell::model::partition::Partition(7), ..taken.receipt };
     assert_eq!(shop.settle(&orders, &elsewhere, Decision::Ack).await?, NOT_ISSUED);
     Ok(())
 }

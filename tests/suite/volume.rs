@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::{PairStats, Settlement};
 
 use crate::support::{World, up_to};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, WindowDeed, WindowDone};
-use dwell::error::{Kind, Result};
-use dwell::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
 use dwell::store::Window;
-use dwell::time::Timestamp;
 
 use crate::support::{Running, World, kind_of, stories};
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery, Verdict};
-use dwell::embed::Dwell;
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::time::Timestamp;
+use dwell::delivery::{Decision, Delivery, Verdict};
+use dwell::app::embed::Dwell;
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
 
 use crate::measures::{Peer, Result, Taken};
 

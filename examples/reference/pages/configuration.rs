@@ -1,7 +1,7 @@
 //! The configuration: keys and defaults from the code, descriptions from the comments of deploy/dwell.toml.
 
-use dwell::config::{KEYS, Sources, TOKEN_KEYS, WEBHOOK_KEYS, show};
-use dwell::error::{Error, Result};
+use dwell::app::config::{KEYS, Sources, TOKEN_KEYS, WEBHOOK_KEYS, show};
+use dwell::model::error::{Error, Result};
 
 use super::table;
 

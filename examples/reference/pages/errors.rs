@@ -1,8 +1,8 @@
 //! The errors: types of problems, codes of fields and refusals of receipts, from the code that answers them.
 
-use dwell::dispatch::Verdict;
-use dwell::error::Fault;
-use dwell::http::problem_types;
+use dwell::api::http::problem_types;
+use dwell::delivery::Verdict;
+use dwell::model::error::Fault;
 
 use super::table;
 

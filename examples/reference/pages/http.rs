@@ -27,7 +27,7 @@ const UNUSUAL: [&str; 2] = ["412", "429"];
 const SCOPES: usize = 4;
 
 pub(super) fn page() -> String {
-    let document = dwell::http::openapi();
+    let document = dwell::api::http::openapi();
     let mut text = HEAD.to_owned();
     for tag in list(&document["tags"]) {
         let (name, about) = (string(&tag["name"]), string(&tag["description"]));

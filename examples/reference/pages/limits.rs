@@ -1,8 +1,8 @@
-//! The limits, from the constants of src/limits.rs.
+//! The limits, from the constants of src/model/limits.rs.
 
 use std::time::Duration;
 
-use dwell::limits as l;
+use dwell::model::limits as l;
 
 use super::table;
 

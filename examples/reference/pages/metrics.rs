@@ -1,7 +1,7 @@
 //! The metrics, from their registry.
 
-use dwell::error::Result;
-use dwell::metrics::Metrics;
+use dwell::model::error::Result;
+use dwell::telemetry::metrics::Metrics;
 
 use super::table;
 

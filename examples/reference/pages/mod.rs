@@ -7,7 +7,7 @@ mod http;
 mod limits;
 mod metrics;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 /// The directory of the pages, from the root of the repository.
 pub(crate) const DIR: &str = "docs/reference";

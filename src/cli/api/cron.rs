@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
-use crate::time::{Timestamp, millis, span};
+use crate::model::time::{Timestamp, millis, span};
 
 /// A cron job to be created.
 #[derive(Debug, Default, Serialize)]

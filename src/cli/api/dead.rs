@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
-use crate::time::{Timestamp, span};
+use crate::model::time::{Timestamp, span};
 
 /// A page of dead messages.
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::{Timestamp, span};
+use crate::model::time::{Timestamp, span};
 
 /// How many messages become due.
 #[derive(Debug, Deserialize, Serialize)]

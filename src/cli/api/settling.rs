@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::{Timestamp, span};
+use crate::model::time::{Timestamp, span};
 
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Receipts<'a> {

@@ -10,9 +10,9 @@ use super::book::Name;
 use super::load::per_second;
 use super::speed::CONNECTIONS;
 use super::{BATCH, Bench, LANES};
+use crate::app::engine::{BareRedis, BareStyle};
 use crate::cli::failure::Failure;
-use crate::clock::Clock;
-use crate::engine::{BareRedis, BareStyle};
+use crate::platform::clock::Clock;
 
 /// PINGs of one write.
 const PINGS: usize = 100;

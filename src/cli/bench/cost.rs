@@ -6,8 +6,8 @@ use super::ceiling::ids;
 use super::door::Door;
 use super::pending::{lives, ratio};
 use super::{BATCH, Bench};
+use crate::app::engine::{BareRedis, BareStyle, RedisUsage};
 use crate::cli::failure::Failure;
-use crate::engine::{BareRedis, BareStyle, RedisUsage};
 
 /// The commands of a bare life.
 const BARE: [&str; 6] = ["zadd", "hset", "zrange", "zrem", "hmget", "hdel"];

@@ -8,10 +8,10 @@ use crate::broker::{Broker, ReserveRequest};
 use crate::cli::api::{Declaration, Reserve};
 use crate::cli::client::{Client, GroupOf, Query};
 use crate::cli::failure::Failure;
-use crate::dispatch::Decision;
-use crate::message::{GroupName, NewMessage, TopicName};
-use crate::time::Timestamp;
-use crate::topic::Settings;
+use crate::delivery::Decision;
+use crate::model::message::{GroupName, NewMessage, TopicName};
+use crate::model::time::Timestamp;
+use crate::model::topic::Settings;
 
 /// A way into a broker.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub(super) struct Wanted {
 impl Wanted {
     fn message(self, payload: &str) -> Result<NewMessage, Failure> {
         let mut message = NewMessage::new(payload.to_owned());
-        message.key = self.key.map(crate::message::Key::new).transpose()?;
+        message.key = self.key.map(crate::model::message::Key::new).transpose()?;
         Ok(match self.due_at {
             Some(due_at) => message.at(due_at),
             None => message,

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::door::{Door, Taken, Wanted};
 use crate::cli::failure::Failure;
-use crate::clock::{Clock, Instant};
-use crate::message::TopicName;
+use crate::model::message::TopicName;
+use crate::platform::clock::{Clock, Instant};
 
 /// How long one request of a consumer waits.
 const WAIT: Duration = Duration::from_secs(5);

@@ -8,10 +8,10 @@ use super::load::Load;
 use super::sidecar::Sidecar;
 use super::store::Place;
 use super::{BATCH, Bench, process, timely};
+use crate::app::engine::{BareRedis, RedisUsage};
 use crate::cli::failure::Failure;
-use crate::clock::Clock;
-use crate::engine::{BareRedis, RedisUsage};
-use crate::message::TopicName;
+use crate::model::message::TopicName;
+use crate::platform::clock::Clock;
 
 /// Partitions of the topic with the pending messages.
 const PARTITIONS: NonZeroU16 = NonZeroU16::MIN.saturating_add(15);

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::pending::levels;
 use super::timely::RATE;
+use crate::app::config::RedisUrl;
 use crate::cli::failure::Failure;
-use crate::config::RedisUrl;
-use crate::limits::PARTITIONS_MAX;
+use crate::model::limits::PARTITIONS_MAX;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ pub(in crate::cli) struct BenchArgs {
     pub(super) redis: Option<RedisUrl>,
     /// What every Redis key begins with; nothing may be there
     #[arg(long, value_name = "NAME", value_parser = crate::cli::parse::topic, requires = "redis")]
-    prefix: Option<crate::message::TopicName>,
+    prefix: Option<crate::model::message::TopicName>,
     /// One run instead of five
     #[arg(long)]
     quick: bool,
@@ -72,7 +72,7 @@ pub(in crate::cli) struct BenchArgs {
 impl BenchArgs {
     /// The prefix that was asked for.
     pub(super) fn prefix(&self) -> Option<&str> {
-        self.prefix.as_ref().map(crate::message::TopicName::as_str)
+        self.prefix.as_ref().map(crate::model::message::TopicName::as_str)
     }
 }
 

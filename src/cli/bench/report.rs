@@ -8,8 +8,8 @@ use super::Bench;
 use super::book::Row;
 use crate::cli::failure::Failure;
 use crate::cli::output;
-use crate::clock::Clock;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Clock;
 
 /// The file.
 #[derive(Serialize)]

@@ -8,9 +8,9 @@ use super::ceiling::ceiling;
 use super::door::Door;
 use super::load::{Load, per_second};
 use super::{BATCH, Bench, LANES};
+use crate::app::embed::Dwell;
 use crate::cli::failure::Failure;
-use crate::clock::Clock;
-use crate::embed::Dwell;
+use crate::platform::clock::Clock;
 
 /// Partitions of a topic with one member.
 const PARTITIONS: [u16; 4] = [1, 4, 16, 64];

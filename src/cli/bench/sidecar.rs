@@ -12,7 +12,7 @@ use super::store::Place;
 use crate::cli::address::ServerAddress;
 use crate::cli::client::Client;
 use crate::cli::failure::Failure;
-use crate::clock::Clock;
+use crate::platform::clock::Clock;
 
 /// How long it may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);

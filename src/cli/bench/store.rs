@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::app::config::RedisUrl;
+use crate::app::embed::Dwell;
+use crate::app::engine::{BareRedis, FailoverOptions, RedisOptions, StoreOptions};
 use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::scratch::ScratchDir;
-use crate::config::RedisUrl;
-use crate::embed::Dwell;
-use crate::engine::{BareRedis, FailoverOptions, RedisOptions, StoreOptions};
 
 /// How long one call to Redis may take. A bench loads it on purpose.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(5);

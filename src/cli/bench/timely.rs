@@ -11,8 +11,8 @@ use super::load::{Load, per_second};
 use super::{Bench, LANES};
 use crate::cli::failure::Failure;
 use crate::cli::percentiles::Percentiles;
-use crate::clock::Clock;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Clock;
 
 /// Messages that are due in a second.
 pub(super) const RATE: usize = 2_000;

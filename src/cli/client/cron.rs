@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::api::{CronJob, CronPage};
 use super::{CallResult, Client};
-use crate::message::{ScheduleName, TopicName};
+use crate::model::message::{ScheduleName, TopicName};
 
 impl Client {
     /// Creates or replaces a cron job, and says whether it was created.

@@ -16,8 +16,8 @@ use crate::cli::api::Delivery;
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::output;
 use crate::cli::settle::refusal;
-use crate::clock::Clock;
-use crate::limits::REASON_BYTES_MAX;
+use crate::model::limits::REASON_BYTES_MAX;
+use crate::platform::clock::Clock;
 
 /// Bytes of the end of stderr that go into the reason of a nack; beside them there is the exit code.
 const STDERR_BYTES: usize = REASON_BYTES_MAX - 64;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::cli::address::ServerAddress;
     use crate::cli::failure::Failure;
-    use crate::message::{GroupName, TopicName};
+    use crate::model::message::{GroupName, TopicName};
 
     async fn run(command: &str, payload: &str) -> Result<Outcome, Failure> {
         let address = ServerAddress::parse("unix:/does/not/exist").map_err(Failure::new)?;

@@ -16,10 +16,10 @@ use super::failure::Failure;
 use super::settle::refusal;
 use super::signals::Signals;
 use super::{ServerArgs, output, parse};
-use crate::clock::Clock;
-use crate::limits::BATCH_MESSAGES_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::time::parse_span;
+use crate::model::limits::BATCH_MESSAGES_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::parse_span;
+use crate::platform::clock::Clock;
 use exec::{Exec, Outcome};
 use source::Source;
 

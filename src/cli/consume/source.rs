@@ -7,7 +7,7 @@ use crate::cli::api::{Delivery, Reserve};
 use crate::cli::client::{CallResult, Client, DeliveryStream, GroupOf};
 use crate::cli::failure::Failure;
 use crate::cli::output;
-use crate::clock::Clock;
+use crate::platform::clock::Clock;
 
 /// How long one request waits for a delivery.
 const WAIT: Duration = Duration::from_secs(30);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crate::api::http::Listen;
+use crate::app::config::{Config, RedisUrl, Sources};
+use crate::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use crate::app::server::{Server, ServerOptions};
 use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::scratch::ScratchDir;
-use crate::config::{Config, RedisUrl, Sources};
-use crate::engine::{FailoverOptions, RedisOptions, StoreOptions};
-use crate::http::Listen;
-use crate::server::{Server, ServerOptions};
 
 /// How long one call to Redis may take.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use super::orders::{self, Action, CALLBACK_RETRIES, Order, POISON_ATTEMPTS, POIS
 use crate::cli::api::{Delivery, Nack, Reserve, Verdict};
 use crate::cli::client::{CallResult, Client, GroupOf};
 use crate::cli::failure::Failure;
-use crate::clock::{Clock, Instant};
+use crate::platform::clock::{Clock, Instant};
 
 /// Deliveries to take at a time.
 const MAX: usize = 100;

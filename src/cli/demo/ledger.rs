@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::orders::{Kind, Planned};
 use crate::cli::api::{Delivery, Pushed};
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// The life of every message of the demo.
 #[derive(Debug, Default)]

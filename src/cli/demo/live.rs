@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::ledger::Ledger;
 use super::orders::{Kind, Planned};
 use crate::cli::output::{note, thousands};
-use crate::clock::Instant;
+use crate::platform::clock::Instant;
 
 /// How often to look.
 pub(super) const EVERY: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// What the answers to pushes say about the store's clock: a due time is the store's time at accept plus the delay, and
 /// accept lies between sending and answer.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::time::span;
+use crate::model::time::span;
 
 /// Orders in the stream.
 const ORDERS: u32 = 3_000;

@@ -147,7 +147,7 @@ mod tests {
     use super::super::orders::{self, Planned};
     use super::*;
     use crate::cli::api::{Delivery, Payload, Pushed};
-    use crate::time::Timestamp;
+    use crate::model::time::Timestamp;
 
     const DUE_MS: u64 = 1_000_000;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use super::judge::{self, BrokerFacts};
+use crate::app::config::Config;
 use crate::cli::ServerArgs;
 use crate::cli::address::ServerAddress;
 use crate::cli::client::Client;
@@ -12,8 +13,7 @@ use crate::cli::credentials::Credentials;
 use crate::cli::exposition;
 use crate::cli::failure::Failure;
 use crate::cli::problem::CallError;
-use crate::clock::Clock;
-use crate::config::Config;
+use crate::platform::clock::Clock;
 
 /// How long a broker may take to say whether it is ready.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::fs::{Access, access, statfs};
 
 use super::judge::{DiskFacts, StoreFacts};
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::disk::{Mark, free_bytes, lock_holder};
-use crate::time::Timestamp;
+use crate::app::config::Config;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Clock;
+use crate::platform::disk::{Mark, free_bytes, lock_holder};
 use crate::wal::Survey;
 
 /// Small durable writes that are measured.

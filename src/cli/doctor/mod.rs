@@ -21,9 +21,9 @@ use self::judge::Terms;
 use super::config::ConfigArgs;
 use super::failure::{FAILED, Failure, UNAVAILABLE, USAGE};
 use super::{ServerArgs, output};
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::engine::{Checkup, Outcome};
+use crate::app::config::Config;
+use crate::app::engine::{Checkup, Outcome};
+use crate::platform::clock::Clock;
 
 /// How long the disk may take to answer everything.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let config = match Config::load(&args.config.sources()) {
         Ok(config) => config,
         Err(errors) => {
-            let wrong = |error: &crate::config::ConfigError| {
+            let wrong = |error: &crate::app::config::ConfigError| {
                 Finding::fail(
                     "configuration",
                     error.to_string(),

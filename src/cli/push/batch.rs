@@ -14,9 +14,9 @@ use crate::cli::client::Client;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::problem::CallError;
-use crate::clock::Clock;
-use crate::limits::BATCH_BODY_BYTES_MAX;
-use crate::message::TopicName;
+use crate::model::limits::BATCH_BODY_BYTES_MAX;
+use crate::model::message::TopicName;
+use crate::platform::clock::Clock;
 
 /// Messages of a batch: half of what the broker takes, so that the bar moves.
 const BATCH_MESSAGES: usize = 500;

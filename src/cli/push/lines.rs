@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::cli::api::Payload;
-use crate::error::Error;
-use crate::limits::BATCH_BODY_BYTES_MAX;
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
-use crate::time::{Timestamp, millis, one_span, span};
-use crate::trace::TraceContext;
+use crate::model::error::Error;
+use crate::model::limits::BATCH_BODY_BYTES_MAX;
+use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::trace::TraceContext;
 
 /// Bytes of one line. A message of the largest payload fits, also in base64.
 const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
@@ -224,7 +224,7 @@ fn payload_of(payload: &Payload, json: Option<&RawValue>) -> Result<Bytes, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::PAYLOAD_BYTES_MAX;
+    use crate::model::limits::PAYLOAD_BYTES_MAX;
 
     fn all(text: &str) -> std::io::Result<Vec<String>> {
         let mut lines = Lines::new(text.as_bytes());

@@ -15,11 +15,11 @@ use super::client::{Client, Query};
 use super::failure::Failure;
 use super::problem::CallError;
 use super::{ServerArgs, output, parse};
-use crate::clock::Clock;
-use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
-use crate::time::{Timestamp, parse_span, show_span};
-use crate::trace::TraceContext;
+use crate::model::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
+use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
+use crate::model::time::{Timestamp, parse_span, show_span};
+use crate::model::trace::TraceContext;
+use crate::platform::clock::Clock;
 
 const EXAMPLES: &str = "\
 Examples:

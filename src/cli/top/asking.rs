@@ -10,8 +10,8 @@ use crate::cli::client::{Client, Readiness};
 use crate::cli::exposition;
 use crate::cli::failure::Failure;
 use crate::cli::problem::CallError;
-use crate::clock::{Clock, Instant};
-use crate::message::TopicName;
+use crate::model::message::TopicName;
+use crate::platform::clock::{Clock, Instant};
 
 /// How long everything that is asked at once may take.
 const PATIENCE: Duration = Duration::from_secs(10);

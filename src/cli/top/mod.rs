@@ -30,8 +30,8 @@ use super::ServerArgs;
 use super::client::Client;
 use super::failure::Failure;
 use super::signals::Signals;
-use crate::clock::{Clock, Instant};
-use crate::time::{parse_span, show_span};
+use crate::model::time::{parse_span, show_span};
+use crate::platform::clock::{Clock, Instant};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,7 +8,7 @@ use super::view::{cells, header, names_of_columns};
 use crate::cli::client::Client;
 use crate::cli::failure::{Failure, UNAVAILABLE};
 use crate::cli::output;
-use crate::clock::Clock;
+use crate::platform::clock::Clock;
 
 /// Topics that are described.
 const TOPICS_MAX: usize = 200;

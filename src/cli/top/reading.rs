@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::exposition::Sample;
-use crate::clock::Instant;
+use crate::platform::clock::Instant;
 
 /// What the metrics say that is shown.
 #[derive(Debug, Clone, PartialEq)]

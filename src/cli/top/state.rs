@@ -343,7 +343,7 @@ mod tests {
     fn a_broker_that_is_away_is_counted_and_comes_back() {
         let mut state = state((80, 24), &names(3));
         for times in 1..=3 {
-            let away = Seen { at: crate::clock::Instant::START, answer: Err("refused".to_owned()) };
+            let away = Seen { at: crate::platform::clock::Instant::START, answer: Err("refused".to_owned()) };
             state.update(Event::Seen(Box::new(away)));
             assert_eq!(state.away, Some(("refused".to_owned(), times)));
         }

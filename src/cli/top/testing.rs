@@ -8,7 +8,7 @@ use super::state::{Event, State};
 use crate::cli::api::Topic;
 use crate::cli::client::{Readiness, StoreOf};
 use crate::cli::exposition;
-use crate::clock::Instant;
+use crate::platform::clock::Instant;
 
 const METRICS: &str = "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 1\ndwell_wal_records{log=\"wal\"} 3\n\
                        dwell_wal_bytes{log=\"wal\"} 4096\ndwell_wal_oldest_age_seconds{log=\"wal\"} 1.5\n";

@@ -9,11 +9,11 @@ use super::pair::{Counts, Stored};
 use super::reservation::reservation_entries;
 use super::topics::locked;
 use crate::codec::body_due_at;
-use crate::error::{Error, Result};
-use crate::message::MessageId;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{AuditCursor, AuditPage, Defect, Finding};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Entries of a page: others wait for as long as it takes.
 const PAGE: usize = 250;

@@ -6,9 +6,9 @@ use sled::{Batch, Tree};
 
 use super::keys::{Kind, Place, scored_of};
 use super::open::broken;
-use crate::error::{Error, Result};
-use crate::message::{GroupName, MessageId};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::time::Timestamp;
 
 /// One cancelled message.
 #[derive(Debug, Clone, PartialEq, Eq)]

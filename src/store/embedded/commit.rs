@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use super::open::REMEDY;
 use super::tail::Tail;
-use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::platform::disk::Disk;
 
 type Waiter = oneshot::Sender<Result<()>>;
 

@@ -8,15 +8,15 @@ use super::keys::{Place, Score};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, decode_body, set_body_due_at};
-use crate::disk::Parts;
-use crate::error::{Error, Result};
-use crate::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
-use crate::message::{GroupName, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::disk::Parts;
 use crate::store::{Call, Cancelled, Channel, Fate, Fates, Reschedule, Rescheduled};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
-use crate::version::Version;
 
 /// Old cancelled ids that one cancel forgets: more than it adds, so that they become fewer.
 const FORGOTTEN_MAX: usize = 17;

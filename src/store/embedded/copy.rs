@@ -6,13 +6,13 @@ use super::Inner;
 use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::body_due_at;
-use crate::disk::Parts;
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
-use crate::message::{GroupName, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::platform::disk::Parts;
 use crate::store::{Copied, CopyCursor};
-use crate::topic::Descriptor;
 
 impl Inner {
     pub(super) async fn copy(

@@ -11,13 +11,13 @@ use super::Inner;
 use super::pair::{Counts, Stored};
 use super::topics::locked;
 use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_dead};
-use crate::disk::Parts;
-use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
+use crate::platform::disk::Parts;
 use crate::store::{Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Bytes of the length of a record.
 const LENGTH_BYTES: usize = 4;

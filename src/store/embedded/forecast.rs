@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::Inner;
 use super::pair::Stored;
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::model::topic::Pair;
 use crate::store::{Forecast, PairDepth, Spans};
-use crate::topic::Pair;
 
 /// Entries after which others get a turn.
 const TURN: usize = 1_000;

@@ -7,9 +7,9 @@ use sled::{Batch, IVec, Tree};
 
 use super::keys::{Kind, Place, name_of, read_id};
 use super::open::broken;
-use crate::disk::Parts;
-use crate::error::Result;
-use crate::message::MessageId;
+use crate::model::error::Result;
+use crate::model::message::MessageId;
+use crate::platform::disk::Parts;
 
 /// One hash of a place. Changes go into a batch, so that they happen together with others or not at all.
 #[derive(Clone, Copy)]

@@ -4,10 +4,10 @@
 //! belongs together lies together and a topic is one range. Numbers are never used twice while data of theirs exists:
 //! a topic that is deleted and made again, or a group, gets a new one and cannot see what the old one left.
 
-use crate::error::{Error, Result};
-use crate::message::MessageId;
-use crate::partition::Partition;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
 
 /// What a zset is ordered by: a time, and in a topic with ordering a place within its millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

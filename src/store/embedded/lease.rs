@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Instant;
+use crate::platform::clock::Instant;
 use crate::store::{Epoch, MemberId};
 
 /// Who has a pair, and until when.

@@ -12,12 +12,12 @@ use super::reservation::{Entry, reservation_entries};
 use super::topics::locked;
 use super::zset::Zset;
 use crate::codec::{body_version, decode_body, decode_history};
-use crate::error::Result;
-use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::message::MessageId;
+use crate::model::error::Result;
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{InFlightCursor, Listed, Page, PairStats, Peeked, State, WaitingCursor, Window};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Where a page goes on: behind a message, or with its millisecond again if it is gone and had a place in that.
 fn place_of(zset: &Zset<'_>, after: &WaitingCursor) -> Result<Score> {

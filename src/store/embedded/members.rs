@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::model::time::Timestamp;
 use crate::store::{Channel, LiveMember, MemberId, MemberReport, MemberState};
-use crate::time::Timestamp;
 
 /// The last heartbeat of each member of each group.
 #[derive(Debug, Default)]

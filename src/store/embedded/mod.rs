@@ -62,14 +62,14 @@ use super::{
     ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
     Window, WindowPage,
 };
-use crate::clock::Clock;
-use crate::disk::{Disk, free_bytes};
-use crate::error::{Error, Result};
-use crate::limits::DISK_RESERVE_BYTES;
-use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
-use crate::partition::Partition;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
+use crate::model::error::{Error, Result};
+use crate::model::limits::DISK_RESERVE_BYTES;
+use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair};
+use crate::platform::clock::Clock;
+use crate::platform::disk::{Disk, free_bytes};
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -11,13 +11,13 @@ use super::keys::{Place, Score};
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::decode_body;
-use crate::disk::Parts;
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::partition::Partition;
+use crate::model::topic::{Descriptor, Pair};
+use crate::platform::disk::Parts;
 use crate::store::{Channel, MovedPage};
-use crate::topic::{Descriptor, Pair};
 
 /// One end of a move.
 struct End<'a> {

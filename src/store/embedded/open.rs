@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::keys;
 use super::tail::{Checked, Tail};
-use crate::disk::{self, Disk, Refusal, sync_directory};
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::platform::disk::{self, Disk, Refusal, sync_directory};
 
 /// Bytes that sled may use for its cache. Its default of 1 GiB is no sidecar's.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::keys::{Score, TIES};
 use super::zset::Zset;
-use crate::error::Result;
-use crate::time::Timestamp;
+use crate::model::error::Result;
+use crate::model::time::Timestamp;
 
 /// The first place of the second half.
 const HALF: u16 = TIES / 2;

@@ -17,13 +17,13 @@ use super::pair::{PairState, Stored};
 use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, body_version, decode_body};
-use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::topic::Pair;
 use crate::store::{
     Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
 };
-use crate::topic::Pair;
 
 /// The epoch under which a member owns a pair.
 struct Handle {

@@ -8,9 +8,9 @@ use super::lease::Lease;
 use super::open::broken;
 use super::zset::Zset;
 use crate::codec::{Failure, extend_history};
-use crate::error::{Error, Result};
-use crate::message::MessageId;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
 
 /// Bytes of the count in front of a history.
 const CHARGE_BYTES: usize = 4;

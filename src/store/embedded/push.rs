@@ -10,14 +10,14 @@ use super::keys::Score;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, locked};
 use crate::codec::encode_body;
-use crate::disk::Parts;
-use crate::error::{Error, Kind, Result};
-use crate::limits::CALL_IDS_MAX;
-use crate::message::{Message, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::CALL_IDS_MAX;
+use crate::model::message::{Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::disk::Parts;
 use crate::store::{Call, Channel, Pushed};
-use crate::topic::Descriptor;
-use crate::version::Version;
 
 impl Inner {
     pub(super) async fn push(

@@ -9,15 +9,15 @@ use super::keys::{Place, Score};
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
-use crate::disk::Parts;
-use crate::error::{Error, Kind, Result};
-use crate::limits::PUT_IDS_MAX;
-use crate::message::{Conflict, GroupName, Message};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::PUT_IDS_MAX;
+use crate::model::message::{Conflict, GroupName, Message};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::disk::Parts;
 use crate::store::{Call, Channel, Pushed, Put};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
-use crate::version::Version;
 
 /// How a message is put.
 #[derive(Clone, Copy)]

@@ -1,11 +1,11 @@
 //! What a reservation holds: ids, and in a topic with ordering the place that each came from and goes back to.
 
 use super::keys::{Score, read_id};
-use crate::disk::Parts;
-use crate::error::{Error, Result};
-use crate::message::MessageId;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::platform::disk::Parts;
 use crate::store::{Epoch, Reservation};
-use crate::time::Timestamp;
 
 /// One message of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Whether more may be stored: sled works, and the disk is not nearly full.
 
 use super::Inner;
-use crate::disk::check_room;
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::platform::disk::check_room;
 
 impl Inner {
     /// What has to be so before anything is stored. Consuming goes on without room.
@@ -20,8 +20,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::Embedded;
-    use crate::clock::Clock;
-    use crate::error::Kind;
+    use crate::model::error::Kind;
+    use crate::platform::clock::Clock;
     use crate::store::Store as _;
 
     #[tokio::test]

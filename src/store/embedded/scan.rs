@@ -7,7 +7,7 @@ use sled::{Batch, Tree};
 use super::keys::{self, Kind, Place, place_of, score_of};
 use super::open::broken;
 use super::topics::{Topic, Topics, locked};
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// Entries that one step of a deletion removes: it runs beside live traffic.
 const PAGE: usize = 1_000;

@@ -12,14 +12,14 @@ use super::hash::Hash;
 use super::keys::{self, Place};
 use super::open::broken;
 use super::topics::{Topic, locked};
-use crate::disk::Parts;
-use crate::error::{Error, Kind, Result};
-use crate::limits::SCHEDULES_MAX;
-use crate::message::{ScheduleName, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::SCHEDULES_MAX;
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::platform::disk::Parts;
 use crate::store::{Channel, Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
 
 impl Inner {
     pub(super) fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {

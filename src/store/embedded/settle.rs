@@ -9,11 +9,11 @@ use super::dead::bury;
 use super::keys::Score;
 use super::pair::{Counts, PairState, Stored};
 use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
-use crate::error::{Error, Kind, Result};
-use crate::limits::CALL_IDS_MAX;
-use crate::message::MessageId;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::CALL_IDS_MAX;
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
 use crate::store::{Epoch, Settlement};
-use crate::time::Timestamp;
 
 /// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
 const PRUNED_EXTRA: usize = 16;

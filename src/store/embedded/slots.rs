@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::Instant;
-use crate::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
-use crate::message::{GroupName, TopicName};
+use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
+use crate::model::message::{GroupName, TopicName};
+use crate::platform::clock::Instant;
 use crate::store::{SlotAsk, Slots};
 
 /// When the next slot of each group may begin. A group that is not there holds back for as long as a slot may be open that

@@ -10,7 +10,7 @@ use std::path::Path;
 use sled::{Batch, Tree};
 
 use super::keys;
-use crate::disk::Mark;
+use crate::platform::disk::Mark;
 
 /// The file beside the tree.
 const NAME: &str = "commits";

@@ -12,13 +12,13 @@ use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
 use super::open::broken;
 use super::order::Order;
 use super::pair::PairState;
-use crate::error::{Error, Kind, Result};
-use crate::limits::TOPICS_MAX;
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::TOPICS_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair};
 use crate::store::Channel;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
 
 /// How long the record of a deleted topic is kept, so that its generation does not come again.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(24 * 3_600);

@@ -3,11 +3,11 @@
 use super::Inner;
 use super::keys::Score;
 use super::pair::Stored;
-use crate::error::Result;
-use crate::message::MessageId;
+use crate::model::error::Result;
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{Window, WindowPage};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Entries after which others get a turn.
 const TURN: usize = 1_000;

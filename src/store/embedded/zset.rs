@@ -6,9 +6,9 @@ use sled::{Batch, Tree};
 
 use super::keys::{Kind, Place, Score, name_of, read_id, read_score, score_bytes, score_of, scored_of};
 use super::open::broken;
-use crate::error::Result;
-use crate::message::MessageId;
-use crate::time::Timestamp;
+use crate::model::error::Result;
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
 
 /// One zset of a place. Changes go into a batch, so that they happen together with others or not at all.
 #[derive(Clone, Copy)]

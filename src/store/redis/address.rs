@@ -11,9 +11,9 @@ use redis::{
 };
 
 use super::{RedisOptions, failure};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::https::Roots;
+use crate::model::error::{Error, Result};
+use crate::platform::clock::Clock;
+use crate::platform::https::Roots;
 
 /// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
 const SILENT_TIMEOUTS: u32 = 3;

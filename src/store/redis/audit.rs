@@ -3,9 +3,9 @@
 use super::Shared;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::model::topic::Pair;
 use crate::store::{AuditCursor, AuditPage, Defect, Finding};
-use crate::topic::Pair;
 
 /// Where an audit begins: with the bodies.
 const FIRST: &str = "h0";

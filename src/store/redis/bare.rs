@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline, Value};
 use super::address::Address;
 use super::reply::{Reply, text};
 use super::{RedisOptions, failure};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// Keys of one call of SCAN and UNLINK.
 const PAGE: usize = 500;

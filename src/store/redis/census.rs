@@ -7,10 +7,10 @@ use redis::Value;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms};
-use crate::clock::Instant;
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::model::topic::Pair;
+use crate::platform::clock::Instant;
 use crate::store::{CensusClaim, MemberId, PairDepth, PairStats};
-use crate::topic::Pair;
 
 impl Shared {
     pub(super) async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {

@@ -23,8 +23,8 @@ use super::place::{Parts, Place};
 use super::reply::{Reply, maybe_text};
 use super::scripts::{Call, Script};
 use super::{RedisOptions, slot};
-use crate::clock::{Clock, Instant};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::platform::clock::{Clock, Instant};
 
 /// How often a call may be sent elsewhere.
 const HOPS_MAX: u32 = 5;

@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 
 use super::failure;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::{Error, Result};
-use crate::tasks::Tasks;
+use crate::model::error::{Error, Result};
+use crate::platform::tasks::Tasks;
 
 /// Calls of one write.
 const ROUND_MAX: usize = 64;
@@ -235,7 +235,7 @@ impl ConfirmedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::model::error::Kind;
 
     #[test]
     fn an_answer_counts_replicas_and_fsyncs() {

@@ -20,9 +20,9 @@ use super::history::History;
 use super::info::{self, Info};
 use super::place::Place;
 use super::scripts::{COMMAND, Call, Script};
-use crate::clock::{Clock, Instant};
-use crate::error::{Error, Result};
-use crate::metrics::Metrics;
+use crate::model::error::{Error, Result};
+use crate::platform::clock::{Clock, Instant};
+use crate::telemetry::metrics::Metrics;
 
 /// Timeouts in a row after which a connection counts as half open.
 const TIMEOUTS_MAX: u32 = 3;

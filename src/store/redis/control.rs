@@ -5,14 +5,14 @@ use super::keys::PairKeys;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
-use crate::message::{GroupName, MessageId};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::clock::Clock;
 use crate::store::{self, Cancelled, Fate, Fates, Reschedule, Rescheduled};
-use crate::topic::Descriptor;
-use crate::version::Version;
 
 /// What a script says of a group in which a message is not what was expected, and in which it expires too early.
 const REFUSED: [&str; 2] = ["changed", "expires"];

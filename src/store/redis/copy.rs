@@ -3,12 +3,12 @@
 use super::Shared;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
-use crate::message::GroupName;
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::GroupName;
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 use crate::store::{Copied, CopyCursor};
-use crate::topic::Descriptor;
 
 /// Messages of the first page, before it is known how large they are: all of them may be of the largest size.
 const FIRST_PAGE: usize = 16;

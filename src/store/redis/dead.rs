@@ -8,12 +8,12 @@ use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use crate::codec::{body_version, decode_body, decode_dead};
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 impl Shared {
     pub(super) async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {

@@ -7,12 +7,12 @@ use super::confirmed::is_too_few;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
-use crate::clock::{Clock, Instant};
-use crate::error::{Error, Kind, Result};
-use crate::limits::PAIR_MESSAGES_MAX;
-use crate::partition::Partition;
-use crate::topic::Descriptor;
-use crate::version::Version;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::PAIR_MESSAGES_MAX;
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::clock::{Clock, Instant};
 
 /// The pause before a call is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);

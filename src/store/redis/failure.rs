@@ -8,7 +8,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// How the detail of an error begins when Redis has no such script.
 const NOSCRIPT: &str = "Redis: NOSCRIPT";
@@ -180,7 +180,7 @@ mod tests {
     use redis::{Value, parse_redis_value};
 
     use super::*;
-    use crate::error::Kind;
+    use crate::model::error::Kind;
 
     fn said(line: &str) -> Option<Error> {
         match parse_redis_value(format!("-{line}\r\n").as_bytes()) {

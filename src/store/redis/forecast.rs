@@ -3,9 +3,9 @@
 use super::Shared;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::model::topic::Pair;
 use crate::store::{Forecast, Spans};
-use crate::topic::Pair;
 
 impl Shared {
     pub(super) async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {

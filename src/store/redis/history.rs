@@ -14,7 +14,7 @@ use super::info::Info;
 use super::keys::Keys;
 use super::scripts::{Call, SCRIPTS};
 use super::slot;
-use crate::clock::{Clock, Instant};
+use crate::platform::clock::{Clock, Instant};
 use crate::store::Loss;
 
 /// A notice older than this is of no interest: no lease runs longer.

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::reply::maybe_text;
-use crate::error::Result;
+use crate::model::error::Result;
 
 impl Shared {
     /// Read before it is written, so that a Redis that is full still says which one it is.

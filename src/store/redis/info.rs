@@ -10,7 +10,7 @@ use super::failure;
 use super::keys::Keys;
 use super::reply::{Reply, text};
 use super::scripts::{Call, SCRIPTS};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// The oldest Redis whose scripts have flags.
 const OLDEST_VERSION: (u32, u32) = (7, 0);

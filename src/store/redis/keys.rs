@@ -3,11 +3,11 @@
 //! All keys of a partition share the hash tag `{<prefix>:<topic>:<partition>}`, so that a script stays in one slot
 //! of a cluster while partitions spread over it. Names have no `:`, `{` or `}`, so keys cannot collide.
 
-use crate::message::{GroupName, TopicName};
-use crate::partition::Partition;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Pair;
 use crate::store::MemberId;
 use crate::store::slot_of;
-use crate::topic::Pair;
 
 /// Makes keys that begin with the configured prefix.
 #[derive(Debug, Clone)]
@@ -207,7 +207,7 @@ impl PairKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
+    use crate::model::error::Result;
 
     #[test]
     fn the_layout_is_what_the_protocol_says() -> Result<()> {

@@ -10,10 +10,10 @@ use super::owner::RedisOwner;
 use super::reply::{Reply, text};
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
-use crate::clock::Instant;
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::topic::Pair;
+use crate::platform::clock::Instant;
 use crate::store::{Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
-use crate::topic::Pair;
 
 /// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
 const ACQUIRE_LOOKS_MAX: usize = 3;

@@ -10,14 +10,14 @@ use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
-use crate::error::{Error, Result};
-use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
-use crate::message::{Conflict, GroupName, MessageId, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX, RESTORE_CHANGES_MAX};
+use crate::model::message::{Conflict, GroupName, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::{CallPart, Version};
 use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed, Reports, origin_page};
-use crate::time::Timestamp;
-use crate::topic::Descriptor;
-use crate::version::{CallPart, Version};
 
 #[async_trait]
 impl LogTarget for Redis {

@@ -7,12 +7,12 @@ use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, dead};
 use crate::codec::{body_version, decode_body};
-use crate::error::{Error, Result};
-use crate::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::message::{Message, MessageId};
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::{Message, MessageId};
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{InFlightCursor, Listed, MemberId, Page, Peeked, State, WaitingCursor, Window};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// Ids that one call for messages in flight looks at, after which it begins with no further reservation.
 const LOOKS_MAX: usize = 2_000;

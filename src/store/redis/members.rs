@@ -10,8 +10,8 @@ use super::keys::MemberKeys;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms};
-use crate::error::{Error, Result};
-use crate::message::{GroupName, TopicName};
+use crate::model::error::{Error, Result};
+use crate::model::message::{GroupName, TopicName};
 use crate::store::{Heartbeat, LiveMember, MemberId, MemberReport};
 
 /// Groups in one call: Redis does nothing else meanwhile, for a few milliseconds.

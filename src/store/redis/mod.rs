@@ -65,11 +65,12 @@ pub use self::place::location_of;
 use self::reply::Reply;
 use self::scripts::{Call, SCRIPTS};
 use self::way::Way;
-use crate::clock::{Clock, Instant};
-use crate::error::Result;
-use crate::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
-use crate::metrics::Metrics;
-use crate::partition::Partition;
+use crate::model::error::Result;
+use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair};
+use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
     DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
@@ -77,8 +78,7 @@ use crate::store::{
     ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
     Window, WindowPage,
 };
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
+use crate::telemetry::metrics::Metrics;
 
 /// The store on Redis.
 pub struct Redis {

@@ -11,13 +11,13 @@ use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::topics::sixteen_digits;
 use crate::codec::decode_body;
-use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_BYTES_MAX, PAIR_MESSAGES_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, PAIR_MESSAGES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, Pair};
 use crate::store::MovedPage;
-use crate::time::Timestamp;
-use crate::topic::{Descriptor, Pair};
 
 /// A message that was taken.
 struct Taken {

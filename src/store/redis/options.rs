@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::confirmed::Confirmation;
-use crate::secret::Secret;
+use crate::platform::secret::Secret;
 
 /// How to reach Redis. Printing it for debugging shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

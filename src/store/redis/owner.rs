@@ -11,17 +11,17 @@ use super::keys::PairKeys;
 use super::places::Places;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS, Script};
-use crate::clock::{Clock, Instant};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
-use crate::error::{Error, Kind, Result};
-use crate::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::message::MessageId;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
+use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
     ReservedMessage, Settlement,
 };
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 /// The pause before an unanswered call is repeated: from the first to the longest.
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));

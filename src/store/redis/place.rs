@@ -3,7 +3,7 @@
 use super::RedisOptions;
 use super::address::Address;
 use super::sentinel::Sentinels;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// Where the primary is.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::reply::{Reply, time_of};
-use crate::error::{Error, Result};
-use crate::message::MessageId;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
 use crate::store::{ReservedMessage, Returned, Settlement};
 
 /// The places of what is not settled; none in a topic without ordering.

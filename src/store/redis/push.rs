@@ -7,14 +7,14 @@ use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
-use crate::clock::Clock;
 use crate::codec::encode_body;
-use crate::error::Result;
-use crate::limits::{CALL_IDS_MAX, PAIR_MESSAGES_MAX};
-use crate::message::{Message, MessageId};
-use crate::partition::Partition;
+use crate::model::error::Result;
+use crate::model::limits::{CALL_IDS_MAX, PAIR_MESSAGES_MAX};
+use crate::model::message::{Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Clock;
 use crate::store::{self, Pushed};
-use crate::topic::Descriptor;
 
 impl Shared {
     pub(super) async fn push(

@@ -6,14 +6,14 @@ use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
-use crate::clock::Clock;
 use crate::codec::encode_body;
-use crate::error::{Error, Result};
-use crate::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
-use crate::message::{Conflict, Message};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::model::message::{Conflict, Message};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Clock;
 use crate::store::{self, Pushed, Put};
-use crate::topic::Descriptor;
 
 impl Shared {
     pub(super) async fn put_all(

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use redis::Value;
 
-use crate::error::{Error, Result};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::time::Timestamp;
 
 /// The values of an answer, read from front to back.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use super::topics::sixteen_digits;
 use crate::codec::encode_body;
-use crate::error::{Error, Kind, Result};
-use crate::limits::{PAIR_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
-use crate::message::{ScheduleName, TopicName};
-use crate::partition::Partition;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{PAIR_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 use crate::store::{Fired, Firing, ScheduleChange, ScheduleRecord};
-use crate::topic::Descriptor;
 
 impl Shared {
     /// The partitions that ever had a schedule: the list is never cut, so nobody can take a name off it that another one

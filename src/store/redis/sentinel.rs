@@ -16,8 +16,8 @@ use super::connection::Connection;
 use super::place::Parts;
 use super::reply::Reply;
 use super::{RedisOptions, failure};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::platform::clock::Clock;
 
 /// Where a sentinel listens unless the URL says otherwise.
 const PORT: u16 = 26_379;

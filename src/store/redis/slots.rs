@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::Shared;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::Result;
-use crate::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
-use crate::message::{GroupName, TopicName};
+use crate::model::error::Result;
+use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
+use crate::model::message::{GroupName, TopicName};
 use crate::store::{SlotAsk, Slots};
 
 impl Shared {

@@ -8,11 +8,11 @@ use super::keys::PairKeys;
 use super::reply::{Reply, maybe_text};
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, ms};
-use crate::error::{Error, Kind, Result};
-use crate::limits::TOPICS_MAX;
-use crate::message::TopicName;
-use crate::partition::Partition;
-use crate::topic::Descriptor;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::TOPICS_MAX;
+use crate::model::message::TopicName;
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
 
 /// How long a partition remembers that its topic was deleted. No call is older.
 const TOMBSTONE: Duration = Duration::from_secs(86_400);

@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, failure};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::metrics::{Metrics, RemoteDrop};
-use crate::partition::Partition;
+use crate::model::error::{Error, Result};
+use crate::model::partition::Partition;
+use crate::platform::clock::Clock;
 use crate::store::{Channel, Wakes};
+use crate::telemetry::metrics::{Metrics, RemoteDrop};
 
 /// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));

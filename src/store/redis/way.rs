@@ -15,8 +15,8 @@ use super::history::{History, Losses, Note};
 use super::keys::Keys;
 use super::place::{Parts, Place};
 use super::scripts::{Call, Script};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::platform::clock::Clock;
 
 /// The place of everything, where there is one Redis.
 const EVERYWHERE: &str = "the primary";

@@ -3,11 +3,11 @@
 use super::Shared;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
-use crate::error::Result;
-use crate::message::MessageId;
+use crate::model::error::Result;
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::Pair;
 use crate::store::{Window, WindowPage};
-use crate::time::Timestamp;
-use crate::topic::Pair;
 
 impl Shared {
     pub(super) async fn window(

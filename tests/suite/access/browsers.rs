@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use dwell::error::Kind;
-use dwell::http::Listen;
+use dwell::api::http::Listen;
+use dwell::model::error::Kind;
 use reqwest::Method;
 
 use super::{asking, token, tokens_in};
@@ -40,7 +40,7 @@ async fn beyond_loopback_is_refused_without_tokens_and_served_with_them() -> Out
     assert_eq!(BEYOND.parse::<SocketAddr>()?, SocketAddr::from(([0, 0, 0, 0, 0, 0xffff, 0x7f00, 1], 0)));
     let listen = Listen::parse(BEYOND)?;
     let refused = Served::start_with(|options| options.listen = listen).await.err();
-    let error = refused.and_then(|error| error.downcast::<dwell::error::Error>().ok()).ok_or("no error")?;
+    let error = refused.and_then(|error| error.downcast::<dwell::model::error::Error>().ok()).ok_or("no error")?;
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.detail().contains("add an [[auth.token]]"), "{}", error.detail());
 

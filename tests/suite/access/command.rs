@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use dwell::http::TlsFiles;
+use dwell::api::http::TlsFiles;
 use tempfile::TempDir;
 use tokio::process::Command;
 

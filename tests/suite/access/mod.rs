@@ -10,7 +10,7 @@ mod trail;
 
 use std::path::Path;
 
-use dwell::access::{Scope, Scopes, Token};
+use dwell::api::access::{Scope, Scopes, Token};
 use tempfile::TempDir;
 
 use crate::http::served::{Outcome, Served};

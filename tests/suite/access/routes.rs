@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell::access::{Scope, Scopes};
+use dwell::api::access::{Scope, Scopes};
 use serde_json::Value;
 
 use super::{TOKENS, asking, status, token};
@@ -29,7 +29,7 @@ fn table() -> BTreeMap<String, Option<Scopes>> {
 
 /// Every request that is served, as in `GET /v1/topics`.
 fn served() -> Vec<String> {
-    let document = dwell::http::openapi();
+    let document = dwell::api::http::openapi();
     let mut requests = Vec::new();
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         let methods = item.as_object().into_iter().flatten().map(|(method, _)| method.to_uppercase());

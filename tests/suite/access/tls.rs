@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dwell::error::Kind;
-use dwell::http::{Connections, TlsFiles};
-use dwell::https::{self, Roots};
+use dwell::api::http::{Connections, TlsFiles};
+use dwell::model::error::Kind;
+use dwell::platform::https::{self, Roots};
 use reqwest::Client;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -129,7 +129,7 @@ async fn files_that_cannot_be_used_are_refused_at_the_start() -> Outcome {
         (TlsFiles { client_ca: Some(dir.path().join("key")), ..good.clone() }, "holds no certificate"),
     ] {
         let refused = Served::start_with(|options| options.tls = Some(tls.clone())).await.err();
-        let error = refused.and_then(|error| error.downcast::<dwell::error::Error>().ok()).ok_or("no error")?;
+        let error = refused.and_then(|error| error.downcast::<dwell::model::error::Error>().ok()).ok_or("no error")?;
         assert_eq!(error.kind(), Kind::Invalid, "{tls:?}");
         assert!(error.detail().contains(said), "{tls:?}: {}", error.detail());
         assert!(!error.detail().contains("PRIVATE"), "{}", error.detail());

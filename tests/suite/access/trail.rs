@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::https::{self, Roots};
+use dwell::model::error::Result;
+use dwell::platform::https::{self, Roots};
 use reqwest::Method;
 use serde_json::{Value, json};
 

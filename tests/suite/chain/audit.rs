@@ -1,9 +1,9 @@
 //! What somebody did to the keys by hand is found by an audit, and repaired beside an owner that goes on.
 
 use dwell::broker::Audit;
-use dwell::dispatch::Verdict;
-use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, TopicName};
+use dwell::delivery::Verdict;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, TopicName};
 use dwell::store::Defect;
 
 use super::{Behind, HASH, Shop, ZSET};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::dispatch::{Decision, StaleReason, Verdict};
-use dwell::error::{Error, Kind, Result};
+use dwell::delivery::{Decision, StaleReason, Verdict};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::store::{Acquired, Owner};
 use futures_util::future::join;
 

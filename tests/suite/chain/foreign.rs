@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::dispatch::Decision;
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::delivery::Decision;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::store::{Owner, Reservation, Settlement};
 use futures_util::future::{join, try_join_all};
 

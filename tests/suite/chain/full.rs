@@ -1,7 +1,7 @@
 //! Redis is full: it takes no pushes, and can be drained.
 
-use dwell::error::{Kind, Result};
-use dwell::message::MessageId;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::MessageId;
 use dwell::store::{Charge, Pushed, Renewal, Retried, Settlement};
 
 use super::Behind;
@@ -48,7 +48,7 @@ async fn a_broker_can_begin_to_drain_a_full_redis() -> Result<()> {
     let consumer = shop.shop()?;
     for _ in 0..2 {
         let delivery = consumer.reserve(1).await?;
-        assert_eq!(consumer.ack(&delivery[0]).await?, dwell::dispatch::Verdict::Acked);
+        assert_eq!(consumer.ack(&delivery[0]).await?, dwell::delivery::Verdict::Acked);
     }
     consumer.running.stop().await;
     assert_eq!(shop.orders.stats().await?, Default::default());

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::message::MessageId;
+use dwell::model::error::Result;
+use dwell::model::message::MessageId;
 use dwell::store::{Charge, Retried, Settlement};
 
 use super::Behind;

@@ -1,13 +1,13 @@
 //! A reply is lost, or a request: the call is repeated, and counts once.
 
+use dwell::api::http::Listen;
+use dwell::app::engine::{RedisOptions, StoreOptions};
+use dwell::app::server::{Server, ServerOptions};
 use dwell::broker::Options;
-use dwell::engine::{RedisOptions, StoreOptions};
-use dwell::error::{Error, Kind, Result};
-use dwell::failover::FailoverOptions;
-use dwell::http::Listen;
-use dwell::limits::RECOVER_IDS_MAX;
-use dwell::message::{MessageId, NewMessage, TopicName};
-use dwell::server::{Server, ServerOptions};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::limits::RECOVER_IDS_MAX;
+use dwell::model::message::{MessageId, NewMessage, TopicName};
+use dwell::outage::FailoverOptions;
 use dwell::store::{Acquired, Charge, PairStats, Pushed, Recovered, Retried, Settlement};
 
 use super::{Behind, HASH, RESERVATIONS};
@@ -139,7 +139,10 @@ async fn a_push_over_http_is_stored() -> Result<()> {
         failover: FailoverOptions::new(dir.path()),
     };
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
-    let client = dwell::https::client(&dwell::https::Roots::none())?.no_proxy().build().map_err(failed_request)?;
+    let client = dwell::platform::https::client(&dwell::platform::https::Roots::none())?
+        .no_proxy()
+        .build()
+        .map_err(failed_request)?;
     let orders = format!("{}/v1/topics/orders/messages", server.url());
     let batch = r#"{"messages": [{"payload": "b"}, {"payload": "c"}]}"#;
     let mut stored = 0;

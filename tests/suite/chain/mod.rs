@@ -10,9 +10,9 @@ mod lost;
 mod rewound;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery, Verdict};
-use dwell::error::Result;
-use dwell::message::{GroupName, TopicName};
+use dwell::delivery::{Decision, Delivery, Verdict};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
 
 use std::time::Duration;
 
@@ -61,7 +61,9 @@ impl Behind {
     async fn without_effect(&self, call: &Kept) -> Result<String> {
         let names_and_values = async || {
             let snapshot = self.server.snapshot().await?;
-            Ok::<_, dwell::error::Error>(snapshot.into_iter().map(|(name, dump, _)| (name, dump)).collect::<Vec<_>>())
+            Ok::<_, dwell::model::error::Error>(
+                snapshot.into_iter().map(|(name, dump, _)| (name, dump)).collect::<Vec<_>>(),
+            )
         };
         let before = names_and_values().await?;
         let answer = self.proxy.deliver(call).await?;

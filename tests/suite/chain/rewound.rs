@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::dispatch::{StaleReason, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::message::MessageId;
+use dwell::delivery::{StaleReason, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::MessageId;
 use dwell::store::{Charge, Owner, Renewal, Settlement};
 
 use futures_util::future::{BoxFuture, join};

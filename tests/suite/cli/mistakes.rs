@@ -1,6 +1,6 @@
 //! What a new user mistypes, and the remedy that each answer names.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::Shell;
 

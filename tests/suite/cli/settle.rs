@@ -1,6 +1,6 @@
 //! `dwell reserve`, `ack`, `nack` and `extend`: what a script has of them.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::{Said, Shell};

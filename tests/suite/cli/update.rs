@@ -1,6 +1,6 @@
 //! `update` of topics, groups and cron jobs.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::Shell;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::{AuditCursor, AuditPage, Finding, Retried};
 
 use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
@@ -58,7 +58,7 @@ pub(super) async fn an_audit_goes_on_where_it_ended_and_nowhere_else(world: Worl
         let answer = orders.store.audit(&orders.pair(), Some(&from), true).await;
         // What a store takes for a cursor of its own finds nothing in an empty pair.
         let harmless = answer.as_ref().is_ok_and(|page: &AuditPage| page.seen == 0 && page.findings.is_empty());
-        assert!(harmless || kind_of(answer) == Some(dwell::error::Kind::Invalid), "{strange:?}");
+        assert!(harmless || kind_of(answer) == Some(dwell::model::error::Kind::Invalid), "{strange:?}");
     }
     Ok(())
 }

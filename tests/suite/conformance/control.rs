@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord, Failure};
-use dwell::error::{Kind, Result};
-use dwell::limits::CANCELLED_KEPT;
-use dwell::message::{Message, MessageId};
+use dwell::model::error::{Kind, Result};
+use dwell::model::limits::CANCELLED_KEPT;
+use dwell::model::message::{Message, MessageId};
 use dwell::store::Fate::{Absent, Dead, Done, InFlight};
 use dwell::store::{Buried, Expected, Owner, Pushed, Rescheduled, Retried, Settlement};
 

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord, Failure};
-use dwell::error::Result;
-use dwell::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
-use dwell::message::MessageId;
+use dwell::model::error::Result;
+use dwell::model::limits::{HISTORY_MAX, PAYLOAD_BYTES_MAX, RECOVER_IDS_MAX};
+use dwell::model::message::MessageId;
+use dwell::model::time::Timestamp;
 use dwell::store::{Buried, Charge, DeadBounds, Owner, Pushed, Reserved, Retried, Settlement, State};
-use dwell::time::Timestamp;
 
 use crate::support::{TestTopic, World, buries, ids, ids_of, retries, up_to};
 

@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, MessageId};
-use dwell::partition::Partition;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, MessageId};
+use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
 use dwell::store::{Claim, CopyCursor, PairStats, Pushed, Renewal, Retried};
-use dwell::time::Timestamp;
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, kind_of, member, retries, up_to};
 

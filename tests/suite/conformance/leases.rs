@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use dwell::error::{Kind, Result};
-use dwell::message::MessageId;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::MessageId;
 use dwell::store::{Acquired, Charge, Claim, Epoch, Glance, Owner, Renewal};
 use futures_util::future::{join, join_all};
 

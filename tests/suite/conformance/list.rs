@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::limits::{CALL_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use dwell::message::{GroupName, TopicName};
-use dwell::partition::Partition;
+use dwell::model::error::Result;
+use dwell::model::limits::{CALL_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::topic::Pair;
 use dwell::store::{Page, Retried, WaitingCursor, Window};
-use dwell::topic::Pair;
 
 use crate::support::{TestTopic, World, acks, ids, retries, up_to};
 

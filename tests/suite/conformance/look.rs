@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::limits::FORECAST_SPANS_MAX;
-use dwell::message::{GroupName, MessageId, TopicName};
-use dwell::partition::Partition;
+use dwell::model::error::Result;
+use dwell::model::limits::FORECAST_SPANS_MAX;
+use dwell::model::message::{GroupName, MessageId, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::topic::Pair;
 use dwell::store::{DeadPage, Forecast, PairStats, Retried, Spans, State, Window};
-use dwell::topic::Pair;
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::message::{GroupName, TopicName};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
 use dwell::store::{Channel, Heartbeat, LiveMember, MemberState};
 use tokio::sync::Notify;
 

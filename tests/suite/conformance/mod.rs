@@ -33,7 +33,7 @@ macro_rules! contract {
     (@ $store:ident { $($part:ident: $($story:ident),* ;)* }) => {
         $(mod $part { $(
             #[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
+            async fn $story() -> dwell::model::error::Result<()> {
                 crate::conformance::$part::$story(crate::support::World::$store().await?).await
             }
         )* })*

@@ -2,11 +2,11 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::codec::Failure;
-use dwell::error::{Kind, Result};
-use dwell::limits::RECOVER_IDS_MAX;
-use dwell::message::{GroupName, Key, MessageId, TopicName};
+use dwell::model::error::{Kind, Result};
+use dwell::model::limits::RECOVER_IDS_MAX;
+use dwell::model::message::{GroupName, Key, MessageId, TopicName};
+use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{MovedPage, PairStats, Retried, State};
-use dwell::topic::{Descriptor, Settings};
 
 use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
 
@@ -74,11 +74,11 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
         let pair = to.pair(to.partition_of(key), &GroupName::standard());
         world.store.peek(&pair, &MessageId::new(id)?).await
     };
-    let later = look("customer-7", "later").await?.ok_or_else(|| dwell::error::Error::not_found("later"))?;
+    let later = look("customer-7", "later").await?.ok_or_else(|| dwell::model::error::Error::not_found("later"))?;
     assert_eq!((later.message, later.next_at, later.attempts), (keyed.clone(), Some(keyed.due_at), 0));
-    let failed = look("failed", "failed").await?.ok_or_else(|| dwell::error::Error::not_found("failed"))?;
+    let failed = look("failed", "failed").await?.ok_or_else(|| dwell::model::error::Error::not_found("failed"))?;
     assert_eq!((failed.next_at, failed.attempts, failed.history), (Some(next_at), 1, vec![failure]));
-    let dead = look("dead", "dead").await?.ok_or_else(|| dwell::error::Error::not_found("dead"))?;
+    let dead = look("dead", "dead").await?.ok_or_else(|| dwell::model::error::Error::not_found("dead"))?;
     assert!(matches!(dead.state, State::Dead { died_at: at, .. } if at == died_at), "{dead:?}");
     // The owner of what was left counts no message too few.
     orders.push("next", 0).await?;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::message::{Message, MessageId};
+use dwell::model::error::Result;
+use dwell::model::message::{Message, MessageId};
+use dwell::model::time::Timestamp;
 use dwell::store::{Reservation, Retried, Returned, Settlement};
-use dwell::time::Timestamp;
 
 use crate::support::{TestTopic, World, acks, ids, ids_of, member, up_to};
 

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::error::Result;
-use dwell::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use dwell::message::{Due, Key, Message, MessageId, NewMessage};
+use dwell::model::error::Result;
+use dwell::model::limits::{CALL_IDS_MAX, ID_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use dwell::model::message::{Due, Key, Message, MessageId, NewMessage};
 use dwell::store::{Pushed, Settlement};
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids, ids_of, member, up_to};

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::error::Result;
-use dwell::limits::PUT_IDS_MAX;
-use dwell::message::{Conflict, Key, Message, MessageId};
-use dwell::partition::Partition;
+use dwell::model::error::Result;
+use dwell::model::limits::PUT_IDS_MAX;
+use dwell::model::message::{Conflict, Key, Message, MessageId};
+use dwell::model::partition::Partition;
 use dwell::store::{Expected, Pushed, Put, Rescheduled, Retried, Settlement};
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, member, new_call, retries, up_to};

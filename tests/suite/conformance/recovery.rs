@@ -1,6 +1,6 @@
-use dwell::error::Result;
-use dwell::limits::RECOVER_IDS_MAX;
-use dwell::message::MessageId;
+use dwell::model::error::Result;
+use dwell::model::limits::RECOVER_IDS_MAX;
+use dwell::model::message::MessageId;
 use dwell::store::{Charge, Pushed, Settlement};
 
 use crate::support::{World, acks, ids, ids_of, up_to};

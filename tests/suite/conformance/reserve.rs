@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::limits::CALL_IDS_MAX;
+use dwell::model::error::Result;
+use dwell::model::limits::CALL_IDS_MAX;
 use dwell::store::ReserveLimit;
 
 use crate::support::{LEASE, World, ids_of, member, up_to};

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::error::{Kind, Result};
-use dwell::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
-use dwell::message::ScheduleName;
-use dwell::partition::Partition;
-use dwell::schedule::{Missed, Schedule, Timing};
+use dwell::model::error::{Kind, Result};
+use dwell::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
+use dwell::model::message::ScheduleName;
+use dwell::model::partition::Partition;
+use dwell::model::schedule::{Missed, Schedule, Timing};
+use dwell::model::time::Timestamp;
 use dwell::store::{Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
-use dwell::time::Timestamp;
 
 use crate::support::{TestTopic, World, acks, ids_of, kind_of, up_to};
 

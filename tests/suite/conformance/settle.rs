@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::limits::CALL_IDS_MAX;
-use dwell::message::MessageId;
+use dwell::model::error::Result;
+use dwell::model::limits::CALL_IDS_MAX;
+use dwell::model::message::MessageId;
 use dwell::store::{Charge, Pushed, Reservation, Retried, Returned, Settlement, State};
 
 use crate::support::{World, acks, buries, ids, ids_of, retries, returns, up_to};

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use dwell::error::Result;
-use dwell::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
-use dwell::message::GroupName;
+use dwell::model::error::Result;
+use dwell::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
+use dwell::model::message::GroupName;
 use dwell::store::{SlotAsk, Slots};
 
 use crate::support::World;

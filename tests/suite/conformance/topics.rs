@@ -1,10 +1,10 @@
 use std::task::Poll;
 
 use dwell::broker::{Options, Precondition};
-use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, TopicName};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::topic::{Descriptor, Settings};
 use dwell::store::{PairStats, Pushed};
-use dwell::topic::{Descriptor, Settings};
 
 use crate::support::{LEASE, Running, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::{Channel, PairStats, Wake};
 use futures_util::FutureExt;
 use tokio::sync::Notify;

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Method};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Dead letters: looked through, redriven, purged.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::{Value, json};
 
 use super::{Console, in_a_shell};

@@ -1,6 +1,6 @@
 //! What producers put into ids, keys, payloads and reasons is shown, and nothing more.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use futures_util::StreamExt;
 use futures_util::stream::iter;
 use serde_json::{Value, json};

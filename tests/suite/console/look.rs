@@ -1,6 +1,6 @@
 //! For everybody: contrast in both schemes, a narrow window, and names for all that can be used.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::{Value, json};
 
 use super::Console;

@@ -9,11 +9,11 @@ mod pictures;
 mod walk;
 mod work;
 
-use dwell::engine::StoreOptions;
-use dwell::error::{Error, Result};
-use dwell::http::Listen;
-use dwell::https::{self, Roots};
-use dwell::server::{Server, ServerOptions};
+use dwell::api::http::Listen;
+use dwell::app::engine::StoreOptions;
+use dwell::app::server::{Server, ServerOptions};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -142,7 +142,7 @@ async fn in_a_shell(line: &str) -> Result<String> {
 #[test]
 fn a_script_imports_only_from_those_above_it_and_keeps_to_the_words() {
     let mut known = vec![];
-    for (name, text) in dwell::http::CONSOLE_FILES.into_iter().filter(|(name, _)| name.ends_with(".js")) {
+    for (name, text) in dwell::api::http::CONSOLE_FILES.into_iter().filter(|(name, _)| name.ends_with(".js")) {
         for line in text.lines().filter(|line| line.starts_with("import ")) {
             let from = line.rsplit('"').nth(1).unwrap_or_default().trim_start_matches("./");
             assert!(known.contains(&from), "{name} imports {from}");

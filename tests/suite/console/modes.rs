@@ -1,9 +1,9 @@
 //! Full, read-only and off; tokens; an outage.
 
-use dwell::access::{Scope, Scopes, Token};
-use dwell::engine::{FailoverOptions, StoreOptions};
-use dwell::error::Result;
-use dwell::http;
+use dwell::api::access::{Scope, Scopes, Token};
+use dwell::api::http;
+use dwell::app::engine::{FailoverOptions, StoreOptions};
+use dwell::model::error::Result;
 use dwell::store::redis::RedisOptions;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ async fn off_is_404_and_a_page_says_what_it_may_load() -> Result<()> {
     for target in ["/ui", "/ui/", "/ui/main.js", "/ui/console.css", "/ui/icon.svg", "/ui/other.js", "/ui/index.html"] {
         let there = if target.contains("other") || target.contains("index") { 404 } else { 200 };
         let answer = console.client.get(format!("{}{target}", console.base)).send().await;
-        let answer = answer.map_err(|error| dwell::error::Error::bug(error.to_string()))?;
+        let answer = answer.map_err(|error| dwell::model::error::Error::bug(error.to_string()))?;
         assert_eq!(answer.status().as_u16(), there, "{target}");
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let policy = header("content-security-policy");

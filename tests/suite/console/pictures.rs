@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::Console;

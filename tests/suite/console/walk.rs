@@ -1,6 +1,6 @@
 //! With the keyboard alone, and what is read again and again.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::Console;

@@ -1,6 +1,6 @@
 //! What an operator does: push, look, move, cancel, pause, limit, look ahead.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::{Value, json};
 
 use super::{Console, in_a_shell};

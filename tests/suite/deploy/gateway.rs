@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dwell::config::Config;
-use dwell::error::{Error, Result};
+use dwell::app::config::Config;
+use dwell::model::error::{Error, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use dwell::config::{Config, Durability};
-use dwell::error::{Error, Result};
-use dwell::limits::DISK_RESERVE_BYTES;
+use dwell::app::config::{Config, Durability};
+use dwell::model::error::{Error, Result};
+use dwell::model::limits::DISK_RESERVE_BYTES;
 use serde_json::{Value, json};
 
 use super::kustomize::overlays;

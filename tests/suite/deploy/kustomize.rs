@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

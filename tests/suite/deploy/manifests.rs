@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::kustomize::{Names, kustomizations, overlays};

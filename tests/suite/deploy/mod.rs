@@ -19,8 +19,8 @@ mod systemd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dwell::config::{Config, Sources};
-use dwell::error::{Error, Result};
+use dwell::app::config::{Config, Sources};
+use dwell::model::error::{Error, Result};
 use serde::Deserialize as _;
 use serde_json::Value;
 

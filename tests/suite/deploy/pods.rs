@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use dwell::config::Config;
-use dwell::error::{Error, Result};
+use dwell::app::config::Config;
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::{loaded, of_deploy, said};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::json;
 use tempfile::TempDir;
 

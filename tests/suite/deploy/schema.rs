@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -179,7 +179,7 @@ fn changed(manifests: &[Value], kind: &str, place: &str, value: Value) -> Result
     match (manifest.pointer_mut(above).and_then(Value::as_object_mut), value) {
         (Some(fields), Value::Null) => drop(fields.remove(name)),
         (Some(fields), value) => drop(fields.insert(name.to_owned(), value)),
-        (None, _) => return Err(dwell::error::Error::bug(format!("{kind} has no {above}"))),
+        (None, _) => return Err(dwell::model::error::Error::bug(format!("{kind} has no {above}"))),
     }
     Ok(manifest)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ fn written() -> Result<Value> {
 
 #[test]
 fn compose_has_no_field_that_is_unknown_and_names_what_it_has() -> Result<()> {
-    let compose = compose(written()?).map_err(dwell::error::Error::bug)?;
+    let compose = compose(written()?).map_err(dwell::model::error::Error::bug)?;
     for (name, service) in &compose.services {
         let networks = service.networks.iter().all(|network| compose.networks.contains_key(network));
         let secrets = service.secrets.iter().all(|secret| compose.secrets.contains_key(secret));

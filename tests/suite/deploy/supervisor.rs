@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, eventually, failed, scratch};

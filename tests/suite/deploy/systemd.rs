@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
-use dwell::limits::CONNECTIONS_MAX;
+use dwell::model::error::{Error, Result};
+use dwell::model::limits::CONNECTIONS_MAX;
 use tempfile::TempDir;
 
 use super::supervisor::Supervised;

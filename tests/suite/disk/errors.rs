@@ -1,6 +1,6 @@
 //! Calls to the disk that fail: what they covered is lost, and nothing of it was promised.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 
 use super::recorded::{Fault, Recorded};

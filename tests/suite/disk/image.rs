@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 
 use super::recorded::unrecorded;

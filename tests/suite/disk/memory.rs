@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::support::{Mode, PROGRAM, Process, Proxy, RedisServer, eventually_within, scratch};

@@ -1,6 +1,6 @@
 //! Power cuts while a broker is at work, at any call to its disk.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 
 use super::recorded::Recorded;

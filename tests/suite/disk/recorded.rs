@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use fastrand::Rng;
 use tempfile::TempDir;
 

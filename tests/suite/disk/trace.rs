@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::recorded::{Moment, unrecorded};
 use crate::support::failed;

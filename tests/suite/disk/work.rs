@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use dwell::clock::{Clock, Manual};
-use dwell::error::{Error, Result};
-use dwell::message::{GroupName, TopicName};
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::{Clock, Manual};
 use dwell::store::embedded::Embedded;
 use dwell::store::{Store, Window};
-use dwell::time::Timestamp;
 use dwell::wal::{Wal, WalOptions};
 use fastrand::Rng;
 use futures_util::future::try_join_all;

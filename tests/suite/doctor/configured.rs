@@ -1,6 +1,6 @@
 //! The broker that the configuration names.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{Doctor, read};
 use crate::support::{Process, failed};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::json;
 
 use super::{Doctor, read};

@@ -1,6 +1,6 @@
 //! A cluster, and a primary behind sentinels.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::Doctor;
 use crate::support::{Cluster, Watched};

@@ -8,7 +8,7 @@ mod redis;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde::Deserialize;
 use tempfile::TempDir;
 

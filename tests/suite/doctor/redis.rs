@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::redis::{Checkup, Outcome, RedisOptions};
 use serde_json::json;
 
@@ -179,7 +179,7 @@ async fn tls_that_is_not_agreed_on_is_said() -> Result<()> {
     let (_server, options) = certificates.server().await?;
     let outcome = async |options: &RedisOptions| {
         let checkup = Checkup::of(options, Duration::from_secs(10)).await?;
-        Ok::<_, dwell::error::Error>(checkup.nodes.into_iter().next().map(|node| node.outcome))
+        Ok::<_, dwell::model::error::Error>(checkup.nodes.into_iter().next().map(|node| node.outcome))
     };
     assert!(matches!(outcome(&options).await?, Some(Outcome::Answered(facts)) if facts.refused == Ok(Vec::new())));
     let url = options.url.expose().to_owned();

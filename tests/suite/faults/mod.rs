@@ -8,7 +8,7 @@ mod story;
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use rustix::process::Signal;
 
 use self::story::{Story, told};

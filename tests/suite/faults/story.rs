@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;

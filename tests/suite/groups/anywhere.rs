@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use futures_util::future::{join, join_all, try_join_all};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! A large backlog, and a process that is killed half-way through its stream.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, ORDERS};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Result};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use futures_util::future::try_join;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use futures_util::future::join;
 use rustix::process::Signal;
 use serde_json::json;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 use serde_json::json;
 
 use super::fleet::{Fleet, ORDERS};

@@ -28,7 +28,7 @@ mod demand;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use self::signals::{passed, signal};
 

@@ -1,6 +1,6 @@
 //! Members come and go, and the partitions are shared evenly among those that are there.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

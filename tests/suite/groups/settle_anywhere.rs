@@ -1,6 +1,6 @@
 //! Receipts that come to another member than the one that handed the delivery out.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use futures_util::future::try_join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use futures_util::future::try_join_all;
 use reqwest::{Client, Method};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! Datagrams that no broker of this store sent: whoever may publish in Redis may put anything there.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, ORDERS};
@@ -48,7 +48,7 @@ async fn datagrams_of_strangers_are_dropped_and_counted_and_settle_nothing() -> 
     for (n, datagram) in invalid.iter().enumerate() {
         assert_eq!(publish(&fleet, &owner, datagram).await?, 1, "{n}");
     }
-    assert_eq!(publish(&fleet, &owner, &vec![b' '; dwell::limits::DATAGRAM_BYTES_MAX + 1]).await?, 1);
+    assert_eq!(publish(&fleet, &owner, &vec![b' '; dwell::model::limits::DATAGRAM_BYTES_MAX + 1]).await?, 1);
     assert_eq!(publish(&fleet, &owner, &request("orders", &json!(1), &ack(receipt))).await?, 1);
     // Nobody knows the epoch of this one, the topic of that one, or the request of the last.
     assert_eq!(publish(&fleet, &owner, &request("orders", &far, &ack(&foreign))).await?, 1);

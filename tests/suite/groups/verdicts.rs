@@ -1,6 +1,6 @@
 //! Why a receipt is not settled when several brokers share a store: the reason survives the way between them.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

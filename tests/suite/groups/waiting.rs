@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use dwell::error::Result;
-use dwell::partition::hash;
+use dwell::model::error::Result;
+use dwell::model::partition::hash;
 use rustix::process::Signal;
 
 use super::fleet::{Fleet, ORDERS, declare};

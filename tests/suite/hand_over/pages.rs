@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use dwell::clock::Clock;
+use dwell::app::engine::{Engine, FailoverOptions, StoreOptions};
 use dwell::codec::{NumberedRecord, encode_page};
-use dwell::dispatch::Decision;
-use dwell::engine::{Engine, FailoverOptions, StoreOptions};
-use dwell::error::{Kind, Result};
-use dwell::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
+use dwell::delivery::Decision;
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{Conflict, GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::topic::{Descriptor, Settings};
+use dwell::model::version::{CallId, Version};
+use dwell::platform::clock::Clock;
 use dwell::store::redis::RedisOptions;
 use dwell::store::{HandedOver, LogKind, TakenOver};
-use dwell::topic::{Descriptor, Settings};
-use dwell::version::{CallId, Version};
 use dwell::wal::Record;
 use serde_json::json;
 use tempfile::TempDir;
@@ -172,7 +172,7 @@ async fn a_journal_is_taken_from_its_beginning_only() -> Result<()> {
     let set = |seq: u64, after: u64| {
         let mut page = page(&store, log, &format!("m{seq}"), now())?;
         let Record::Push { topic, message, version, .. } = page.records[0].record.clone() else {
-            return Err(dwell::error::Error::bug("a page of pushes"));
+            return Err(dwell::model::error::Error::bug("a page of pushes"));
         };
         let call = CallId { stream: "01JZCALLS".to_owned(), seq };
         page.records[0].number = seq;

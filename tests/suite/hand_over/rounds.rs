@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use rustix::process::Signal;
 
 use super::CALM;

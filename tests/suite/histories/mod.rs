@@ -11,7 +11,7 @@ mod exemptions;
 mod faults;
 mod run;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use self::deployment::Kind;
 use self::run::{Plan, Run};

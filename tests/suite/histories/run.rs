@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -460,9 +460,9 @@ impl Run {
         if status == 404 {
             return Ok(None);
         }
-        let due: dwell::time::Timestamp =
+        let due: dwell::model::time::Timestamp =
             body["due_at"].as_str().unwrap_or_default().parse().map_err(|_| Error::bug("a due time"))?;
-        let hours = due.since(dwell::clock::Clock::System.now()).as_secs().div_ceil(3_600);
+        let hours = due.since(dwell::platform::clock::Clock::System.now()).as_secs().div_ceil(3_600);
         Ok(Some((body["payload"].as_str().unwrap_or_default().to_owned(), hours)))
     }
 }

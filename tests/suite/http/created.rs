@@ -1,6 +1,6 @@
 //! Topics that do not exist yet: a push says that it created one, and a consumer may come first.
 
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use serde_json::json;
 
 use super::served::{Outcome, Served};

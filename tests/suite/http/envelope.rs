@@ -1,6 +1,6 @@
 //! One message as `application/json` is an envelope; anything else, or what is said to be raw, is the payload itself.
 
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use serde_json::{Value, json};
 
 use super::served::{Answer, Outcome, Served};

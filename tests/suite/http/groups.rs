@@ -23,8 +23,8 @@ async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
     let paused = dwell.tell(&format!("POST {group}/pause"), json!({"for": "10m"})).await?;
     assert_eq!(paused["state"], "paused");
     let until = dwell.now().plus(std::time::Duration::from_secs(600));
-    let until: dwell::time::Timestamp = until.to_string().parse()?;
-    let said: dwell::time::Timestamp = paused["paused_until"].as_str().ok_or("no end")?.parse()?;
+    let until: dwell::model::time::Timestamp = until.to_string().parse()?;
+    let said: dwell::model::time::Timestamp = paused["paused_until"].as_str().ok_or("no end")?.parse()?;
     assert!(said <= until, "{said} {until}");
     let nothing = dwell.tell(&format!("POST {group}/reserve"), json!({"wait": "5s"})).await?;
     assert_eq!(nothing, json!({"deliveries": []}));

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use dwell::clock::{Clock, Manual};
-use dwell::engine::StoreOptions;
-use dwell::http::Listen;
-use dwell::https::{self, Roots};
-use dwell::server::{Server, ServerOptions};
-use dwell::time::Timestamp;
+use dwell::api::http::Listen;
+use dwell::app::engine::StoreOptions;
+use dwell::app::server::{Server, ServerOptions};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::{Clock, Manual};
+use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};

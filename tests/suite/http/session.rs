@@ -1,6 +1,6 @@
 //! What a producer and a consumer say to a broker, and what it answers.
 
-use dwell::http::Listen;
+use dwell::api::http::Listen;
 use serde_json::{Value, json};
 
 use super::served::{Outcome, Served};

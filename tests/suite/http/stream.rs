@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dwell::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
 use reqwest::Response;
 use serde_json::{Value, json};
 

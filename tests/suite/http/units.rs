@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::time::Timestamp;
+use dwell::model::time::Timestamp;
 use serde_json::json;
 
 use super::served::{Outcome, Served};

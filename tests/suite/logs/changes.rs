@@ -1,6 +1,6 @@
 //! One line for each change of state, none for a message, and few in an outage.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::Sidecar;

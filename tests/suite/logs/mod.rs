@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use reqwest::{Client, Method};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;

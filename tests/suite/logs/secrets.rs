@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::http::StatusCode;
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{Sidecar, dwell};
 use crate::support::{Application, RedisServer, eventually, failed, scratch};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dwell::broker::{Options, ReserveRequest};
-use dwell::dispatch::Decision;
-use dwell::error::Result;
-use dwell::message::{GroupName, NewMessage, TopicName};
-use dwell::metrics::TOPIC_LABELS_MAX;
-use dwell::topic::Settings;
+use dwell::delivery::Decision;
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::topic::Settings;
+use dwell::telemetry::metrics::TOPIC_LABELS_MAX;
 
 use super::page::Page;
 use crate::support::{Running, World, stories};

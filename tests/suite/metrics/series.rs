@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use dwell::error::{Error, Result};
-use dwell::message::{GroupName, TopicName};
-use dwell::metrics::{GROUP_LABELS_MAX, Metrics, TOPIC_LABELS_MAX};
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::telemetry::metrics::{GROUP_LABELS_MAX, Metrics, TOPIC_LABELS_MAX};
 use serde_json::json;
 
 use super::page::Page;
@@ -84,7 +84,7 @@ async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> 
     for verb in ["push", "settle", "census", "stats", "command"] {
         assert!(page.value(&format!("dwell_redis_call_seconds_count{{verb=\"{verb}\"}}")).is_some(), "{verb}");
     }
-    for kind in dwell::error::Kind::ALL {
+    for kind in dwell::model::error::Kind::ALL {
         let series = format!("dwell_redis_errors_total{{kind=\"{}\"}}", kind.name());
         assert_eq!(page.value(&series), Some(0.0), "{series}");
     }
@@ -93,7 +93,7 @@ async fn every_outcome_of_a_call_and_of_a_route_is_there_before_it_happens() -> 
     }
     assert_eq!(page.value("dwell_wal_limit_bytes{log=\"wal\"}"), Some(1_073_741_824.0));
     assert_eq!(page.value("dwell_wal_limit_bytes{log=\"journal\"}"), Some(0.0));
-    let document = dwell::http::openapi();
+    let document = dwell::api::http::openapi();
     let paths = document["paths"].as_object().ok_or_else(|| Error::bug("no paths"))?;
     assert!(paths.len() > 20);
     for route in paths.keys() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use serde_json::Value;
 
 use super::boards;

@@ -1,7 +1,7 @@
 //! A load that has everything in it which a metric counts: pushes of all outcomes, consumers that ack, fail, bury and
 //! forget, a webhook, a schedule, requests that are wrong.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use futures_util::future::try_join;
 use serde_json::{Value, json};
 

@@ -4,9 +4,9 @@
 //! `make dashboards` prints what each query found.
 
 use axum::Router;
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 
 use super::broker::Broker;
 use super::load::Load;

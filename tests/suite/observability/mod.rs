@@ -16,7 +16,7 @@ mod boards;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::support::failed;
 

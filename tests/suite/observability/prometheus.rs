@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
+use dwell::platform::https::{self, Roots};
 use reqwest::Client;
 use serde_json::Value;
 

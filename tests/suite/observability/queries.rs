@@ -1,6 +1,6 @@
 //! The queries of the dashboards as Grafana would send them, from the files that Grafana reads.
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::Value;
 
 use super::{grafana, read};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{boards, grafana, queries, read};
 use crate::support::failed;

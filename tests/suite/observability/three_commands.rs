@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 
 use super::prometheus::Api;
 use super::queries::{list, text};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -4,12 +4,12 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, Options, ReserveRequest};
-use dwell::dispatch::{Decision, Delivery, Verdict};
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
-use dwell::retry::{Backoff, Step};
+use dwell::delivery::{Decision, Delivery, Verdict};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::retry::{Backoff, Step};
+use dwell::model::topic::{Ordering, Pair, Settings};
 use dwell::store::{Pushed, State};
-use dwell::topic::{Ordering, Pair, Settings};
 
 use crate::support::{Running, World};
 
@@ -56,7 +56,7 @@ impl<'a> Shop<'a> {
 
     /// The only pair there is.
     pub(super) async fn pair(&self) -> Result<Pair> {
-        Ok(self.broker.topic(&self.topic).await?.pair(dwell::partition::Partition(0), &self.group))
+        Ok(self.broker.topic(&self.topic).await?.pair(dwell::model::partition::Partition(0), &self.group))
     }
 
     /// A message whose id is its key, a dash and the rest; without a dash it has no key.

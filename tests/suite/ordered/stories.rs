@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use dwell::dispatch::{Decision, StaleReason, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::limits::PARKED_MESSAGES_MAX;
+use dwell::delivery::{Decision, StaleReason, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::limits::PARKED_MESSAGES_MAX;
+use dwell::model::topic::{Ordering, Settings};
 use dwell::store::{Pushed, State};
-use dwell::topic::{Ordering, Settings};
 
 use super::shop::{Shop, by_key, ids};
 use crate::support::{World, kind_of, stories};
@@ -87,7 +87,7 @@ async fn a_failed_message_holds_its_key_until_it_is_settled(world: World) -> Res
 }
 
 /// Milliseconds since a delivery was handed out.
-fn shop_time(world: &World, delivery: &dwell::dispatch::Delivery) -> u64 {
+fn shop_time(world: &World, delivery: &dwell::delivery::Delivery) -> u64 {
     let handed_at = delivery.deadline.as_ms() - 30_000;
     world.now().as_ms() - handed_at
 }
@@ -253,7 +253,7 @@ async fn a_new_owner_goes_on_where_the_old_one_was(world: World) -> Result<()> {
 
 async fn a_wait_for_the_next_attempt_outlives_its_owner(world: World) -> Result<()> {
     let day = Duration::from_secs(3_600);
-    let backoff = dwell::retry::Backoff::Ladder { steps: vec![dwell::retry::Step(day)] };
+    let backoff = dwell::model::retry::Backoff::Ladder { steps: vec![dwell::model::retry::Step(day)] };
     let shop = Shop::open(&world, Settings { backoff, ..by_key() }).await?;
     shop.push_all(&["a-1", "a-2", "b-1"]).await?;
     let taken = shop.take(2).await?;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dwell::error::{Error, Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::topic::Settings;
 use dwell::store::Pushed;
-use dwell::topic::Settings;
 
 use super::{Outage, TIMEOUT};
 use crate::support::{Mode, kind_of};
@@ -39,7 +39,7 @@ async fn without_redis_at_the_start_pushes_to_known_and_new_topics_are_taken() -
     let mut outage = Outage::begin().await?;
     let settings = Settings { partitions: std::num::NonZeroU16::MIN.saturating_add(2), ..Settings::default() };
     let first = outage.dwell().await?;
-    first.broker().declare(dwell::message::TopicName::new("known")?, settings.clone()).await?;
+    first.broker().declare(dwell::model::message::TopicName::new("known")?, settings.clone()).await?;
     first.push_one("known", "early").await?;
     first.close().await?;
     outage.redis.kill()?;
@@ -52,7 +52,7 @@ async fn without_redis_at_the_start_pushes_to_known_and_new_topics_are_taken() -
     assert!(known.iter().chain(&new).all(|outcome| outcome.pushed == Pushed::Buffered));
     assert!(known.iter().all(|outcome| outcome.partition.0 < 3), "the known topic has 3 partitions");
     // What cannot be promised is refused: nobody knows whether such a topic exists.
-    let declared = dwell.broker().declare(dwell::message::TopicName::new("other")?, settings).await;
+    let declared = dwell.broker().declare(dwell::model::message::TopicName::new("other")?, settings).await;
     assert_eq!(kind_of(declared), Some(Kind::Unavailable));
     dwell.close().await?;
 
@@ -104,8 +104,8 @@ async fn a_reply_that_is_cut_makes_no_second_message_and_no_false_answer() -> Re
     let outage = Outage::begin().await?;
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
-    let orders = dwell::message::TopicName::new("orders")?;
-    let held = |stats: Vec<(dwell::topic::Pair, dwell::store::PairStats)>| {
+    let orders = dwell::model::message::TopicName::new("orders")?;
+    let held = |stats: Vec<(dwell::model::topic::Pair, dwell::store::PairStats)>| {
         stats.iter().map(|(_, stats)| stats.scheduled + stats.ready + stats.in_flight).sum::<u64>()
     };
     for n in 0..20 {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dwell::error::{Kind, Result};
-use dwell::message::{Conflict, Key, MessageId, NewMessage, TopicName};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{Conflict, Key, MessageId, NewMessage, TopicName};
+use dwell::model::topic::Settings;
 use dwell::store::Pushed;
-use dwell::topic::Settings;
 
 use super::Outage;
 use crate::support::{Mode, eventually, kind_of};

@@ -1,6 +1,6 @@
 //! What the metrics show of an outage, to somebody who only looks at them.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{Dwell, Outage};
 use crate::support::{Mode, eventually};

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Kind, Result};
-use dwell::failover::{Failover, FailoverOptions};
-use dwell::message::{MessageId, TopicName};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{MessageId, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::outage::{Failover, FailoverOptions};
+use dwell::platform::clock::Clock;
 use dwell::store::redis::{Redis, RedisOptions};
 use dwell::store::{ClockNote, Pushed, Store};
-use dwell::time::Timestamp;
+use dwell::telemetry::metrics::Metrics;
 use dwell::wal::{LIMIT_BYTES, Wal, WalOptions};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -141,7 +141,7 @@ async fn a_wall_clock_behind_the_newest_record_fixes_no_due_time() -> Result<()>
     assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Buffered);
     dwell.close().await?;
     // Redis was never there, so nothing is noted but the record, which says that this is a later time than now.
-    let manual = dwell::clock::Manual::at(Clock::System.now().plus(OFF));
+    let manual = dwell::platform::clock::Manual::at(Clock::System.now().plus(OFF));
     let options = WalOptions::new(outage.dir.path().join("wal"), LIMIT_BYTES, Clock::Manual(manual));
     let wal =
         eventually("the log is free", async || Ok(Wal::open(options.clone(), Metrics::new()?.wal("wal")).ok())).await?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dwell::broker::RescheduleOutcome;
-use dwell::error::{Kind, Result};
-use dwell::message::{Conflict, Due, MessageId, NewMessage, TopicName};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{Conflict, Due, MessageId, NewMessage, TopicName};
 use dwell::store::{Cancelled, Expected, Fate, Pushed, Rescheduled};
 
 use super::journal::journaled;
@@ -161,7 +161,7 @@ async fn a_buffered_push_follows_its_policy_when_it_comes_to_redis() -> Result<(
     dwell.recovered().await?;
     let mut found = Vec::new();
     for id in ["kept", "replaced", "debounced", "new"] {
-        let (topic, group) = (TopicName::new("orders")?, dwell::message::GroupName::standard());
+        let (topic, group) = (TopicName::new("orders")?, dwell::model::message::GroupName::standard());
         let message = dwell.broker().peek(&topic, &group, &MessageId::new(id)?, None).await?.1.message;
         let is_later = message.due_at.since(message.envelope.pushed_at) > HOUR + HOUR / 2;
         found.push((id, String::from_utf8_lossy(&message.envelope.payload).into_owned(), is_later));

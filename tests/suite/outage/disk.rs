@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use dwell::error::{Kind, Result};
+use dwell::model::error::{Kind, Result};
 use dwell::store::Pushed;
 
 use super::Outage;
@@ -59,7 +59,7 @@ async fn a_journal_that_cannot_be_written_fails_no_push_and_is_not_claimed() -> 
 
 #[tokio::test]
 async fn a_full_wal_refuses_and_what_it_has_is_replayed() -> Result<()> {
-    let outage = Outage { limit_bytes: dwell::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
+    let outage = Outage { limit_bytes: dwell::model::limits::WAL_BYTES_MIN, ..Outage::begin().await? };
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "first").await?;
     outage.proxy.set(Mode::Refuse);

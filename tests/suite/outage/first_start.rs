@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use serde_json::json;
 
 use crate::support::{PROGRAM, Process, RedisServer, failed, free_port, scratch};

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Kind, Result};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::platform::clock::Clock;
 use dwell::store::Pushed;
 use dwell::store::redis::{Confirmation, Redis, RedisOptions};
+use dwell::telemetry::metrics::Metrics;
 
 use super::replicas::follows;
 use super::{Dwell, Outage};

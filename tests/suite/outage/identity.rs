@@ -1,6 +1,6 @@
 //! A store without a name takes the one that is offered first.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use crate::support::{World, stories};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::Pushed;
 
 use super::Outage;

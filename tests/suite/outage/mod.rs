@@ -20,15 +20,15 @@ mod replicas;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dwell::app::engine::{Engine, StoreOptions};
 use dwell::broker::{Broker, Options, PushOutcome, ReserveRequest};
-use dwell::clock::Clock;
-use dwell::dispatch::{Decision, Verdict};
-use dwell::engine::{Engine, StoreOptions};
-use dwell::error::Result;
-use dwell::failover::FailoverOptions;
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::outage::FailoverOptions;
+use dwell::platform::clock::Clock;
 use dwell::store::redis::{Confirmation, RedisOptions};
-use dwell::time::Timestamp;
 use dwell::wal::LIMIT_BYTES;
 use tempfile::TempDir;
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 use std::time::{Duration, Instant};
 
 use dwell::broker::{Broker, ReserveRequest};
-use dwell::dispatch::Decision;
-use dwell::error::{Error, Result};
-use dwell::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::delivery::Decision;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::topic::{Ordering, Settings};
 use dwell::store::Pushed;
-use dwell::topic::{Ordering, Settings};
 use tokio_util::sync::CancellationToken;
 
 use super::{Dwell, Outage, TIMEOUT};

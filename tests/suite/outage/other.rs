@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::{Kind, Result};
+use dwell::model::error::{Kind, Result};
 use dwell::store::Pushed;
 
 use super::Outage;

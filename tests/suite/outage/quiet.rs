@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::store::Pushed;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -84,8 +84,11 @@ async fn an_outage_is_said_once_however_often_redis_is_tried() -> Result<()> {
             dwell.recovered().await?;
             continue;
         }
-        let failures =
-            || Ok::<f64, dwell::error::Error>(dwell.metric("dwell_redis_errors_total{kind=\"unavailable\"}")?.max(0.0));
+        let failures = || {
+            Ok::<f64, dwell::model::error::Error>(
+                dwell.metric("dwell_redis_errors_total{kind=\"unavailable\"}")?.max(0.0),
+            )
+        };
         let before = failures()?;
         eventually("it is tried again and again", async || {
             dwell.push_one("orders", &format!("{round}")).await?;

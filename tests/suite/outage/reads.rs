@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dwell::broker::Which;
-use dwell::error::Result;
-use dwell::message::{GroupName, MessageId, TopicName};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::store::{Pushed, Window};
 
 use super::Outage;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
-use dwell::dispatch::{Decision, Verdict};
-use dwell::error::{Kind, Result};
-use dwell::message::{GroupName, MessageId, TopicName};
+use dwell::delivery::{Decision, Verdict};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::store::Pushed;
 use dwell::store::redis::Confirmation;
 use rustix::process::Signal;

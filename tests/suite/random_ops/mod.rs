@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord};
-use dwell::error::{Error, Result};
-use dwell::message::{Conflict, GroupName, MessageId};
-use dwell::partition::Partition;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{Conflict, GroupName, MessageId};
+use dwell::model::partition::Partition;
 use dwell::store::{
     Buried, Charge, Expected, Owner, PairStats, Rescheduled, Reservation, Retried, Returned, Settlement, State, Window,
 };
@@ -96,7 +96,7 @@ async fn play(world: World, seed: u64, can_reopen: bool) -> Result<()> {
 /// The owner of one group, and what it holds unsettled: the reservation of each id and the time it was ready.
 struct Player {
     owner: Box<dyn Owner>,
-    held: BTreeMap<MessageId, (Reservation, dwell::time::Timestamp, u32)>,
+    held: BTreeMap<MessageId, (Reservation, dwell::model::time::Timestamp, u32)>,
 }
 
 struct Game {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell::message::{Conflict, Message, MessageId};
+use dwell::model::message::{Conflict, Message, MessageId};
+use dwell::model::time::Timestamp;
 use dwell::store::{Charge, Expected, Fate, PairStats, Pushed, Put, Settlement};
-use dwell::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {

@@ -8,7 +8,7 @@
 use std::process::{Command, Stdio};
 
 use dwell::cli;
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 
 use super::Broker;
 use crate::support::failed;

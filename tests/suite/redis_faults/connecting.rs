@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Kind, Result};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Kind, Result};
+use dwell::platform::clock::Clock;
 use dwell::store::Store;
 use dwell::store::redis::{Redis, RedisOptions};
+use dwell::telemetry::metrics::Metrics;
 
 use crate::support::{RedisServer, World, eventually, kind_of};
 

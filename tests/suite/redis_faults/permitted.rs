@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Kind, Result};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Error, Kind, Result};
+use dwell::platform::clock::Clock;
 use dwell::store::redis::{Confirmation, Redis, RedisOptions};
 use dwell::store::{Pushed, Store};
+use dwell::telemetry::metrics::Metrics;
 
 use crate::support::{RedisServer, World, eventually, up_to};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::{Error, Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 use dwell::store::Renewal;
 
 use crate::support::{LEASE, RedisServer, TestTopic, World, acks, connect, eventually, failed, ids_of, member, up_to};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dwell::clock::Clock;
-use dwell::error::{Kind, Result};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Kind, Result};
+use dwell::platform::clock::Clock;
 use dwell::store::Store;
 use dwell::store::redis::{Redis, RedisOptions};
+use dwell::telemetry::metrics::Metrics;
 
 use crate::support::{Certificates, kind_of};
 
@@ -20,7 +20,9 @@ async fn a_redis_is_used_only_under_a_certificate_that_is_trusted() -> Result<()
     assert!(good.describe().location.ends_with("(TLS)"));
     let refusal = async |options: RedisOptions| {
         let refused = open(options).await?.ping().await.err();
-        Ok::<_, dwell::error::Error>(refused.filter(|error| error.kind() == Kind::Unavailable).map(|e| e.to_string()))
+        Ok::<_, dwell::model::error::Error>(
+            refused.filter(|error| error.kind() == Kind::Unavailable).map(|e| e.to_string()),
+        )
     };
     // Its certificate is of another authority; this client has none, or one of another; it is not for this name.
     let url = options.url.expose().to_owned();

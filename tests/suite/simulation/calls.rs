@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dwell::group::Event;
-use dwell::partition::Partition;
+use dwell::coordination::membership::Event;
+use dwell::model::partition::Partition;
 use dwell::store::LiveMember;
 
 use super::process::{CallId, Owned, Phase, Purpose};

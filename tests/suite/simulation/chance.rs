@@ -1,6 +1,6 @@
 //! Small worlds in which everything goes wrong by chance, then nothing more: the group comes to rest.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 
 use super::fate::Fate;

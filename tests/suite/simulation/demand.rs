@@ -1,8 +1,8 @@
 //! Demand that comes and goes: partitions follow the consumers, and nothing else moves them.
 
-use dwell::error::Result;
-use dwell::group::LINGER;
-use dwell::partition::Partition;
+use dwell::coordination::membership::LINGER;
+use dwell::model::error::Result;
+use dwell::model::partition::Partition;
 use fastrand::Rng;
 
 use super::fate::Fate;

@@ -41,7 +41,7 @@ impl World {
                 if let Some(who) = self.someone() {
                     self.leave(who);
                     let delay = self.random.u64(0..100);
-                    self.after(delay, What::Hear(who, dwell::group::Event::Stay));
+                    self.after(delay, What::Hear(who, dwell::coordination::membership::Event::Stay));
                     // It may be gone by then: another process comes in its place.
                     self.after(delay, What::Fate(Fate::Join));
                 }
@@ -84,7 +84,7 @@ impl World {
 
     pub(super) fn leave(&mut self, who: Who) {
         self.processes[who].has_left = true;
-        self.tell(who, dwell::group::Event::Leave);
+        self.tell(who, dwell::coordination::membership::Event::Leave);
     }
 
     /// Consumers come to a member, or go. It learns of the first one at once, and of the last one when it looks.
@@ -94,7 +94,7 @@ impl World {
         if process.takes_part() && process.wants != wants {
             (process.wants, process.wanted, process.since) = (wants, now, now);
             if wants {
-                self.after(0, What::Hear(who, dwell::group::Event::Tick));
+                self.after(0, What::Hear(who, dwell::coordination::membership::Event::Tick));
             }
         }
     }

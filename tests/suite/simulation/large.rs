@@ -1,6 +1,6 @@
 //! A thousand members, ten thousand partitions.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::network::Network;
 use super::rest::DEFAULTS;

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell::clock::Instant;
-use dwell::group::{Action, Event, Member};
-use dwell::partition::Partition;
+use dwell::coordination::membership::{Action, Event, Member};
+use dwell::model::partition::Partition;
+use dwell::platform::clock::Instant;
 
 use super::store::{Line, Ms};
 use super::time::instant;

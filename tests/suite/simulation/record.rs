@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell::partition::Partition;
+use dwell::model::partition::Partition;
 
 use super::store::{Line, Ms, Who};
 

@@ -1,7 +1,7 @@
 //! One change of a group at rest: how long until it is at rest again, and how much moved. The bounds are those of
 //! docs/internals/groups.md.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use fastrand::Rng;
 
 use super::network::Network;

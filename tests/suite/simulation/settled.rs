@@ -1,7 +1,7 @@
 //! What a group comes to rest as: every partition owned by a member that somebody wants messages from, the shares equal to
 //! within one. If nobody wants any, nothing moves.
 
-use dwell::partition::Partition;
+use dwell::model::partition::Partition;
 
 use super::store::{Ms, Who};
 use super::world::World;

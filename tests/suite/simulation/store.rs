@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dwell::partition::Partition;
+use dwell::model::partition::Partition;
 
 /// A process, by its number.
 pub(super) type Who = usize;

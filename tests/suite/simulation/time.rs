@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::clock::Instant;
+use dwell::platform::clock::Instant;
 
 use super::store::Ms;
 

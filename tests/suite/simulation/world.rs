@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dwell::error::Result;
-use dwell::group::{Action, Event, Member, Timing};
-use dwell::message::{GroupName, TopicName};
-use dwell::partition::Partition;
+use dwell::coordination::membership::{Action, Event, Member, Timing};
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::partition::Partition;
 use dwell::store::{LiveMember, MemberId};
 use fastrand::Rng;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use tokio::sync::Mutex;
 
 use super::redis::RedisServer;

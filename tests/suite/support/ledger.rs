@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
-use dwell::time::Timestamp;
+use dwell::model::error::{Error, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -18,7 +18,7 @@ mod world;
 use std::path::Path;
 use std::time::Duration;
 
-use dwell::error::{Error, Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
 
 pub(crate) use self::application::{Application, Posts};
 pub(crate) use self::cluster::Cluster;
@@ -55,13 +55,13 @@ macro_rules! stories {
     ($($story:ident),* $(,)?) => {
         mod embedded {
             $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
+            async fn $story() -> dwell::model::error::Result<()> {
                 super::$story(crate::support::World::embedded().await?).await
             })*
         }
         mod redis {
             $(#[tokio::test]
-            async fn $story() -> dwell::error::Result<()> {
+            async fn $story() -> dwell::model::error::Result<()> {
                 super::$story(crate::support::World::redis().await?).await
             })*
         }

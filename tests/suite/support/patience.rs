@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 
 use super::PATIENCE;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
-use dwell::https::{self, Roots};
+use dwell::model::error::{Error, Result};
+use dwell::platform::https::{self, Roots};
 use reqwest::Client;
 use serde_json::Value;
 

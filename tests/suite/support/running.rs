@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use dwell::broker::{Broker, Options};
-use dwell::error::Result;
-use dwell::message::TopicName;
-use dwell::metrics::Metrics;
-use dwell::tasks::Tasks;
+use dwell::model::error::Result;
+use dwell::model::message::TopicName;
+use dwell::platform::tasks::Tasks;
+use dwell::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use super::World;

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use redis::{Client, FromRedisValue};
 use tempfile::TempDir;
 

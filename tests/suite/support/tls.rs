@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
 use dwell::store::redis::RedisOptions;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell::clock::{Clock, Manual};
 use dwell::codec::{DeadReason, DeadRecord};
-use dwell::error::{Error, Result};
-use dwell::message::{Due, GroupName, Message, MessageId, NewMessage, TopicName};
-use dwell::partition::Partition;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{Due, GroupName, Message, MessageId, NewMessage, TopicName};
+use dwell::model::partition::Partition;
+use dwell::model::time::Timestamp;
+use dwell::model::topic::{Descriptor, Pair};
+use dwell::platform::clock::{Clock, Manual};
 use dwell::store::{
     Acquired, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PairStats, Peeked, Pushed, Renewal,
     Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
 };
-use dwell::time::Timestamp;
-use dwell::topic::{Descriptor, Pair};
 
 /// Long enough for every story that is not about leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(3_600);

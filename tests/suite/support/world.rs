@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dwell::clock::{Clock, Manual};
-use dwell::error::{Error, Result};
-use dwell::failover::{Failover, FailoverOptions};
-use dwell::message::{GroupName, TopicName};
-use dwell::metrics::Metrics;
+use dwell::model::error::{Error, Result};
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::model::topic::{Descriptor, Pair, Settings};
+use dwell::outage::{Failover, FailoverOptions};
+use dwell::platform::clock::{Clock, Manual};
+use dwell::platform::tasks::Tasks;
 use dwell::store::embedded::Embedded;
 use dwell::store::redis::{Redis, RedisOptions};
 use dwell::store::{Acquired, LogTarget, MemberId, Owner, Store};
-use dwell::tasks::Tasks;
-use dwell::time::Timestamp;
-use dwell::topic::{Descriptor, Pair, Settings};
+use dwell::telemetry::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::cluster::Cluster;
@@ -241,7 +241,7 @@ impl World {
         let partitions = std::num::NonZeroU16::MIN;
         let mut wanted = Descriptor::new(
             TopicName::new(name)?,
-            Settings { partitions, ordering: dwell::topic::Ordering::Key, ..Settings::default() },
+            Settings { partitions, ordering: dwell::model::topic::Ordering::Key, ..Settings::default() },
         );
         wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
         Ok(self.existing(self.store.create(&wanted).await?))

@@ -1,6 +1,6 @@
 //! What only one part does, and so no other: the invariants of docs/internals/architecture.md that are absences.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, files, line_of, places_of};
 
@@ -14,55 +14,55 @@ struct Only {
 
 /// What the shipped code uses only in some places.
 const ONLY: [Only; 22] = [
-    Only { what: &["sled::"], only: &["src/disk/", "src/store/embedded/", "src/wal/"] },
+    Only { what: &["sled::"], only: &["src/platform/disk/", "src/store/embedded/", "src/wal/"] },
     Only { what: &["redis::"], only: &["src/store/redis/"] },
     Only { what: &["bincode::"], only: &["src/codec"] },
-    Only { what: &["prometheus::"], only: &["src/metrics/"] },
-    Only { what: &["murmur3::"], only: &["src/partition.rs"] },
+    Only { what: &["prometheus::"], only: &["src/telemetry/metrics/"] },
+    Only { what: &["murmur3::"], only: &["src/model/partition.rs"] },
     // Which store it is, is decided once.
-    Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/engine.rs"] },
+    Only { what: &["crate::store::embedded", "crate::store::redis"], only: &["src/store/", "src/app/engine.rs"] },
     // Time.
-    Only { what: &["SystemTime", "Instant::now", "clock_gettime"], only: &["src/clock.rs"] },
+    Only { what: &["SystemTime", "Instant::now", "clock_gettime"], only: &["src/platform/clock.rs"] },
     // Where a directory of sled is opened a thread may wait for it.
-    Only { what: &["sleep", "interval"], only: &["src/clock.rs", "src/disk/open.rs"] },
+    Only { what: &["sleep", "interval"], only: &["src/platform/clock.rs", "src/platform/disk/open.rs"] },
     // What runs in the background.
-    Only { what: &["tokio::spawn", "task::spawn(", "JoinSet", "TaskTracker"], only: &["src/tasks.rs"] },
+    Only { what: &["tokio::spawn", "task::spawn(", "JoinSet", "TaskTracker"], only: &["src/platform/tasks.rs"] },
     // A disk may hang: who looks at one does not wait for it.
-    Only { what: &["spawn_blocking"], only: &["src/engine.rs", "src/failover/", "src/cli/doctor/"] },
+    Only { what: &["spawn_blocking"], only: &["src/app/engine.rs", "src/outage/", "src/cli/doctor/"] },
     Only {
         what: &["thread::Builder", "thread::spawn"],
-        only: &["src/disk/nudge.rs", "src/store/embedded/commit.rs", "src/wal/mod.rs"],
+        only: &["src/platform/disk/nudge.rs", "src/store/embedded/commit.rs", "src/wal/mod.rs"],
     },
     // The ways in and out.
-    Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/http/"] },
+    Only { what: &["axum::", "hyper::", "hyper_util::", "tower_http::", "utoipa::"], only: &["src/api/http/"] },
     Only { what: &["clap::", "crossterm::", "indicatif::", "tracing_subscriber::"], only: &["src/cli/"] },
     Only {
         what: &["reqwest::"],
-        only: &["src/https.rs", "src/cli/", "src/hand_over.rs", "src/spans/", "src/webhook/"],
+        only: &["src/platform/https.rs", "src/cli/", "src/hand_over.rs", "src/telemetry/spans/", "src/api/webhook/"],
     },
     // One that was begun elsewhere panics.
-    Only { what: &["Client::builder"], only: &["src/https.rs"] },
-    Only { what: &["rustls::", "tokio_rustls::"], only: &["src/https.rs", "src/http/tls.rs"] },
+    Only { what: &["Client::builder"], only: &["src/platform/https.rs"] },
+    Only { what: &["rustls::", "tokio_rustls::"], only: &["src/platform/https.rs", "src/api/http/tls.rs"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
     Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
-    Only { what: &["std::net::", "tokio::net"], only: &["src/http/", "src/webhook/", "src/cli/supervisor.rs"] },
+    Only { what: &["std::net::", "tokio::net"], only: &["src/api/http/", "src/api/webhook/", "src/cli/supervisor.rs"] },
     Only {
         what: &["std::fs", "fs::File", "tokio::fs", "File::open"],
         only: &[
-            "src/disk/",
+            "src/platform/disk/",
             "src/wal/",
-            "src/failover/known.rs",
-            "src/http/socket.rs",
-            "src/http/tls.rs",
-            "src/https.rs",
-            "src/access/",
-            "src/config/",
+            "src/outage/known.rs",
+            "src/api/http/socket.rs",
+            "src/api/http/tls.rs",
+            "src/platform/https.rs",
+            "src/api/access/",
+            "src/app/config/",
             "src/cli/",
-            "src/metrics/process.rs",
+            "src/telemetry/metrics/process.rs",
             // The id of the boot.
-            "src/clock.rs",
+            "src/platform/clock.rs",
         ],
     },
 ];
@@ -109,7 +109,11 @@ fn every_http_client_of_a_test_begins_where_those_of_dwell_do() -> Result<()> {
         let code = file.code();
         for what in ["Client::builder(", "reqwest::Client::new", "reqwest::get(", "ClientBuilder::new"] {
             for at in places_of(&code, what) {
-                wrong.push(format!("{}:{}: {what} panics without dwell::https::client", file.path, line_of(&code, at)));
+                wrong.push(format!(
+                    "{}:{}: {what} panics without dwell::platform::https::client",
+                    file.path,
+                    line_of(&code, at)
+                ));
             }
         }
     }
@@ -138,8 +142,8 @@ fn the_foundations_do_no_input_and_no_output() -> Result<()> {
 /// The owner's memory gets time and chance as values.
 #[test]
 fn the_owners_memory_is_pure() -> Result<()> {
-    let mut table = files("src/dispatch", "table.rs")?;
-    table.extend(files("src/dispatch/table", ".rs")?);
+    let mut table = files("src/delivery", "table.rs")?;
+    table.extend(files("src/delivery/table", ".rs")?);
     assert!(table.len() > 2, "{}", table.len());
     for file in &table {
         let code = file.shipped();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, files, pages, places_of};
 
@@ -18,7 +18,7 @@ fn metric_names(text: &str) -> BTreeSet<&str> {
 /// A page names a metric, a part of a histogram, or the beginning of some names.
 #[test]
 fn every_metric_that_a_page_names_exists() -> Result<()> {
-    let metrics = dwell::metrics::Metrics::new()?;
+    let metrics = dwell::telemetry::metrics::Metrics::new()?;
     let names: BTreeSet<&str> = metrics.families().iter().map(|family| family.name).collect();
     assert!(names.len() > 40, "{}", names.len());
     let mut wrong = Vec::new();

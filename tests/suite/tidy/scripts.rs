@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, files};
 

@@ -1,6 +1,6 @@
 //! The order of modules, and how long files and functions are.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, block, files, line_of, places_of};
 

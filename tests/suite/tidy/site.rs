@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::pages::links;
 use super::{File, files, line_of, places_of};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, files, pages};
 use crate::support::failed;

@@ -1,6 +1,6 @@
 //! One word for each thing: those of docs/glossary.md.
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 
 use super::{File, files, line_of, pages, places_of};
 

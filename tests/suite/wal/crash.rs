@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use dwell::clock::Clock;
-use dwell::error::{Error, Result};
+use dwell::model::error::{Error, Result};
+use dwell::platform::clock::Clock;
 use dwell::wal::{Wal, WalOptions};
 
 use super::support::{all_of, ids_of, metrics, push};

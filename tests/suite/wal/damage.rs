@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell::error::Result;
+use dwell::model::error::Result;
 use dwell::wal::{Entry, Position, Wal, WalOptions};
 
 use super::support::{Story, all_of, copied, files_below, ids_of, metrics, push, segments_in};

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use dwell::clock::{Clock, Manual};
 use dwell::codec::UnnumberedRecord;
-use dwell::error::{Error, Kind, Result};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::{Clock, Manual};
 use dwell::store::ClockNote;
-use dwell::time::Timestamp;
 use dwell::wal::{Wal, WalOptions};
 use futures_util::future::join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

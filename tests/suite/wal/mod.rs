@@ -9,12 +9,12 @@ pub(crate) mod support;
 
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::Result;
-use dwell::limits::PAYLOAD_BYTES_MAX;
-use dwell::message::TopicName;
-use dwell::metrics::Metrics;
-use dwell::topic::{Descriptor, Settings};
+use dwell::model::error::Result;
+use dwell::model::limits::PAYLOAD_BYTES_MAX;
+use dwell::model::message::TopicName;
+use dwell::model::topic::{Descriptor, Settings};
+use dwell::platform::clock::Clock;
+use dwell::telemetry::metrics::Metrics;
 use dwell::wal::{Cancelled, Record, Wal, WalOptions};
 
 use self::support::{Story, all_of, files_below, ids_of, push};

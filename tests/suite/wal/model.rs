@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dwell::clock::Clock;
-use dwell::error::Result;
-use dwell::time::Timestamp;
+use dwell::model::error::Result;
+use dwell::model::time::Timestamp;
+use dwell::platform::clock::Clock;
 use dwell::wal::{Cancelled, Entry, Position};
 use fastrand::Rng;
 

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use dwell::error::Result;
-use dwell::message::{MessageId, TopicName};
+use dwell::model::error::Result;
+use dwell::model::message::{MessageId, TopicName};
 use dwell::wal::{Wal, WalOptions};
 use fastrand::Rng;
 

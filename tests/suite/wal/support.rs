@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell::clock::{Clock, Manual};
-use dwell::error::Result;
-use dwell::message::{Conflict, MessageId, NewMessage, TopicName};
-use dwell::metrics::{Metrics, WalMetrics};
-use dwell::time::Timestamp;
-use dwell::version::Version;
+use dwell::model::error::Result;
+use dwell::model::message::{Conflict, MessageId, NewMessage, TopicName};
+use dwell::model::time::Timestamp;
+use dwell::model::version::Version;
+use dwell::platform::clock::{Clock, Manual};
+use dwell::telemetry::metrics::{Metrics, WalMetrics};
 use dwell::wal::{Cancelled, Entry, Record, Wal, WalOptions};
 use tempfile::TempDir;
 

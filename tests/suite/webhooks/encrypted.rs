@@ -1,7 +1,7 @@
 //! A target over TLS: it is posted to if its certificate is believed, and not otherwise. The target is another broker.
 
-use dwell::error::{Error, Result};
-use dwell::http::TlsFiles;
+use dwell::api::http::TlsFiles;
+use dwell::model::error::{Error, Result};
 use tempfile::TempDir;
 
 use super::shop::Shop;

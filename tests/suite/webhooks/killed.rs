@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::HeaderMap;
-use dwell::error::Result;
-use dwell::message::{MessageId, NewMessage};
-use dwell::retry::{Backoff, Step};
+use dwell::model::error::Result;
+use dwell::model::message::{MessageId, NewMessage};
+use dwell::model::retry::{Backoff, Step};
 
 use super::shop::Shop;
 use crate::support::{Application, World, stories};

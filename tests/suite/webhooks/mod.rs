@@ -8,10 +8,10 @@ use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
-use dwell::error::Result;
-use dwell::message::{Key, MessageId, NewMessage};
+use dwell::model::error::Result;
+use dwell::model::message::{Key, MessageId, NewMessage};
+use dwell::model::trace::TraceContext;
 use dwell::store::State;
-use dwell::trace::TraceContext;
 use futures_util::future::join;
 use futures_util::stream::{StreamExt as _, iter, pending, repeat};
 

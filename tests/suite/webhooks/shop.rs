@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use dwell::api::webhook::{Subscription, Target, Webhook};
 use dwell::broker::{Broker, Options};
-use dwell::clock::Clock;
-use dwell::error::{Error, Kind, Result};
-use dwell::message::{GroupName, MessageId, NewMessage, TopicName};
-use dwell::retry::{Backoff, Step};
+use dwell::model::error::{Error, Kind, Result};
+use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
+use dwell::model::retry::{Backoff, Step};
+use dwell::model::topic::Settings;
+use dwell::platform::clock::Clock;
 use dwell::store::State;
-use dwell::topic::Settings;
-use dwell::webhook::{Subscription, Target, Webhook};
 
 use crate::support::{Posts, Running, World};
 

@@ -1,7 +1,7 @@
 //! How Redis treats its connections.
 
 use super::super::finding::Finding;
-use crate::engine::NodeFacts;
+use crate::app::engine::NodeFacts;
 
 /// Bytes of announcements that a broker may be behind. They are small, but a take-over makes many at once.
 const PUBSUB_BYTES: u64 = 1024 * 1024;

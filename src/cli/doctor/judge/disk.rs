@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::finding::Finding;
 use super::{bytes, millis, spread};
-use crate::limits::DISK_RESERVE_BYTES;
+use crate::model::limits::DISK_RESERVE_BYTES;
 
 /// A small durable write that half of them should not take.
 const SLOW_WRITE: Duration = Duration::from_millis(50);

@@ -8,7 +8,7 @@ use super::memory::{eviction, fragmentation, memory};
 use super::persistence::{fsync, last_writes, persistence, replicas};
 use super::server::{alone, permissions, role, version};
 use super::speed::{clock, clocks, latency, slow_log, stalls};
-use crate::engine::{Checkup, NodeCheckup, NodeFacts, Outcome, Quorum};
+use crate::app::engine::{Checkup, NodeCheckup, NodeFacts, Outcome, Quorum};
 
 /// Sentinels below which one that is lost leaves no majority.
 const SENTINELS_MIN: u64 = 3;
@@ -110,7 +110,7 @@ fn full_coverage(facts: &NodeFacts) -> Option<Finding> {
     })
 }
 
-fn sentinel(said: &crate::error::Result<Quorum>) -> Finding {
+fn sentinel(said: &crate::model::error::Result<Quorum>) -> Finding {
     let quorum = match said {
         Ok(quorum) => quorum,
         Err(error) => {
@@ -140,8 +140,8 @@ mod tests {
     use super::super::super::finding::Status;
     use super::super::testing::{node as sound, terms};
     use super::*;
-    use crate::engine::KeysCheckup;
-    use crate::error::Error;
+    use crate::app::engine::KeysCheckup;
+    use crate::model::error::Error;
 
     fn checkup(outcomes: Vec<Outcome>, unserved_slots: Option<u16>) -> Checkup {
         let node = |(n, outcome)| NodeCheckup { location: format!("h:{n}"), outcome };

@@ -1,8 +1,8 @@
 //! What is in dwell's keys, and who works with them.
 
 use super::super::finding::Finding;
+use crate::app::engine::KeysCheckup;
 use crate::cli::output::thousands;
-use crate::engine::KeysCheckup;
 
 /// Keys that are named.
 const NAMED: usize = 5;
@@ -39,7 +39,7 @@ pub(super) fn members(keys: &KeysCheckup) -> Finding {
 mod tests {
     use super::super::super::finding::Status;
     use super::*;
-    use crate::error::Error;
+    use crate::model::error::Error;
 
     #[test]
     fn what_dwell_did_not_write_fails() {

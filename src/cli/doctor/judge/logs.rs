@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::finding::Finding;
 use super::bytes;
 use crate::cli::output::thousands;
-use crate::time::show_span;
+use crate::model::time::show_span;
 use crate::wal::Survey;
 
 /// Percent of `wal.limit_bytes` from which on it is time to act.

@@ -1,7 +1,7 @@
 //! The machine, and the broker that may be running on it.
 
 use super::super::finding::Finding;
-use crate::limits::CONNECTIONS_MAX;
+use crate::model::limits::CONNECTIONS_MAX;
 
 /// Files that a broker opens besides its connections: logs, sockets to Redis, and a margin.
 const OTHER_FILES: u64 = 100;

@@ -2,7 +2,7 @@
 
 use super::super::finding::Finding;
 use super::{Terms, bytes};
-use crate::engine::NodeFacts;
+use crate::app::engine::NodeFacts;
 
 /// Percent of `maxmemory` from which on it is time to make room.
 const NEARLY_FULL: u64 = 80;

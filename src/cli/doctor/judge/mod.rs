@@ -20,8 +20,8 @@ pub(super) use machine::{BrokerFacts, broker, open_files, time};
 
 use std::time::Duration;
 
+use crate::app::engine::Confirmation;
 use crate::cli::output::bytes;
-use crate::engine::Confirmation;
 
 /// What the configuration says that judgements depend on.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use super::super::finding::Finding;
 use super::{Terms, bytes};
-use crate::engine::NodeFacts;
-use crate::time::show_span;
+use crate::app::engine::NodeFacts;
+use crate::model::time::show_span;
 
 /// Seconds since a replica was heard of that are too many.
 const LAG_S: u64 = 10;
@@ -153,7 +153,7 @@ mod tests {
     use super::super::super::finding::Status;
     use super::super::testing::{node, terms};
     use super::*;
-    use crate::engine::Confirmation;
+    use crate::app::engine::Confirmation;
 
     #[test]
     fn what_a_restart_loses_is_judged() {

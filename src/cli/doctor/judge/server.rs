@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::finding::Finding;
-use crate::engine::NodeFacts;
+use crate::app::engine::NodeFacts;
 
 pub(super) fn version(facts: &NodeFacts) -> Finding {
     let redis = facts.field("redis_version");
@@ -80,7 +80,7 @@ mod tests {
     use super::super::super::finding::Status;
     use super::super::testing::node;
     use super::*;
-    use crate::error::Error;
+    use crate::model::error::Error;
 
     #[test]
     fn an_old_redis_and_a_replica_fail() {

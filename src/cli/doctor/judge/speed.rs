@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::finding::Finding;
 use super::{Terms, millis, spread};
-use crate::engine::NodeFacts;
+use crate::app::engine::NodeFacts;
 
 /// A round trip that half of the calls should not take.
 const SLOW_PING: Duration = Duration::from_millis(10);
@@ -84,7 +84,7 @@ pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
     };
     let now = facts.now_s.unwrap_or(0);
     let fresh = slow.iter().filter(|call| now.saturating_sub(call.at_s) < SLOW_FRESH_S && call.took_us >= SLOW_CALL_US);
-    let (mut count, mut worst) = (0, None::<&crate::engine::SlowCall>);
+    let (mut count, mut worst) = (0, None::<&crate::app::engine::SlowCall>);
     for call in fresh {
         count += 1;
         worst = worst.filter(|worst| worst.took_us >= call.took_us).or(Some(call));
@@ -150,7 +150,7 @@ mod tests {
     use super::super::super::finding::Status;
     use super::super::testing::{node, terms};
     use super::*;
-    use crate::engine::{SlowCall, Stall};
+    use crate::app::engine::{SlowCall, Stall};
 
     #[test]
     fn a_redis_that_is_far_or_stands_still_is_a_warning() {

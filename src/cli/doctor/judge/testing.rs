@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Terms;
-use crate::engine::{Confirmation, NodeFacts};
+use crate::app::engine::{Confirmation, NodeFacts};
 
 const INFO: &[(&str, &str)] = &[
     ("redis_version", "7.0.15"),

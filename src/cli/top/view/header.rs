@@ -6,7 +6,7 @@ use super::super::line::{Ink, Line};
 use super::super::state::State;
 use super::table::quantile;
 use crate::cli::output::{bytes, thousands};
-use crate::time::show_span;
+use crate::model::time::show_span;
 
 /// Three lines.
 pub(in super::super) fn header(state: &State) -> Vec<Line> {

@@ -180,7 +180,10 @@ mod tests {
         let last = |state: &State| text(state).last().cloned().unwrap_or_default();
         state.trouble = Some("forbidden".to_owned());
         assert_eq!(last(&state), "forbidden");
-        let away = super::super::asking::Seen { at: crate::clock::Instant::START, answer: Err("refused".to_owned()) };
+        let away = super::super::asking::Seen {
+            at: crate::platform::clock::Instant::START,
+            answer: Err("refused".to_owned()),
+        };
         state.update(Event::Seen(Box::new(away)));
         assert_eq!(last(&state), "away, asked 1 times: refused");
         assert!(text(&state)[0].contains("AWAY"), "{}", text(&state)[0]);

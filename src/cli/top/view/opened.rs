@@ -6,7 +6,7 @@ use super::super::state::Opened;
 use super::table::{self, PARTITIONS, columns};
 use crate::cli::api::{Counts, Topic};
 use crate::cli::output::thousands;
-use crate::time::show_span;
+use crate::model::time::show_span;
 
 /// The table, from the first line that is shown on.
 pub(super) fn lines(opened: &Opened, page: usize, width: usize) -> Vec<Line> {

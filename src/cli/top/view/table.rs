@@ -4,7 +4,7 @@ use super::super::line::{Ink, Line};
 use super::super::reading::Quantile;
 use super::super::rows::Row;
 use crate::cli::output::thousands;
-use crate::time::show_span;
+use crate::model::time::show_span;
 
 /// A column of a table.
 pub(super) struct Column {

@@ -9,9 +9,9 @@ use redis::{Cmd, Pipeline, Value};
 use super::super::keys::Keys;
 use super::super::reply::{Reply, maybe_text};
 use super::super::{RedisOptions, failure, slot, topics};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::message::TopicName;
+use crate::model::error::{Error, Result};
+use crate::model::message::TopicName;
+use crate::platform::clock::Clock;
 
 /// Topics that are looked at.
 const TOPICS_LOOKED_AT: usize = 20;

@@ -20,7 +20,7 @@ use super::cluster::{Range, read_ranges};
 use super::place::{Parts, Place};
 pub use super::sentinel::Quorum;
 use super::{RedisOptions, failure, slot};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// What was found out about a Redis, about the nodes of a cluster, or about a primary behind sentinels.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::super::reply::{Reply, text};
 use super::super::scripts::{Call, SCRIPTS};
 use super::super::{RedisOptions, failure};
 use super::{Outcome, answer};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
+use crate::platform::clock::Clock;
 
 /// PINGs that are sent, one after the other.
 const PINGS: usize = 50;

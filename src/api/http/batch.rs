@@ -1,0 +1,382 @@
+//! Pushing a batch: all messages are checked before any is stored, then each is answered for itself.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::faults::{FieldError, collect};
+use super::params::{NoParams, TopicPath};
+use super::problem::{Class, Problem};
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::push::PushResult;
+use super::reply::Reply;
+use super::schema;
+use super::shape::{Meta, due_of, payload_of, payload_text, trace_of, trace_of_headers};
+use super::strict::{Items, Object, TooMany, media_type, parse, present};
+use super::{App, body};
+use crate::model::error::Fault;
+use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
+use crate::model::message::{Conflict, Key, MessageId, NewMessage};
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::store::Pushed;
+
+/// One message: an item of a batch, or the body of a push as `application/json`. Exactly one of `payload`,
+/// `payload_base64` and `payload_json` is there.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
+pub(crate) struct BatchMessage {
+    /// The payload, as text.
+    #[serde(default, deserialize_with = "payload_text")]
+    payload: Option<String>,
+    /// The payload, in standard base64 with padding.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
+    payload_base64: Option<String>,
+    /// The payload, as any JSON value; its content type is `application/json` unless `content_type` says otherwise.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload_json: Option<Box<RawValue>>,
+    /// Decides the partition; without a key the id does.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Key>)]
+    key: Option<String>,
+    /// Makes the push repeatable. Default: a new ULID.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::MessageId>)]
+    id: Option<String>,
+    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ConflictPolicy>)]
+    conflict: Option<String>,
+    /// A duration from now, at most 3,650 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
+    /// The due time; not together with `delay`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Time>)]
+    due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Past>)]
+    past: Option<String>,
+    /// A duration from the due time, after which it is not delivered. Default: the topic's.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
+    /// 1 to 1,000. Default: the topic's.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 9)]
+    priority: Option<u8>,
+    /// The media type of the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::ContentType>)]
+    content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Meta>)]
+    meta: Option<Meta>,
+    /// Where the push stands in a trace, as in W3C Trace Context. Default: the header of the request.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceParent>)]
+    traceparent: Option<String>,
+    /// What tracing systems add to that; not without `traceparent`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::TraceState>)]
+    tracestate: Option<String>,
+}
+
+/// A batch of 1 to 1,000 messages.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"messages": [{"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"}]}
+)))]
+pub(crate) struct Batch {
+    /// 1 to 1,000 messages.
+    #[schema(value_type = Vec<BatchMessage>, min_items = 1, max_items = 1000)]
+    messages: Items<Object<BatchMessage>>,
+}
+
+/// Results of a batch.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"results": [{"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}]}
+)))]
+pub(crate) struct BatchResults {
+    /// One for each message, in the order sent.
+    results: Vec<PushResult>,
+    /// `true` when the topic did not exist and was created for this batch.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    topic_created: bool,
+}
+
+impl BatchMessage {
+    pub(crate) fn message(self, now: Timestamp) -> Result<NewMessage, Problem> {
+        let (payload, implied) = payload_of(self.payload, self.payload_base64, self.payload_json)?;
+        let past = self.past.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+        let message = NewMessage {
+            id: self.id.map(MessageId::new).transpose()?,
+            conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
+            key: self.key.map(Key::new).transpose()?,
+            due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
+            max_attempts: self.max_attempts,
+            priority: self.priority.unwrap_or(0),
+            content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
+            meta: self.meta.unwrap_or_default().0,
+            trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
+            payload,
+        };
+        message.check(now)?;
+        Ok(message)
+    }
+}
+
+/// Push 1 to 1,000 messages; also as NDJSON.
+///
+/// A message that is wrong refuses the whole batch. After that each is answered for itself.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/messages/batch", operation_id = "pushMessages",
+    tag = "producing",
+    params(
+        TopicPath,
+        ("traceparent" = Option<String>, Header, description = "W3C Trace Context for messages without one; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
+    ),
+    request_body(content((Batch = "application/json"), (BatchMessage = "application/x-ndjson"))),
+    responses(
+        (status = 201, description = "All are stored", body = BatchResults),
+        (status = 202, description = "All are accepted, at least one on the local disk", body = BatchResults),
+        (status = 200, description = "All are stored, or were there: duplicates, replaced or debounced", body = BatchResults),
+        (status = 207, description = "At least one is an error", body = BatchResults),
+        Problem, TopicProblem, BodyProblem,
+    )
+)]
+pub(crate) async fn push_batch(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let lines = match media_type(&headers).as_deref() {
+        None | Some("application/json") => false,
+        Some("application/x-ndjson") => true,
+        Some(other) => {
+            let detail = format!("the content type is {other:?}, a batch is application/json or application/x-ndjson");
+            return Err(Problem::new(Class::UnsupportedMediaType, detail));
+        }
+    };
+    let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let now = app.clock.now();
+    let mut messages = if lines { of_lines(&bytes, now)? } else { of_object(&bytes, now)? };
+    drop(bytes);
+    if let Some(trace) = trace_of_headers(&headers) {
+        messages.iter_mut().for_each(|message| {
+            message.trace.get_or_insert_with(|| trace.clone());
+        });
+    }
+    let offers = app.broker.offers(&topic, messages);
+    let ids: Vec<_> = offers.iter().map(|offer| offer.id().clone()).collect();
+    let outcomes = app.broker.push_offers(&topic, offers).await?;
+    let topic_created = outcomes.iter().flatten().any(|outcome| outcome.topic_created);
+    let results = ids.into_iter().zip(outcomes).map(|(id, outcome)| match outcome {
+        Ok(outcome) => Ok(PushResult::from(outcome)),
+        Err(error) => Err((id, error)),
+    });
+    answer(results.collect(), topic_created)
+}
+
+/// One answer for all: see docs/reference/producing.md.
+fn answer(
+    outcomes: Vec<Result<PushResult, (MessageId, crate::model::error::Error)>>,
+    topic_created: bool,
+) -> Result<Response, Problem> {
+    let is = |status: &str| outcomes.iter().flatten().any(|result| result.status == status);
+    let was_there = [Pushed::Duplicate, Pushed::Replaced, Pushed::Debounced].iter().any(|pushed| is(pushed.name()));
+    let accepted = match (is(Pushed::Buffered.name()), was_there) {
+        (true, _) => StatusCode::ACCEPTED,
+        (false, true) => StatusCode::OK,
+        (false, false) => StatusCode::CREATED,
+    };
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    let first = outcomes.iter().find_map(|outcome| outcome.as_ref().err()).map(|(_, error)| error.clone());
+    let all = outcomes.len();
+    let results = outcomes.into_iter().map(|outcome| {
+        outcome.unwrap_or_else(|(id, error)| {
+            let error = Some(Problem::from(error).body());
+            PushResult {
+                id,
+                partition: None,
+                due_at: None,
+                differs: false,
+                status: "error",
+                topic_created: false,
+                replicas: None,
+                error,
+            }
+        })
+    });
+    let body = BatchResults { results: results.collect(), topic_created };
+    match first {
+        Some(error) if failed == all => {
+            let results = serde_json::to_value(body.results).unwrap_or_default();
+            Err(Problem::from(error).with_results(results))
+        }
+        Some(_) => Ok((StatusCode::MULTI_STATUS, Reply(body)).into_response()),
+        None => Ok((accepted, Reply(body)).into_response()),
+    }
+}
+
+fn of_object(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
+    parse(bytes, |batch: Batch| {
+        let messages = batch.messages.0.into_iter().map(|Object(message)| message.message(now));
+        collect(messages.enumerate(), |error, i| error.under(&format!("/messages/{i}")))
+    })
+}
+
+fn of_lines(bytes: &[u8], now: Timestamp) -> Result<Vec<NewMessage>, Problem> {
+    let lines = || (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty());
+    if lines().nth(BATCH_MESSAGES_MAX).is_some() {
+        return Err(Problem::wrong(Fault::Range, "body", TooMany));
+    }
+    let read = |(number, line): (usize, &[u8])| {
+        let message = parse(line, |message: BatchMessage| message.message(now));
+        (number, message.map_err(|problem| problem.in_line(number)))
+    };
+    let messages = collect(lines().map(read), FieldError::in_line)?;
+    if messages.is_empty() {
+        return Err(Problem::wrong(Fault::Range, "body", "has no messages"));
+    }
+    Ok(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::{Error, Kind};
+    use crate::model::message::Due;
+    use crate::model::partition::Partition;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_767_323_045_000);
+
+    fn refused(read: Result<Vec<NewMessage>, Problem>) -> (u16, String) {
+        match read {
+            Ok(messages) => (200, format!("{} messages", messages.len())),
+            Err(problem) => (problem.status().as_u16(), problem.detail().to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_object_and_lines_say_the_same() -> Result<(), Problem> {
+        let object =
+            br#"{"messages": [{"payload": "a", "key": "k", "delay": "5s"}, {"payload_base64": "/wA=", "due_at": 1767323045678}]}"#;
+        let lines = b"{\"payload\": \"a\", \"key\": \"k\", \"delay\": \"5s\"}\r\n\n{\"payload_base64\": \"/wA=\", \"due_at\": 1767323045678}";
+        for messages in [of_object(object, NOW)?, of_lines(lines, NOW)?] {
+            assert_eq!(messages.len(), 2);
+            assert_eq!(messages[0].due, Due::In(Duration::from_secs(5)));
+            assert_eq!(messages[0].key.as_ref().map(Key::as_str), Some("k"));
+            assert_eq!(messages[1].due, Due::At(Timestamp::from_ms(1_767_323_045_678)));
+            assert_eq!(messages[1].payload, b"\xff\x00"[..]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_wrong_message_is_named_by_its_place() {
+        let cases = [
+            (r#"{"payload": "a", "dealy": "5s"}"#, "dealy`: unknown field `dealy`; did you mean `delay`?"),
+            (r#"{"payload": "a", "delay": "soon"}"#, "delay`: \"soon\" is not a duration"),
+            (r#"{"payload": "a", "delay": "3651d"}"#, "delay`: a message is due at most 3650 days ahead"),
+            (r#"{"payload": "a", "delay": "1s", "due_at": 1767323045678}"#, "delay`: is given together with `due_at`"),
+            (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
+            (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
+            (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
+            (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
+            (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
+            (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
+            (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
+            (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in more than one form"),
+            (r#"{"payload": "a", "payload_json": 1}"#, "payload`: is given in more than one form"),
+            (r#"{"payload": {"order": 1}}"#, "payload`: a string is expected; for JSON use `payload_json`"),
+            (r#"{"payload_json": null, "payload": ""}"#, "payload`: is given in more than one form"),
+            ("{}", "payload`: is missing"),
+        ];
+        for (item, said) in cases {
+            let (status, detail) =
+                refused(of_object(format!(r#"{{"messages": [{{"payload": ""}}, {item}]}}"#).as_bytes(), NOW));
+            assert_eq!(status, 422, "{item}");
+            assert!(detail.starts_with(&format!("`messages[1].{said}")), "{item}: {detail}");
+            let (status, detail) = refused(of_lines(format!("{{\"payload\": \"\"}}\n\n{item}").as_bytes(), NOW));
+            assert_eq!(status, 422, "{item}");
+            assert!(detail.starts_with(&format!("line 3: `{said}")), "{item}: {detail}");
+        }
+    }
+
+    #[test]
+    fn a_batch_has_its_limits() {
+        let lines = |n: usize| "{\"payload\":\"\"}\n".repeat(n).into_bytes();
+        assert_eq!(refused(of_lines(&lines(BATCH_MESSAGES_MAX), NOW)), (200, "1000 messages".to_owned()));
+        assert_eq!(refused(of_lines(&lines(10_001), NOW)).0, 422);
+        assert_eq!(refused(of_lines(b"\n \n", NOW)), (422, "`body`: has no messages".to_owned()));
+        let big = format!(r#"{{"payload": "{}"}}"#, "x".repeat(crate::model::limits::PAYLOAD_BYTES_MAX + 1));
+        let (status, detail) = refused(of_lines(big.as_bytes(), NOW));
+        assert_eq!(status, 413);
+        assert!(detail.starts_with("line 1: `payload`: 1048577 bytes"), "{detail}");
+        assert_eq!(refused(of_lines(b"{\"payload\": \"", NOW)).0, 400);
+    }
+
+    #[test]
+    fn one_answer_for_all() -> crate::model::error::Result<()> {
+        let id = MessageId::new("a")?;
+        let made = |status| {
+            Ok(PushResult {
+                id: id.clone(),
+                partition: Some(Partition(1)),
+                due_at: Some(NOW),
+                differs: false,
+                status,
+                topic_created: false,
+                replicas: None,
+                error: None,
+            })
+        };
+        let failed = || Err((id.clone(), Error::unavailable("the store is away")));
+        let status = |outcomes| {
+            answer(outcomes, false).map_or_else(|problem| problem.status(), |answer| answer.status()).as_u16()
+        };
+        assert_eq!(status(vec![made("stored"), made("stored")]), 201);
+        assert_eq!(status(vec![made("stored"), made("journaled")]), 201);
+        assert_eq!(status(vec![made("stored"), made("duplicate")]), 200);
+        assert_eq!(status(vec![made("stored"), made("duplicate"), made("buffered")]), 202);
+        assert_eq!(status(vec![made("stored"), failed()]), 207);
+        assert_eq!(status(vec![failed(), failed()]), 503);
+        let problem =
+            answer(vec![failed()], false).err().map(|problem| serde_json::to_value(problem.body()).unwrap_or_default());
+        let problem = problem.unwrap_or_default();
+        assert_eq!(problem["type"], format!("urn:dwell:error:{}", Kind::Unavailable.name()));
+        assert_eq!(problem["results"][0]["id"], "a");
+        assert_eq!(problem["results"][0]["error"]["status"], 503);
+        Ok(())
+    }
+}

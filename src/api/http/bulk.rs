@@ -1,0 +1,154 @@
+//! All messages of a window of due times: count them, cancel them, move them in time.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::params::{GroupPath, NoParams, Params};
+use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
+use super::schema;
+use super::strict::{Json, present};
+use crate::broker::WindowDeed;
+use crate::model::error::Fault;
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::store::Window;
+
+/// A window of due times.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct BulkParams {
+    /// Start of the window.
+    #[param(value_type = schema::Time)]
+    from: Timestamp,
+    /// End of the window, which is not part of it.
+    #[param(value_type = schema::Time)]
+    to: Timestamp,
+}
+
+impl<S: Sync> FromRequestParts<S> for BulkParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<BulkParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["from", "to"])?;
+        let time = |name| params.time(name)?.ok_or_else(|| Problem::of_parameter(name, Fault::Missing, "is missing"));
+        Ok(BulkParams { from: time("from")?, to: time("to")? })
+    }
+}
+
+/// A bulk operation on the messages that are due in a range of time.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"from": "2026-01-02T03:00:00Z", "to": "2026-01-02T04:00:00Z", "action": "postpone", "by": "2h"}
+)))]
+pub(crate) struct BulkChange {
+    /// Start of the window.
+    #[schema(value_type = schema::Time)]
+    from: Timestamp,
+    /// End of the window, which is not part of it.
+    #[schema(value_type = schema::Time)]
+    to: Timestamp,
+    /// `cancel`, `postpone`, `advance`, `park` or `unpark`.
+    #[schema(value_type = schema::BulkAction)]
+    action: String,
+    /// By how much, with `postpone` and `advance`: at least the length of the window.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    by: Option<Duration>,
+    /// The same in milliseconds; not together with `by`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 7200000)]
+    by_ms: Option<Duration>,
+    /// The `next_cursor` of the answer before.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    cursor: Option<String>,
+}
+
+impl BulkChange {
+    fn deed(&self) -> Result<WindowDeed, Problem> {
+        match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
+            ("cancel", None) => Ok(WindowDeed::Cancel),
+            ("park", None) => Ok(WindowDeed::Park),
+            ("unpark", None) => Ok(WindowDeed::Unpark),
+            ("postpone", Some(by)) => Ok(WindowDeed::Postpone(by)),
+            ("advance", Some(by)) => Ok(WindowDeed::Advance(by)),
+            ("postpone" | "advance", None) => Err(Problem::wrong(Fault::Missing, "by", "is missing: by how much?")),
+            ("cancel" | "park" | "unpark", Some(_)) => {
+                Err(Problem::wrong(Fault::Exclusive, "by", "belongs to `postpone` and `advance`"))
+            }
+            (other, _) => {
+                let why = format!("{other:?} is none of cancel, postpone, advance, park, unpark");
+                Err(Problem::wrong(Fault::Choice, "action", why))
+            }
+        }
+    }
+}
+
+/// Number of messages that wait in a range of time.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"waiting": 1200})))]
+pub(crate) struct BulkCount {
+    /// Messages that are scheduled or ready.
+    waiting: u64,
+}
+
+/// Progress of a bulk operation.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"changed": 1200, "passed_over": 2})))]
+pub(crate) struct BulkChanged {
+    /// Messages that were changed.
+    changed: u64,
+    /// Messages left unchanged: a consumer has them, or they expire before the new due time.
+    passed_over: u64,
+    /// Where to continue; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    next_cursor: Option<String>,
+}
+
+/// Count the messages that are due in a window.
+///
+/// These are the messages that the bulk operation on the same window changes.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/bulk", operation_id = "countMessagesByDueTime",
+    tag = "producing",
+    params(GroupPath, BulkParams),
+    responses((status = 200, description = "How many", body = BulkCount), Problem, TopicProblem)
+)]
+pub(crate) async fn count(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: BulkParams,
+) -> Result<Reply<BulkCount>, Problem> {
+    let window = Window { from: params.from, to: params.to };
+    let waiting = app.broker.count_window(&topic, &group, window).await.map_err(Problem::of_query)?;
+    Ok(Reply(BulkCount { waiting }))
+}
+
+/// Cancel, postpone, advance or park the messages that are due in a window.
+///
+/// A request works for 5 s; while it answers with a `next_cursor`, repeat it with that as `cursor`.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/bulk", operation_id = "changeMessagesByDueTime",
+    tag = "producing", request_body = BulkChange,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = BulkChanged), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn change(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    change: Json<BulkChange>,
+) -> Result<Reply<BulkChanged>, Problem> {
+    let (change, deed) = change.read(|change| change.deed().map(|deed| (change, deed)))?;
+    let window = Window { from: change.from, to: change.to };
+    let done = app.broker.change_window(&topic, &group, window, deed, change.cursor.as_deref()).await?;
+    Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
+}

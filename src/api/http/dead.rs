@@ -1,0 +1,390 @@
+//! Dead letters: list, redrive, purge.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::faults::collect;
+use super::params::{GroupPath, NoParams, Params};
+use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
+use super::schema;
+use super::shape::{Contents, FailedAttempt};
+use super::strict::{Items, JsonOrDefault, present};
+use super::{App, json_list};
+use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
+use crate::codec::DeadReason;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
+use crate::model::message::MessageId;
+use crate::model::partition::Partition;
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::store::Dead;
+
+/// What the requests accept as a reason.
+fn read_reason(text: &str) -> Result<DeadReason> {
+    let names = || DeadReason::ALL.map(DeadReason::name).join(", ");
+    let found = DeadReason::ALL.into_iter().find(|reason| reason.name() == text);
+    found.ok_or_else(|| Error::wrong(Fault::Choice, "reason", format!("{text:?} is none of {}", names())))
+}
+
+/// Dead messages of a page when nothing is said.
+const LIMIT_DEFAULT: usize = 100;
+
+/// A dead letter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadMessage {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
+    id: String,
+    /// Partition of the topic, from 0 on.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// When it died.
+    #[schema(value_type = String, format = DateTime)]
+    died_at: Timestamp,
+    /// `max_attempts`, `buried`, `unreadable` or `expired`.
+    #[schema(value_type = schema::DeathReason)]
+    reason: &'static str,
+    /// Attempts that were made.
+    attempts: u32,
+    /// Reason of the last nack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    /// How the last 16 attempts failed, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<FailedAttempt>,
+    /// Due time of the producer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    due_at: Option<Timestamp>,
+    #[serde(flatten)]
+    contents: Option<Contents>,
+    /// Why the stored message cannot be read; then `due_at` and what travelled with it are absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
+}
+
+impl DeadMessage {
+    fn new(partition: Partition, dead: Dead) -> DeadMessage {
+        let (due_at, contents, unreadable) = match dead.message {
+            Ok(message) => (Some(message.due_at), Some(Contents::from(message.envelope)), None),
+            Err(error) => (None, None, Some(error.detail().to_owned())),
+        };
+        DeadMessage {
+            id: dead.id.into(),
+            partition,
+            died_at: dead.died_at,
+            reason: dead.record.reason.name(),
+            attempts: dead.record.attempts,
+            last_error: dead.record.last_error,
+            history: dead.record.history.into_iter().map(FailedAttempt::from).collect(),
+            due_at,
+            contents,
+            unreadable,
+        }
+    }
+}
+
+/// A page of dead letters.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the answer, which is written item by item")]
+#[schema(examples(json!(
+    {"dead_letters": [{"id": "order-4711", "partition": 3, "died_at": "2026-01-02T03:04:05.678Z", "reason": "max_attempts",
+    "attempts": 16, "last_error": "smtp: 550", "due_at": "2026-01-02T03:04:05.678Z",
+    "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {}, "payload": "close order 4711"}]}
+)))]
+pub(crate) struct DeadMessages {
+    /// Partition by partition, the oldest death first.
+    dead_letters: Vec<DeadMessage>,
+    /// Where the next page begins; absent at the end.
+    #[schema(value_type = Option<schema::Cursor>)]
+    next_cursor: Option<String>,
+}
+
+/// Which page, of which dead messages.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeadParams {
+    /// 1 to 1,000. Default 100.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    #[param(value_type = Option<schema::Cursor>)]
+    cursor: Option<String>,
+    /// Only those with this reason.
+    #[param(value_type = Option<schema::DeathReason>)]
+    reason: Option<String>,
+    /// Minimum age of a dead letter.
+    #[param(value_type = Option<schema::Duration>)]
+    older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[param(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
+    /// Maximum age of a dead letter.
+    #[param(value_type = Option<schema::Duration>)]
+    younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[param(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
+    /// Only those with this text in the last error or in the payload, 1 to 256 bytes.
+    #[param(value_type = Option<schema::SearchText>)]
+    text: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for DeadParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<DeadParams, Problem> {
+        let accepted =
+            ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
+        let params = Params::read(parts.uri.query(), &accepted)?;
+        let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
+        let text = |name| params.get(name).map(str::to_owned);
+        Ok(DeadParams {
+            limit: params.number("limit", 1..=most)?,
+            cursor: text("cursor"),
+            reason: text("reason"),
+            older_than: params.span("older_than")?,
+            older_than_ms: params.millis("older_than_ms")?,
+            younger_than: params.span("younger_than")?,
+            younger_than_ms: params.millis("younger_than_ms")?,
+            text: text("text"),
+        })
+    }
+}
+
+impl DeadParams {
+    fn filter(&self) -> Result<DeadFilter> {
+        Ok(DeadFilter {
+            reason: self.reason.as_deref().map(read_reason).transpose()?,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
+            text: self.text.clone(),
+        })
+    }
+}
+
+/// A selection of dead letters: `ids`, or the other fields.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"reason": "max_attempts", "older_than": "1h"})))]
+pub(crate) struct Which {
+    /// Not together with another field.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Vec<schema::MessageId>>, min_items = 1, max_items = 1000)]
+    ids: Option<Items<String>>,
+    /// Only those with this reason.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::DeathReason>)]
+    reason: Option<String>,
+    /// Minimum age of a dead letter.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    older_than: Option<Duration>,
+    /// The same in milliseconds; not together with `older_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    older_than_ms: Option<Duration>,
+    /// Maximum age of a dead letter.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    younger_than: Option<Duration>,
+    /// The same in milliseconds; not together with `younger_than`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 86400000)]
+    younger_than_ms: Option<Duration>,
+    /// Only those with this text in the last error or in the payload, 1 to 256 bytes.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::SearchText>)]
+    text: Option<String>,
+    /// The largest number of dead letters to change.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    limit: Option<NonZeroU64>,
+    /// Dead letters a second, at most.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 100_000)]
+    rate: Option<u32>,
+    /// The `next_cursor` of the answer before.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    cursor: Option<String>,
+    /// All that are dead now. Not together with a narrower selection.
+    #[serde(default)]
+    all: bool,
+    /// Only count them. Not together with `ids`.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What a request means.
+enum Meant {
+    Ids(Vec<MessageId>),
+    Matching(DeadSweep),
+    Counting(DeadSweep),
+}
+
+impl Which {
+    /// Refuses a purge that does not say of what: an empty body may be one that was lost on the way.
+    fn expect_selector(&self) -> Result<(), Problem> {
+        let narrowed = self.reason.is_some() || self.text.is_some();
+        let aged = [self.older_than, self.older_than_ms, self.younger_than, self.younger_than_ms];
+        match self.all || self.ids.is_some() || narrowed || aged.iter().any(Option::is_some) {
+            true => Ok(()),
+            false => {
+                let why = "does not say which; give ids, reason, older_than, younger_than or text, or {\"all\": true}";
+                Err(Problem::wrong(Fault::Missing, "body", why))
+            }
+        }
+    }
+
+    fn read(self) -> Result<Meant, Problem> {
+        let filter = DeadFilter {
+            reason: self.reason.as_deref().map(read_reason).transpose()?,
+            older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
+            younger_than: one_span("younger_than", self.younger_than, self.younger_than_ms)?,
+            text: self.text,
+        };
+        filter.check()?;
+        if self.all && filter != DeadFilter::default() {
+            return Err(Problem::wrong(Fault::Exclusive, "all", "is given beside what narrows the choice"));
+        }
+        let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
+        let sweep = DeadSweep { filter, limit, rate, cursor };
+        let Some(Items(ids)) = self.ids else {
+            return Ok(if self.dry_run { Meant::Counting(sweep) } else { Meant::Matching(sweep) });
+        };
+        if sweep != DeadSweep::default() || self.all || self.dry_run {
+            let why = "are given beside another field; name the messages or describe them";
+            return Err(Problem::wrong(Fault::Exclusive, "ids", why));
+        }
+        let ids = ids.into_iter().map(|id| MessageId::new(id).map_err(Problem::from));
+        // Each is an item, not the field `id` of one.
+        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(Meant::Ids)
+    }
+}
+
+/// Result of a redrive.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"redriven": 2})))]
+pub(crate) struct Redriven {
+    /// Number of messages that are ready again.
+    redriven: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
+    /// Where to continue; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    next_cursor: Option<String>,
+}
+
+/// Result of a purge.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"purged": 2})))]
+pub(crate) struct Purged {
+    /// Number of messages that were deleted.
+    purged: u64,
+    /// How many would be; only with `dry_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
+    /// Where to continue; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    next_cursor: Option<String>,
+}
+
+/// List dead letters.
+///
+/// Partition by partition, the oldest death first; follow `next_cursor` to the end.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/dead-letters", operation_id = "listDeadLetters",
+    tag = "dead letters",
+    params(GroupPath, DeadParams),
+    responses((status = 200, description = "A page", body = DeadMessages), Problem, TopicProblem)
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: DeadParams,
+) -> Result<Response, Problem> {
+    let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
+    let filter = params.filter().map_err(Problem::of_query)?;
+    let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
+    let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
+    let page = page.map_err(Problem::of_query)?;
+    let size =
+        |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+    held.resize(json_list::weigh(page.dead.iter().map(size)));
+    let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
+    Ok(json_list::answer("dead_letters", dead, page.next, held))
+}
+
+/// Make dead letters ready again.
+///
+/// Those of `ids`, or all that match the other fields. Attempts start again at 1.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/redrive", operation_id = "redriveDeadLetters",
+    tag = "dead letters", request_body = Option<Which>,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = Redriven), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn redrive(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    which: JsonOrDefault<Which>,
+) -> Result<Reply<Redriven>, Problem> {
+    let (redriven, next_cursor) = match which.read(Which::read)? {
+        Meant::Counting(sweep) => {
+            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
+            return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
+        }
+        Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
+        Meant::Matching(sweep) => {
+            let swept = app.broker.redrive_many(&topic, &group, &sweep).await?;
+            (swept.count, swept.next)
+        }
+    };
+    Ok(Reply(Redriven { redriven, matching: None, next_cursor }))
+}
+
+/// Delete dead letters for good.
+///
+/// Those of `ids`, or all that match the other fields.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/dead-letters/purge", operation_id = "purgeDeadLetters",
+    tag = "dead letters", request_body = Which,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn purge(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    which: JsonOrDefault<Which>,
+) -> Result<Reply<Purged>, Problem> {
+    let meant = which.read(|which| {
+        which.expect_selector()?;
+        which.read()
+    })?;
+    let (purged, next_cursor) = match meant {
+        Meant::Counting(sweep) => {
+            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
+            return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
+        }
+        Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
+        Meant::Matching(sweep) => {
+            let swept = app.broker.purge_many(&topic, &group, &sweep).await?;
+            (swept.count, swept.next)
+        }
+    };
+    Ok(Reply(Purged { purged, matching: None, next_cursor }))
+}

@@ -1,0 +1,236 @@
+//! What is wrong with a request, field by field: the `errors` of a problem.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+use super::schema;
+use crate::model::error::{Error, Fault};
+use crate::model::limits::LISTED_ERRORS_MAX;
+
+/// Bytes of a name that a pointer shows: the sender chose it.
+const NAME_BYTES_MAX: usize = 128;
+
+/// One thing that is wrong. Exactly one of `pointer`, `parameter` and `header` is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(examples(json!({"pointer": "/delay", "code": "format", "detail": "\"soon\" is not a duration"})))]
+pub(crate) struct FieldError {
+    /// JSON pointer (RFC 6901) to the field in the body, or to where a missing one belongs; empty for the whole body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "/messages/17/delay")]
+    pointer: Option<String>,
+    /// Name of the parameter in the path or query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<String>,
+    /// Name of the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<String>,
+    /// Line of an NDJSON body, from 1 on; then `pointer` is into that line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    line: Option<usize>,
+    /// What kind of mistake it is; stable.
+    #[schema(value_type = schema::FaultCode)]
+    code: &'static str,
+    /// What is wrong, for people. It may change.
+    detail: String,
+    #[serde(skip)]
+    fault: Fault,
+}
+
+impl FieldError {
+    fn new(fault: Fault, detail: impl Into<String>) -> FieldError {
+        let (pointer, parameter, header, line) = (None, None, None, None);
+        FieldError { pointer, parameter, header, line, code: fault.code(), detail: detail.into(), fault }
+    }
+
+    /// An error at a place of the body.
+    pub(crate) fn at(pointer: impl Into<String>, fault: Fault, detail: impl Into<String>) -> FieldError {
+        FieldError { pointer: Some(pointer.into()), ..FieldError::new(fault, detail) }
+    }
+
+    /// An error of a parameter.
+    pub(crate) fn of_parameter(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
+        FieldError { parameter: Some(shown(name).to_owned()), ..FieldError::new(fault, detail) }
+    }
+
+    /// An error of a header.
+    pub(crate) fn of_header(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
+        FieldError { header: Some(name.to_owned()), ..FieldError::new(fault, detail) }
+    }
+
+    /// The error of a field of the body, if it is one; `body` is the whole.
+    pub(crate) fn of(error: &Error) -> Option<FieldError> {
+        let (name, fault, why) = error.field()?;
+        let pointer = if name == "body" { String::new() } else { child("", name) };
+        Some(FieldError::at(pointer, fault, why))
+    }
+
+    /// Where in the body it is.
+    pub(crate) fn pointer(&self) -> Option<&str> {
+        self.pointer.as_deref()
+    }
+
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// Moves it below a place of the body.
+    pub(crate) fn under(mut self, place: &str) -> FieldError {
+        self.pointer = self.pointer.map(|pointer| format!("{place}{pointer}"));
+        self
+    }
+
+    /// Gives it another place in the body.
+    pub(crate) fn moved(self, pointer: String) -> FieldError {
+        FieldError { pointer: Some(pointer), ..self }
+    }
+
+    /// Moves it into a line of the body.
+    pub(crate) fn in_line(mut self, number: usize) -> FieldError {
+        self.line = Some(number);
+        self
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        let place = match (&self.pointer, &self.parameter, &self.header) {
+            (Some(pointer), _, _) => dotted(pointer),
+            (None, Some(name), _) | (None, None, Some(name)) => name.clone(),
+            (None, None, None) => "request".to_owned(),
+        };
+        write!(f, "`{place}`: {}", self.detail)
+    }
+}
+
+/// The pointer to a field of an object.
+pub(crate) fn child(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", shown(name).replace('~', "~0").replace('/', "~1"))
+}
+
+/// A pointer as people write it: `messages[17].delay`.
+fn dotted(pointer: &str) -> String {
+    let mut path = String::new();
+    for token in pointer.split('/').skip(1) {
+        match token.parse::<usize>() {
+            Ok(index) => path.push_str(&format!("[{index}]")),
+            Err(_) => {
+                path.push_str(if path.is_empty() { "" } else { "." });
+                path.push_str(&token.replace("~1", "/").replace("~0", "~"));
+            }
+        }
+    }
+    if path.is_empty() { "body".to_owned() } else { path }
+}
+
+/// A name that the sender chose, cut to a length that fits into an answer.
+fn shown(name: &str) -> &str {
+    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    &name[..end.unwrap_or(0)]
+}
+
+/// Everything that was found wrong: the first ones, and how many more there are.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    listed: Vec<FieldError>,
+    more: usize,
+    places: HashSet<String>,
+}
+
+impl Faults {
+    /// Adds an error, unless one at the same place of the body is known. Says whether it was new.
+    pub(crate) fn add(&mut self, error: FieldError) -> bool {
+        if let Some(pointer) = &error.pointer
+            && !self.places.insert(format!("{}{pointer}", error.line.unwrap_or_default()))
+        {
+            return false;
+        }
+        self.push(error);
+        true
+    }
+
+    /// Adds an error whose place may be known already, as that of an unknown field.
+    pub(crate) fn push(&mut self, error: FieldError) {
+        match self.listed.len() < LISTED_ERRORS_MAX {
+            true => self.listed.push(error),
+            false => self.more += 1,
+        }
+    }
+
+    /// Whether nothing was found.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// The listed errors, and the number of those that are not.
+    pub(crate) fn into_parts(self) -> (Vec<FieldError>, usize) {
+        (self.listed, self.more)
+    }
+
+    /// Adds all of a part of the body.
+    pub(crate) fn extend(&mut self, errors: Vec<FieldError>, more: usize) {
+        errors.into_iter().for_each(|error| {
+            self.add(error);
+        });
+        self.more += more;
+    }
+}
+
+/// Collects what is made of many parts of a body, or everything that is wrong with them. `place` moves an error below its part.
+pub(crate) fn collect<T>(
+    parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
+    place: impl Fn(FieldError, usize) -> FieldError,
+) -> Result<Vec<T>, Problem> {
+    let (mut made, mut faults) = (Vec::with_capacity(parts.size_hint().0), Faults::default());
+    for (number, part) in parts {
+        match part.map_err(Problem::into_errors) {
+            Ok(part) => made.push(part),
+            Err(Err(of_something_else)) => return Err(*of_something_else),
+            Err(Ok((errors, more))) => {
+                faults.extend(errors.into_iter().map(|error| place(error, number)).collect(), more);
+            }
+        }
+    }
+    if faults.is_empty() { Ok(made) } else { Err(Problem::of_faults(faults)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointer_is_shown_as_people_write_it() {
+        let cases = [
+            ("", "body"),
+            ("/delay", "delay"),
+            ("/messages/17/delay", "messages[17].delay"),
+            ("/meta/a~1b~0c", "meta.a/b~c"),
+        ];
+        for (pointer, path) in cases {
+            assert_eq!(dotted(pointer), path, "{pointer}");
+        }
+        assert_eq!(child("/meta", "a/b~c"), "/meta/a~1b~0c");
+        assert_eq!(child("", &"é".repeat(1_000)).len(), 1 + NAME_BYTES_MAX);
+        let error = FieldError::at("/delay", Fault::Format, "is wrong");
+        assert_eq!(error.clone().under("/messages/17").to_string(), "`messages[17].delay`: is wrong");
+        assert_eq!(error.in_line(18).to_string(), "line 18: `delay`: is wrong");
+    }
+
+    #[test]
+    fn list_is_bounded_and_counts_the_rest() {
+        let mut faults = Faults::default();
+        for i in 0..LISTED_ERRORS_MAX + 5 {
+            assert!(faults.add(FieldError::at(format!("/{i}"), Fault::Type, "is wrong")));
+        }
+        assert!(!faults.add(FieldError::at("/3", Fault::Range, "is wrong again")));
+        let (listed, more) = faults.into_parts();
+        assert_eq!((listed.len(), more), (LISTED_ERRORS_MAX, 5));
+    }
+}

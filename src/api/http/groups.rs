@@ -1,0 +1,306 @@
+//! Groups: make, describe, delete, list, pause, resume.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::App;
+use super::created::{self, Place};
+use super::params::{GroupPath, NoParams, TopicPath};
+use super::problem::Problem;
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::Reply;
+use super::schema;
+use super::strict::{JsonOrDefault, present};
+use super::topics::{Counts, PartitionState};
+use crate::broker::{GroupWish, PauseFor};
+use crate::model::error::Fault;
+use crate::model::message::GroupName;
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::topic::{Descriptor, Rate, Rest};
+use crate::store::MemberReport;
+
+/// Settings of a group. A field that is absent stays unchanged.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"rate": 10.0, "max_in_flight": 100})))]
+pub(crate) struct NewGroup {
+    /// The group whose messages, scheduled, ready or in flight, the new one gets a copy of. Default: none, it gets what is
+    /// pushed from now on. Means nothing for a group that exists.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::GroupName>)]
+    copy_of: Option<GroupName>,
+    /// Messages that are handed out in a second by all brokers together, at most: 0.001 to 100,000; 0 is without a limit.
+    #[serde(default, deserialize_with = "rate")]
+    #[schema(value_type = Option<schema::Rate>)]
+    rate: Option<f64>,
+    /// Deliveries in flight in all partitions together, at most: not fewer than there are partitions; 0 is without a limit.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64)]
+    max_in_flight: Option<u32>,
+}
+
+/// The limit as it is written: a number that is too small must not be read as none.
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text: Box<RawValue> = Box::deserialize(deserializer)?;
+    // Only a number is one in JSON: text in quotes is none.
+    serde_json::from_str::<f64>(text.get()).map_err(de::Error::custom)?;
+    let limit = Rate::read_limit(text.get()).map_err(de::Error::custom)?;
+    Ok(Some(limit.map_or(0.0, f64::from)))
+}
+
+/// A group.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"group": "default", "state": "active"})))]
+pub(crate) struct Group {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
+    group: String,
+    /// `active`; `paused` or `copying`: nothing is handed out.
+    #[schema(value_type = schema::GroupState)]
+    state: &'static str,
+    /// When the pause ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    paused_until: Option<Timestamp>,
+    /// The group that is being copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::GroupName>)]
+    copy_of: Option<String>,
+    /// Messages that are handed out in a second, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    /// Deliveries in flight, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+}
+
+impl Group {
+    fn new(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Group {
+        let subscription = descriptor.subscription(group);
+        let rest = subscription.rest(now);
+        let state = match rest {
+            None => "active",
+            Some(Rest::Copying) => "copying",
+            Some(Rest::Paused(_)) => "paused",
+        };
+        Group {
+            group: group.to_string(),
+            state,
+            paused_until: rest.and_then(Rest::until),
+            copy_of: subscription.copy_of.map(|source| source.to_string()),
+            rate: subscription.rate.map(f64::from),
+            max_in_flight: subscription.max_in_flight,
+        }
+    }
+}
+
+/// A group and what is in it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"group": "default", "state": "active", "totals": {"scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0},
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    "members": [{"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8}]}
+)))]
+pub(crate) struct GroupDescription {
+    #[serde(flatten)]
+    group: Group,
+    /// The messages in all partitions.
+    totals: Counts,
+    /// One for every partition.
+    partitions: Vec<PartitionState>,
+    /// The brokers that are members of the group now.
+    members: Vec<Member>,
+}
+
+/// A broker that is a member of a group.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"member": "web-1-k3v9x2", "version": "0.1.0", "demand": true, "waiting": 2, "owned": 8})))]
+pub(crate) struct Member {
+    /// Name of the broker, as in `owner` of its partitions.
+    member: String,
+    /// Version of the broker.
+    version: String,
+    /// Whether somebody wants messages from it: consumers wait there, deliveries are in flight, or were within a second.
+    demand: bool,
+    /// Consumers that wait there.
+    waiting: u64,
+    /// Partitions that it owns.
+    owned: u64,
+}
+
+impl From<MemberReport> for Member {
+    fn from(report: MemberReport) -> Member {
+        let MemberReport { id, state, version } = report;
+        let (waiting, owned) = (state.waiting as u64, state.owned as u64);
+        Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned }
+    }
+}
+
+/// The groups of a topic.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"groups": [{"group": "default", "state": "active"}]})))]
+pub(crate) struct GroupList {
+    /// All groups of the topic.
+    groups: Vec<Group>,
+}
+
+/// How long to pause.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"for": "10m"})))]
+pub(crate) struct PauseOf {
+    /// From now on. Not together with `until`. Default: until it is resumed.
+    #[serde(default, rename = "for", with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    span: Option<Duration>,
+    /// The same in milliseconds; not together with `for`.
+    #[serde(default, rename = "for_ms", with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 600000)]
+    span_ms: Option<Duration>,
+    /// Until this time.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Time>)]
+    until: Option<Timestamp>,
+}
+
+impl PauseOf {
+    fn length(self) -> Result<PauseFor, Problem> {
+        match (one_span("for", self.span, self.span_ms)?, self.until) {
+            (Some(_), Some(_)) => Err(Problem::wrong(Fault::Exclusive, "for", "is given together with `until`")),
+            (Some(span), None) => Ok(PauseFor::Span(span)),
+            (None, Some(until)) => Ok(PauseFor::Until(until)),
+            (None, None) => Ok(PauseFor::Ever),
+        }
+    }
+}
+
+/// Create a group, or change its limits.
+///
+/// A new group gets every message that is pushed from then on, or begins with a copy of another group.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}/groups/{group}", operation_id = "createOrUpdateGroup",
+    tag = "groups", request_body = Option<NewGroup>,
+    params(GroupPath),
+    responses(
+        (status = 201, description = "The group was created", body = Group,
+         headers(("Location" = String, description = "Path of the group"))),
+        (status = 200, description = "The group existed", body = Group),
+        Problem, TopicProblem, BodyProblem,
+    )
+)]
+pub(crate) async fn make(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    new: JsonOrDefault<NewGroup>,
+) -> Result<Response, Problem> {
+    let new = new.read(Ok)?;
+    let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
+    let made = app.broker.make_group(&topic, &group, wish).await?;
+    let place = Place(&[("topics", topic.as_str()), ("groups", group.as_str())]);
+    let body = Group::new(&made.descriptor, &group, app.broker.now());
+    Ok(created::answer(created::status(made.created), &place, body))
+}
+
+/// Get a group with its state, counts and members.
+///
+/// Counts are given in total and for each partition. Members are the brokers that consume for the group.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}", operation_id = "getGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 200, description = "The group", body = GroupDescription), Problem, TopicProblem)
+)]
+pub(crate) async fn describe(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<Reply<GroupDescription>, Problem> {
+    let (descriptor, stats) = app.broker.group(&topic, &group).await?;
+    let members = app.broker.members(&topic, &group).await?.into_iter().map(Member::from).collect();
+    let mut totals = Counts::default();
+    stats.iter().for_each(|(_, stats)| totals.add(stats));
+    let group = Group::new(&descriptor, &group, app.broker.now());
+    let partitions = stats.into_iter().map(PartitionState::from).collect();
+    Ok(Reply(GroupDescription { group, totals, partitions, members }))
+}
+
+/// Delete a group with all its messages.
+///
+/// Messages in flight and dead letters go too. When the answer is lost, repeat the request.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/groups/{group}", operation_id = "deleteGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 204, description = "The group is gone"), Problem, TopicProblem)
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<StatusCode, Problem> {
+    app.broker.delete_group(&topic, &group).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List the groups of a topic.
+///
+/// Each with its state and limits.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups", operation_id = "listGroups",
+    tag = "groups",
+    params(TopicPath),
+    responses((status = 200, description = "Its groups", body = GroupList), Problem, TopicProblem)
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+) -> Result<Reply<GroupList>, Problem> {
+    let (descriptor, now) = (app.broker.topic(&topic).await?, app.broker.now());
+    Ok(Reply(GroupList { groups: descriptor.groups.iter().map(|group| Group::new(&descriptor, group, now)).collect() }))
+}
+
+/// Pause a group.
+///
+/// Nothing is delivered until the group is resumed or the pause ends. Deliveries in flight may still be settled.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/pause", operation_id = "pauseGroup",
+    tag = "groups", request_body = Option<PauseOf>,
+    params(GroupPath),
+    responses((status = 200, description = "It is paused", body = Group), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    pause: JsonOrDefault<PauseOf>,
+) -> Result<Reply<Group>, Problem> {
+    let pause = pause.read(PauseOf::length)?;
+    let descriptor = app.broker.pause_group(&topic, &group, pause).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+}
+
+/// Resume a group.
+///
+/// A group that is not paused stays as it is.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/resume", operation_id = "resumeGroup",
+    tag = "groups",
+    params(GroupPath),
+    responses((status = 200, description = "It goes on", body = Group), Problem, TopicProblem)
+)]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+) -> Result<Reply<Group>, Problem> {
+    let descriptor = app.broker.resume_group(&topic, &group).await?;
+    Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+}

@@ -1,0 +1,205 @@
+//! No web page but dwell's own: not one in a browser of this machine, and not a name that an attacker points here.
+//!
+//! Without tokens whoever reaches dwell may do everything, so a browser must not be led here. A loopback address is not
+//! enough: any page may send requests to it (`Origin` tells), and after DNS rebinding the browser takes the answers for
+//! the page's own (`Host` tells). An image or a link is a GET without `Origin`, whose answer no page can read; but a GET opens
+//! a stream, which takes messages and charges their attempts (`Sec-Fetch-Site` tells: browsers send it with every request to
+//! a loopback address or over TLS, and no page can change it). Only the console may be linked to from elsewhere.
+//!
+//! Beyond loopback `Host` cannot tell: dwell does not know by which names it is reached, and a page that was rebound
+//! sends its own name, as `Host` and as `Origin`, alike. But there dwell asks for tokens, and a browser adds none by
+//! itself: it keeps what was entered into the console with the name it was entered at, and shows it to no page of another
+//! name. So a page that was rebound gets what anybody gets who reaches the port: `/livez`, `/readyz` and the files of the
+//! console. A page that was not rebound cannot set `Authorization` without asking first (a preflight, which is refused).
+//! `Origin` has to be the same host here too, so that no page uses dwell but its own; whether it was https is not looked
+//! at, since a proxy in front may have ended TLS.
+
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, Method, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::App;
+use super::problem::{Class, Problem};
+use crate::model::error::Kind;
+
+/// How a browser says whose page made a request: `same-origin`, `same-site` (another port, say), `cross-site`, or `none` when
+/// no page did, but who uses it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Which requests no other site has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// On a loopback address: `Host` has to be a loopback name or address.
+    Loopback {
+        /// Whether the listener speaks TLS: then its own pages are https.
+        tls: bool,
+    },
+    /// On a Unix socket, which no browser reaches: clients put anything into `Host`.
+    Unix,
+    /// On an address that other machines reach, where every request needs a token.
+    Network,
+}
+
+/// Refuses what another site has sent.
+pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+    match app.guard.allows(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Guard {
+    fn allows<B>(self, request: &axum::http::Request<B>) -> Result<(), Problem> {
+        let host = single(request.headers(), header::HOST)?;
+        if self != Guard::Unix && host.is_none() && request.version() >= Version::HTTP_11 {
+            return Err(Problem::malformed("the request has no `Host`"));
+        }
+        if let Guard::Loopback { .. } = self {
+            let of_target = request.uri().authority().map(Authority::as_str);
+            for host in host.iter().copied().chain(of_target) {
+                if !is_loopback(host) {
+                    let detail = format!("`Host`: {host:?} is not a loopback name or address");
+                    return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));
+                }
+            }
+        }
+        if let Some(site) = single(request.headers(), SEC_FETCH_SITE)?
+            && !["same-origin", "none"].contains(&site)
+            && !is_console(request)
+        {
+            let detail =
+                format!("`Sec-Fetch-Site`: {site:?}, so another site asks; no web pages but dwell's own can use it");
+            return Err(Problem::new(Class::Verb(Kind::Forbidden), detail));
+        }
+        let Some(origin) = single(request.headers(), header::ORIGIN)? else { return Ok(()) };
+        let schemes: &[&str] = match self {
+            Guard::Loopback { tls: true } => &["https://"],
+            Guard::Loopback { tls: false } | Guard::Unix => &["http://"],
+            Guard::Network => &["http://", "https://"],
+        };
+        let from = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
+        if from.zip(host).is_some_and(|(from, host)| from.eq_ignore_ascii_case(host)) {
+            return Ok(());
+        }
+        let detail = format!("`Origin`: {origin:?} is another site; no web pages but dwell's own can use it");
+        Err(Problem::new(Class::Verb(Kind::Forbidden), detail))
+    }
+}
+
+/// The value of a header that comes at most once.
+pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
+    let mut values = headers.get_all(&name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(Problem::malformed(format!("the header `{name}` is given twice")));
+    }
+    let text = value.map(|value| value.to_str()).transpose();
+    text.map_err(|_| Problem::malformed(format!("the header `{name}` has bytes that are not visible ASCII")))
+}
+
+/// Whether a request is for the files of the console, which say and change nothing.
+fn is_console<B>(request: &axum::http::Request<B>) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::GET && (path == "/ui" || path.starts_with("/ui/"))
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let host = authority.host();
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    const LOOPBACK: Guard = Guard::Loopback { tls: false };
+
+    fn status(guard: Guard, target: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::builder().uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let Ok(request) = request.body(()) else { return 0 };
+        guard.allows(&request).map_or_else(|problem| problem.status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_loopback_names_are_hosts() {
+        let good = ["localhost", "LOCALHOST:7373", "127.0.0.1:7373", "127.9.9.9", "[::1]:7373", "[::1]"];
+        for host in good {
+            assert_eq!(status(LOOPBACK, "/", &[("host", host)]), 200, "{host}");
+        }
+        let bad =
+            ["", "evil.example", "localhost.evil.example", "evil@localhost", "10.0.0.1", "0.0.0.0", "[::2]", "a b"];
+        for host in bad {
+            assert_eq!(status(LOOPBACK, "/", &[("host", host)]), 403, "{host:?}");
+        }
+        assert_eq!(status(LOOPBACK, "/", &[]), 400);
+        assert_eq!(status(LOOPBACK, "/", &[("host", "localhost"), ("host", "localhost")]), 400);
+        assert_eq!(status(LOOPBACK, "http://evil.example/", &[("host", "localhost")]), 403);
+        assert_eq!(status(LOOPBACK, "http://localhost/", &[("host", "localhost")]), 200);
+        assert_eq!(status(Guard::Unix, "/", &[("host", "dwell")]), 200);
+        assert_eq!(status(Guard::Unix, "/", &[]), 200);
+    }
+
+    #[test]
+    fn a_web_page_is_another_origin() {
+        let from = |guard, origin| status(guard, "/", &[("host", "localhost:7373"), ("origin", origin)]);
+        assert_eq!(from(LOOPBACK, "http://localhost:7373"), 200);
+        assert_eq!(from(Guard::Loopback { tls: true }, "https://localhost:7373"), 200);
+        assert_eq!(from(Guard::Loopback { tls: true }, "http://localhost:7373"), 403);
+        for origin in
+            ["null", "http://evil.example", "http://localhost:3000", "https://localhost:7373", "localhost:7373"]
+        {
+            assert_eq!(from(LOOPBACK, origin), 403, "{origin}");
+            assert_eq!(from(Guard::Unix, origin), 403, "{origin}");
+        }
+    }
+
+    #[test]
+    fn an_image_or_a_link_of_another_site_opens_no_stream() {
+        let get = |guard, target, site| status(guard, target, &[("host", "localhost:7373"), ("sec-fetch-site", site)]);
+        let stream = "/v1/topics/orders/groups/default/stream";
+        for guard in [LOOPBACK, Guard::Loopback { tls: true }, Guard::Network, Guard::Unix] {
+            for site in ["cross-site", "same-site", "", "anything"] {
+                assert_eq!(get(guard, stream, site), 403, "{guard:?} {site:?}");
+                assert_eq!(get(guard, "/uix", site), 403, "{guard:?} {site:?}");
+                assert_eq!(get(guard, "/ui", site), 200, "who links to the console, {guard:?} {site:?}");
+            }
+            for site in ["same-origin", "none"] {
+                assert_eq!(get(guard, stream, site), 200, "{guard:?} {site:?}");
+            }
+        }
+        let twice = [("host", "localhost"), ("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(status(LOOPBACK, stream, &twice), 400);
+    }
+
+    #[test]
+    fn beyond_loopback_any_host_is_one_and_no_page_but_of_the_same_host_is_let_in() {
+        let from = |origin| status(Guard::Network, "/", &[("host", "dwell.internal:7373"), ("origin", origin)]);
+        for origin in ["http://dwell.internal:7373", "https://dwell.internal:7373", "https://DWELL.internal:7373"] {
+            assert_eq!(from(origin), 200, "{origin}");
+        }
+        for origin in
+            ["null", "https://evil.example", "https://dwell.internal", "https://dwell.internal:7373.evil.example"]
+        {
+            assert_eq!(from(origin), 403, "{origin}");
+        }
+        for host in ["10.0.0.4:7373", "dwell", "evil.example"] {
+            assert_eq!(status(Guard::Network, "/", &[("host", host)]), 200, "{host}");
+        }
+        assert_eq!(status(Guard::Network, "/", &[]), 400);
+        assert_eq!(status(Guard::Network, "/", &[("host", "a"), ("host", "b")]), 400);
+    }
+}

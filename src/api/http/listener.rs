@@ -1,0 +1,351 @@
+//! The connections that come: bounded in number, and with time limits, which `axum::serve` lacks.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::answer_budget::AnswerBudget;
+use super::crowd::{Crowd, Seat};
+use super::keep_alive::{Announcement, KeepAlive};
+use super::patient::Patient;
+use super::socket::{self, SocketMode};
+use super::tls::Tls;
+use super::{Listen, watched};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{
+    ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT, IDLE_TIMEOUT,
+};
+use crate::platform::clock::Clock;
+use crate::platform::log_throttle::Seldom;
+use crate::platform::tasks::Tasks;
+use crate::telemetry::metrics::Metrics;
+
+/// How long to wait when a connection cannot be taken: the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of a body that are read at once, and of answers that are buffered. A header is bounded by its own limit.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// How long one that gives way has to send what is written already.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How connections are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// Open at the same time. For one more another one gives way that waits for its client.
+    pub max: usize,
+    /// For a header to arrive.
+    pub header_timeout: Duration,
+    /// For the next request to begin.
+    pub idle_timeout: Duration,
+    /// For requests that are being answered when the listener stops.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Connections {
+    fn default() -> Connections {
+        Connections {
+            max: CONNECTIONS_MAX,
+            header_timeout: HEADER_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How one connection is treated.
+struct Treatment {
+    how: Connections,
+    answers: Arc<AnswerBudget>,
+}
+
+/// How an address is opened.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Whether every request needs a token: then it may be open to other machines.
+    pub asks: bool,
+    /// Who may connect, if it is a Unix socket.
+    pub socket_mode: SocketMode,
+    /// What connections are encrypted with, if they are; not on a Unix socket.
+    pub tls: Option<Tls>,
+}
+
+/// A bound address, not yet serving: who connects waits.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: Listen,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Binds an address.
+    ///
+    /// # Errors
+    /// `Invalid` beyond loopback where nobody is asked for a token, `Conflict` when somebody listens there, `Unavailable` for other reasons.
+    pub async fn bind(listen: Listen, door: &Door) -> Result<Listener> {
+        let failed = |error: std::io::Error| {
+            let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
+            Error::new(kind, format!("cannot listen on {listen}: {error}"))
+        };
+        listen.check(door.asks).map_err(|why| Error::invalid("listen", format!("{listen} {why}")))?;
+        match &listen {
+            Listen::Tcp(address) => {
+                let socket = TcpListener::bind(address).await.map_err(failed)?;
+                let address = Listen::Tcp(socket.local_addr().map_err(failed)?);
+                Ok(Listener { socket: Socket::Tcp(socket), address, tls: door.tls.clone() })
+            }
+            Listen::Unix(path) => {
+                let socket = socket::listen(path, door.socket_mode).await.map_err(failed)?;
+                Ok(Listener { socket: Socket::Unix(socket), address: listen, tls: None })
+            }
+        }
+    }
+
+    /// Where it listens, with the port that it got.
+    pub fn address(&self) -> &Listen {
+        &self.address
+    }
+
+    /// Serves until `tasks` stop; every connection runs in `tasks` too. `answers` is the room for what clients do not read.
+    pub(crate) async fn serve(
+        self,
+        router: Router,
+        answers: Arc<AnswerBudget>,
+        how: Connections,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+    ) {
+        let stop = tasks.stopping();
+        let (crowd, unsaid) = (Crowd::new(how.max), Seldom::default());
+        let accept = async {
+            loop {
+                let stream = match self.accept().await {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        if unsaid.is_due(Clock::System.instant()) {
+                            tracing::warn!(%error, "connection not taken");
+                        }
+                        recover(&error, &crowd).await;
+                        continue;
+                    }
+                };
+                let taken = crowd.enter().await;
+                let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
+                let how = Treatment { how, answers: answers.clone() };
+                let tls = self.tls.clone();
+                tasks.start(async move {
+                    metrics.http.connections.inc();
+                    let seat = taken.seat();
+                    match (stream, tls) {
+                        (Stream::Tcp(stream), Some(tls)) => {
+                            // Other connections are not to be as large as this.
+                            Box::pin(encrypted(stream, &tls, router, how, seat, stop)).await;
+                        }
+                        (Stream::Tcp(stream), None) => connection(stream, router, how, seat, stop).await,
+                        (Stream::Unix(stream), _) => connection(stream, router, how, seat, stop).await,
+                    }
+                    metrics.http.connections.dec();
+                });
+            }
+        };
+        let _: Option<()> = stop.run_until_cancelled(accept).await;
+    }
+
+    async fn accept(&self) -> std::io::Result<Stream> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept().await?;
+                // Answers are small and waited for.
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Socket::Unix(socket) => Ok(Stream::Unix(socket.accept().await?.0)),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listen::Unix(path) = &self.address {
+            // A file that stays behind is removed at the next start.
+            let _ = socket::remove(path);
+        }
+    }
+}
+
+/// Serves one connection over TLS. Who is slow to shake hands holds up nobody else.
+async fn encrypted(
+    stream: TcpStream,
+    tls: &Tls,
+    router: Router,
+    how: Treatment,
+    seat: &Arc<Seat>,
+    stop: CancellationToken,
+) {
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream, how.how.header_timeout) => shaken,
+        () = seat.gives_way() => return tracing::debug!("a connection gave way to another one"),
+        () = stop.cancelled() => return,
+    };
+    match shaken {
+        Ok(stream) => connection(stream, router, how, seat, stop).await,
+        Err(why) => tracing::debug!(why, "a TLS handshake failed"),
+    }
+}
+
+/// After a connection could not be taken. Without file descriptors it will not be taken either until another one ends.
+async fn recover(error: &std::io::Error, crowd: &Crowd) {
+    if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
+        crowd.make_room();
+        Clock::System.sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Answers one request.
+async fn answer(
+    router: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+    announcement: Announcement,
+    request: Request<Incoming>,
+) -> Result<Response<watched::Answer<Body>>> {
+    let turn = seat.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
+    let announcement = announcement.to(request.version(), request.headers());
+    let request = request.map(|body| Body::new(watched::Request::new(body, seat)));
+    let Ok(mut answered) = router.call(request).await;
+    announcement.write(answered.headers_mut());
+    Ok(answered.map(|body| watched::Answer::new(body, turn)))
+}
+
+/// Serves one connection. After `stop` it answers the request that it has, and no other.
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    Treatment { how, answers }: Treatment,
+    seat: &Arc<Seat>,
+    stop: CancellationToken,
+) {
+    let router = TowerToHyperService::new(router);
+    let announcement = Announcement::new(how.idle_timeout);
+    let service = service_fn(|request| answer(router.clone(), seat.clone(), announcement.clone(), request));
+    let stream = Patient::new(stream, ANSWER_TIMEOUT, Clock::System, answers);
+    let stream = KeepAlive::new(stream, seat.clone(), how.header_timeout, how.idle_timeout, Clock::System);
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEADER_BYTES_MAX)
+        .max_headers(HEADER_LINES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = seat.gives_way() => {
+            // Whatever was answered has been written; some of it may not be sent yet.
+            connection.as_mut().graceful_shutdown();
+            let _ = timeout(FLUSH_TIMEOUT, connection.as_mut()).await;
+            return tracing::debug!("a connection gave way to another one");
+        }
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match timeout(how.stop_timeout, connection.as_mut()).await {
+                Ok(ended) => ended,
+                Err(_) => return tracing::debug!("a request was not done when the listener stopped"),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    const OPEN: Door = Door { asks: false, socket_mode: SocketMode::PRIVATE, tls: None };
+
+    #[tokio::test]
+    async fn beyond_this_machine_is_refused_without_tokens() {
+        let open = Listen::Tcp((Ipv4Addr::UNSPECIFIED, 0).into());
+        let refused = Listener::bind(open, &OPEN).await.err();
+        assert!(refused.is_some_and(|error| error.detail().contains("0.0.0.0:0 is reachable from other machines")));
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_gone_with_its_listener_and_belongs_to_one() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("dwell.sock");
+        let listen = Listen::Unix(path.clone());
+        let first = Listener::bind(listen.clone(), &OPEN).await?;
+        assert_eq!(Listener::bind(listen, &OPEN).await.err().map(|error| error.kind()), Some(Kind::Conflict));
+        drop(first);
+        assert!(!path.exists());
+        Ok(())
+    }
+
+    async fn serving(how: Connections) -> Result<(SocketAddr, Tasks)> {
+        let listener = Listener::bind(Listen::ephemeral(), &OPEN).await?;
+        let Listen::Tcp(address) = *listener.address() else { return Err(Error::bug("not TCP")) };
+        let router = Router::new().route("/", axum::routing::get(async || "hello"));
+        let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new()?));
+        let answers = AnswerBudget::new(1, Duration::ZERO);
+        tasks.start(listener.serve(router, answers, how, metrics, tasks.clone()));
+        Ok((address, tasks))
+    }
+
+    async fn send(address: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(bytes).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn who_sends_no_whole_header_is_closed() -> Outcome {
+        let short = Duration::from_millis(50);
+        let how = Connections { header_timeout: short, idle_timeout: short, ..Connections::default() };
+        let (address, tasks) = serving(how).await?;
+        assert_eq!(send(address, b"").await?, "");
+        assert_eq!(send(address, b"GET / HTTP/1.1\r\nHost: localho").await?, "");
+        assert!(send(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?.ends_with("hello"));
+        assert!(send(address, b"\x00\xff garbage\r\n\r\n").await?.starts_with("HTTP/1.1 400"));
+        let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(HEADER_BYTES_MAX));
+        let refused = send(address, long.as_bytes()).await?;
+        assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
+        tasks.stop().await;
+        assert!(TcpStream::connect(address).await.is_err());
+        Ok(())
+    }
+}

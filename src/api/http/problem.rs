@@ -1,0 +1,477 @@
+//! Errors as `application/problem+json` (RFC 9457), with a stable `type` for each kind of failure.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::control::GroupFate;
+use super::faults::{Faults, FieldError};
+use super::push::PushResult;
+use super::reply::Reply;
+use super::schema;
+use crate::model::error::{Error, Fault, Kind, Missing};
+use crate::platform::request_id::RequestId;
+
+/// What precedes the name of a kind in `type`.
+pub(crate) const TYPE_PREFIX: &str = "urn:dwell:error:";
+
+/// The content type of a problem.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Seconds after which a full or unreachable broker is worth another try.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// Every kind of problem: what a verb can answer, and what HTTP can find wrong before a verb is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// A verb failed.
+    Verb(Kind),
+    /// The request cannot be read.
+    Malformed,
+    /// A token is needed.
+    Unauthorized,
+    /// The token is not good for this.
+    ScopeMissing,
+    /// The path has other methods.
+    MethodNotAllowed,
+    /// The body did not arrive in time.
+    Timeout,
+    /// What `If-Match` says is not so.
+    PreconditionFailed,
+    /// The content type is not the one of this request.
+    UnsupportedMediaType,
+    /// The delivery of the only receipt is over.
+    NotSettled,
+    /// The only receipt is not of this topic and group.
+    UnknownReceipt,
+    /// The only receipt is none.
+    MalformedReceipt,
+}
+
+impl Class {
+    /// The classes of requests that settle.
+    pub(crate) const OF_RECEIPTS: [Class; 3] = [Class::NotSettled, Class::UnknownReceipt, Class::MalformedReceipt];
+
+    /// Every class.
+    pub(crate) fn all() -> impl Iterator<Item = Class> {
+        let http = [
+            Class::Malformed,
+            Class::Unauthorized,
+            Class::ScopeMissing,
+            Class::MethodNotAllowed,
+            Class::Timeout,
+            Class::PreconditionFailed,
+            Class::UnsupportedMediaType,
+        ];
+        Kind::ALL.map(Class::Verb).into_iter().chain(http).chain(Class::OF_RECEIPTS)
+    }
+
+    /// The stable name, as in the problem `type`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Class::Verb(kind) => kind.name(),
+            Class::Malformed => "malformed",
+            Class::Unauthorized => "unauthorized",
+            Class::ScopeMissing => "scope-missing",
+            Class::MethodNotAllowed => "method-not-allowed",
+            Class::Timeout => "timeout",
+            Class::PreconditionFailed => "precondition-failed",
+            Class::UnsupportedMediaType => "unsupported-media-type",
+            Class::NotSettled => "not-settled",
+            Class::UnknownReceipt => "unknown-receipt",
+            Class::MalformedReceipt => "malformed-receipt",
+        }
+    }
+
+    /// The title that goes with the type.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Class::Verb(Kind::Invalid) => "The request is wrong",
+            Class::Verb(Kind::Forbidden) => "Not from there",
+            Class::Verb(Kind::NotFound) => "Not found",
+            Class::Verb(Kind::Stale) => "Changed meanwhile",
+            Class::Verb(Kind::Conflict) => "Contradicts what exists",
+            Class::Verb(Kind::Ambiguous) => "Several messages are meant",
+            Class::Verb(Kind::TooLarge) => "Too large",
+            Class::Verb(Kind::Full) => "Full",
+            Class::Verb(Kind::Unavailable) => "The store cannot be reached",
+            Class::Verb(Kind::OutcomeUnknown) => "The outcome is unknown",
+            Class::Verb(Kind::Corrupt) => "Stored bytes are unreadable",
+            Class::Verb(Kind::Bug) => "A defect in dwell",
+            Class::Malformed => "The request cannot be read",
+            Class::Unauthorized => "A token is needed",
+            Class::ScopeMissing => "The token is not good for this",
+            Class::MethodNotAllowed => "The path has other methods",
+            Class::Timeout => "The body did not arrive in time",
+            Class::PreconditionFailed => "It is another one by now",
+            Class::UnsupportedMediaType => "Another content type is needed",
+            Class::NotSettled => "The delivery is over",
+            Class::UnknownReceipt => "Unknown receipt",
+            Class::MalformedReceipt => "Malformed receipt",
+        }
+    }
+
+    /// The status that the class is answered with.
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Class::Verb(Kind::Invalid) => StatusCode::UNPROCESSABLE_ENTITY,
+            Class::Verb(Kind::Forbidden) => StatusCode::FORBIDDEN,
+            Class::Verb(Kind::NotFound) => StatusCode::NOT_FOUND,
+            Class::Verb(Kind::Stale | Kind::Conflict | Kind::Ambiguous) => StatusCode::CONFLICT,
+            Class::Verb(Kind::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Class::Verb(Kind::Full | Kind::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Class::Verb(Kind::OutcomeUnknown) => StatusCode::GATEWAY_TIMEOUT,
+            Class::Verb(Kind::Corrupt | Kind::Bug) => StatusCode::INTERNAL_SERVER_ERROR,
+            Class::Malformed => StatusCode::BAD_REQUEST,
+            Class::Unauthorized => StatusCode::UNAUTHORIZED,
+            Class::ScopeMissing => StatusCode::FORBIDDEN,
+            Class::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Class::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Class::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Class::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Class::NotSettled => StatusCode::CONFLICT,
+            Class::UnknownReceipt => StatusCode::NOT_FOUND,
+            Class::MalformedReceipt => StatusCode::UNPROCESSABLE_ENTITY,
+        }
+    }
+}
+
+/// An error on its way out.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    class: Class,
+    status: StatusCode,
+    /// Carries the detail, cut to its limit.
+    error: Error,
+    id: Option<String>,
+    // Boxed: most problems have none, and every handler returns one.
+    errors: Option<Box<Listed>>,
+    results: Option<Box<serde_json::Value>>,
+    groups: Option<Box<serde_json::Value>>,
+    verdict: Option<Box<Refused>>,
+}
+
+/// The verdict on the only receipt of a request.
+#[derive(Debug, Serialize)]
+struct Refused {
+    reason: &'static str,
+    #[serde(flatten)]
+    verdicts: serde_json::Value,
+}
+
+/// The fields that are wrong.
+#[derive(Debug)]
+struct Listed {
+    errors: Vec<FieldError>,
+    more: usize,
+}
+
+/// What is wrong, beside the response that says so, for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    /// The name of the error, as in its type.
+    pub(crate) name: &'static str,
+    /// The sentence for people.
+    pub(crate) detail: Arc<str>,
+}
+
+/// A problem as in RFC 9457: what went wrong, where, and what to do.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(
+    as = Problem,
+    examples(json!({
+        "type": "urn:dwell:error:invalid", "title": "The request is wrong", "status": 422,
+        "detail": "`delay`: \"-5s\" is negative", "request_id": "01JGZK3W8M5T0000000000000A",
+        "errors": [{"pointer": "/delay", "code": "format", "detail": "\"-5s\" is negative"}]
+    }))
+)]
+pub(crate) struct ProblemBody {
+    #[schema(value_type = schema::ProblemType)]
+    r#type: String,
+    /// Short name of the type, for people.
+    title: &'static str,
+    /// HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong, where, and what to do; for people. It may change.
+    detail: String,
+    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    /// The topic, group or cron job that does not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MissingNames>)]
+    missing: Option<Missing>,
+    /// Everything that is wrong with the request, as far as that can be said field by field; at most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, max_items = 100)]
+    errors: Vec<FieldError>,
+    /// How many errors are not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    more_errors: Option<usize>,
+    /// Message id to repeat a push with, when its outcome is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MessageId>)]
+    id: Option<String>,
+    /// Results of a batch in which no message succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<PushResult>>, no_recursion)]
+    results: Option<serde_json::Value>,
+    /// State of a message in each group, when a cancel or reschedule changed nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<GroupFate>>)]
+    groups: Option<serde_json::Value>,
+    // Only in answers to requests that settle, which have a schema of their own.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    verdict: Option<Box<Refused>>,
+}
+
+/// Names of what does not exist: a topic, or a group or cron job of one that does.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes `Missing`, which is below HTTP")]
+pub(crate) struct MissingNames {
+    #[schema(value_type = schema::TopicName)]
+    topic: String,
+    #[schema(value_type = Option<schema::GroupName>)]
+    group: Option<String>,
+    #[schema(value_type = Option<schema::CronName>)]
+    cron: Option<String>,
+}
+
+impl Problem {
+    /// A problem of this class.
+    pub(crate) fn new(class: Class, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let kind = if let Class::Verb(kind) = class { kind } else { Kind::Invalid };
+        Problem {
+            class,
+            status: class.status(),
+            error: Error::new(kind, detail),
+            id: None,
+            errors: None,
+            results: None,
+            groups: None,
+            verdict: None,
+        }
+    }
+
+    /// Fields or parameters are wrong. The first one decides the type and begins the detail.
+    pub(crate) fn of_faults(faults: Faults) -> Problem {
+        let (errors, more) = faults.into_parts();
+        let others = errors.len().saturating_sub(1) + more;
+        let detail = match (errors.first(), others) {
+            (None, _) => String::new(),
+            (Some(first), 0) => first.to_string(),
+            (Some(first), others) => format!("{first}; and {others} more in `errors`"),
+        };
+        let is_large = errors.first().is_some_and(|first| first.fault() == Fault::TooLarge);
+        let kind = if is_large { Kind::TooLarge } else { Kind::Invalid };
+        let errors = Some(Box::new(Listed { errors, more }));
+        Problem { errors, ..Problem::new(Class::Verb(kind), detail) }
+    }
+
+    /// One field or parameter is wrong.
+    pub(crate) fn of_field(error: FieldError) -> Problem {
+        let mut faults = Faults::default();
+        faults.push(error);
+        Problem::of_faults(faults)
+    }
+
+    /// A parameter is wrong.
+    pub(crate) fn of_parameter(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
+        Problem::of_field(FieldError::of_parameter(name, fault, why.to_string()))
+    }
+
+    /// A header is wrong.
+    pub(crate) fn of_header(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
+        Problem::of_field(FieldError::of_header(name, fault, why.to_string()))
+    }
+
+    /// The error of a request without a body: what it names is a parameter.
+    pub(crate) fn of_query(error: Error) -> Problem {
+        match error.field() {
+            Some((name, fault, why)) => Problem::of_parameter(name, fault, why),
+            None => error.into(),
+        }
+    }
+
+    /// The request cannot be read.
+    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(Class::Malformed, detail)
+    }
+
+    /// A field of the body is wrong.
+    pub(crate) fn wrong(fault: Fault, field: &str, why: impl fmt::Display) -> Problem {
+        Error::wrong(fault, field, why).into()
+    }
+
+    /// The fields that are wrong, and how many more; `None` when it is about something else.
+    pub(crate) fn into_errors(self) -> Result<(Vec<FieldError>, usize), Box<Problem>> {
+        match self.errors {
+            Some(listed) => Ok((listed.errors, listed.more)),
+            None => Err(Box::new(self)),
+        }
+    }
+
+    /// Says that a wait is over-crowded, not that the broker is: 429 in place of 503.
+    pub(crate) fn of_waiting(error: Error) -> Problem {
+        let mut problem = Problem::from(error);
+        if problem.class == Class::Verb(Kind::Full) {
+            problem.status = StatusCode::TOO_MANY_REQUESTS;
+        }
+        problem
+    }
+
+    /// Says in which line of the body it is.
+    pub(crate) fn in_line(mut self, number: usize) -> Problem {
+        if self.errors.is_none() {
+            let detail = format!("line {number}: {}", self.detail());
+            self.error = self.error.saying(detail);
+        }
+        self
+    }
+
+    /// Adds what else the client may have meant.
+    pub(crate) fn hinting(mut self, hint: &str) -> Problem {
+        let detail = format!("{}; {hint}", self.detail());
+        self.error = self.error.saying(detail);
+        self
+    }
+
+    /// Adds the message id to repeat the push with, if the push was perhaps applied.
+    pub(crate) fn with_id(mut self, id: &impl fmt::Display) -> Problem {
+        if matches!(self.class, Class::Verb(Kind::OutcomeUnknown | Kind::Bug)) {
+            self.id = Some(id.to_string());
+        }
+        self
+    }
+
+    /// Adds the results of a batch in which nothing succeeded.
+    pub(crate) fn with_results(mut self, results: serde_json::Value) -> Problem {
+        self.results = Some(Box::new(results));
+        self
+    }
+
+    /// Adds what became of a message in each group.
+    pub(crate) fn with_groups(mut self, groups: serde_json::Value) -> Problem {
+        self.groups = Some(Box::new(groups));
+        self
+    }
+
+    /// Adds the verdict on the only receipt of a request.
+    pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: serde_json::Value) -> Problem {
+        self.verdict = Some(Box::new(Refused { reason, verdicts }));
+        self
+    }
+
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The sentence for people.
+    pub(crate) fn detail(&self) -> &str {
+        self.error.detail()
+    }
+
+    /// The fields, without the name of the request.
+    pub(crate) fn body(self) -> ProblemBody {
+        let detail = self.detail().to_owned();
+        let Listed { errors, more } = self.errors.map_or(Listed { errors: Vec::new(), more: 0 }, |listed| *listed);
+        ProblemBody {
+            r#type: format!("{TYPE_PREFIX}{}", self.class.name()),
+            title: self.class.title(),
+            status: self.status.as_u16(),
+            detail,
+            request_id: None,
+            missing: self.error.what_is_missing().cloned(),
+            errors,
+            more_errors: (more > 0).then_some(more),
+            id: self.id,
+            results: self.results.map(|results| *results),
+            groups: self.groups.map(|groups| *groups),
+            verdict: self.verdict,
+        }
+    }
+}
+
+/// The request that creates what is missing.
+fn remedy(missing: &Missing) -> String {
+    let path = match missing {
+        Missing { topic, group: Some(group), .. } => format!("/v1/topics/{topic}/groups/{group}"),
+        Missing { topic, cron: Some(name), .. } => format!("/v1/topics/{topic}/cron/{name}"),
+        Missing { topic, .. } => format!("/v1/topics/{topic}"),
+    };
+    format!("{missing}; create it with PUT {path}")
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        if let Some(wrong) = FieldError::of(&error) {
+            return Problem::of_field(wrong);
+        }
+        let error = match error.what_is_missing().map(remedy) {
+            Some(detail) => error.saying(detail),
+            None => error,
+        };
+        let class = Class::Verb(error.kind());
+        let status = class.status();
+        Problem { class, status, error, id: None, errors: None, results: None, groups: None, verdict: None }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (class, status) = (self.class, self.status);
+        let said = Said { name: class.name(), detail: self.detail().into() };
+        let mut body = self.body();
+        body.request_id = RequestId::current().map(|id| id.to_string());
+        let mut response = (status, Reply(body)).into_response();
+        response.extensions_mut().insert(said);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if matches!(class, Class::Verb(Kind::Full | Kind::Unavailable)) {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        if class == Class::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if class == Class::Timeout {
+            // The rest of the body may still come: this connection is of no use any more.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_every_class_with_its_status() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        for class in Class::all() {
+            let row = format!("| `{}` | {}", class.name(), class.status().as_u16());
+            assert!(page.contains(&row), "{row}");
+        }
+        let rows = page.lines().skip_while(|line| !line.starts_with("| type | status |")).skip(2);
+        assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), Class::all().count());
+    }
+
+    #[test]
+    fn only_what_is_worth_another_try_says_when() {
+        for class in Class::all() {
+            let response = Problem::new(class, "because").into_response();
+            let again = matches!(class, Class::Verb(Kind::Full | Kind::Unavailable));
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), again, "{class:?}");
+            assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_JSON);
+        }
+    }
+}

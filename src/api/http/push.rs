@@ -1,0 +1,342 @@
+//! Pushing one message: the body is the payload, or as `application/json` an envelope, which is an item of a batch.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::batch::BatchMessage;
+use super::created::{self, Place};
+use super::params::{Params, TopicPath};
+use super::problem::{Problem, ProblemBody};
+use super::problem_sets::{BodyProblem, TopicProblem};
+use super::schema;
+use super::shape::{Meta, due_of, trace_of_headers};
+use super::strict::{media_type, parse};
+use super::{App, body};
+use crate::broker::PushOutcome;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
+use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
+use crate::model::partition::Partition;
+use crate::model::time::{Timestamp, one_span};
+use crate::store::Pushed;
+
+/// What the headers that become meta begin with; header names arrive in lower case.
+const META_PREFIX: &str = "dwell-meta-";
+
+/// The header that says that a JSON document is the payload.
+const RAW: &str = "dwell-raw";
+
+/// What a client may have meant whose envelope cannot be read.
+const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
+
+/// The header that may carry the id.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Result of one pushed message.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "due_at": "2026-01-02T03:04:05.678Z", "status": "stored"}
+)))]
+pub(crate) struct PushResult {
+    /// Its id, given or made.
+    #[schema(value_type = schema::MessageId)]
+    pub(crate) id: MessageId,
+    /// The partition that stores the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u16>)]
+    pub(crate) partition: Option<Partition>,
+    /// When it is due. For a duplicate: when the message that is there is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(crate) due_at: Option<Timestamp>,
+    /// `true` for a duplicate of a message with another payload or due time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) differs: bool,
+    /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
+    #[schema(value_type = schema::PushStatus)]
+    pub(crate) status: &'static str,
+    /// `true` when the topic did not exist and was created for this push.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) topic_created: bool,
+    /// How many replicas of Redis have it, where `redis.min_replicas` asks for any; absent while it is buffered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replicas: Option<u32>,
+    /// Why it was not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ProblemBody>,
+}
+
+impl From<PushOutcome> for PushResult {
+    fn from(outcome: PushOutcome) -> PushResult {
+        let status = outcome.pushed.name();
+        let (partition, due_at) = (Some(outcome.partition), Some(outcome.due_at));
+        PushResult {
+            id: outcome.id,
+            partition,
+            due_at,
+            differs: outcome.differs,
+            status,
+            topic_created: false,
+            replicas: Some(outcome.replicas).filter(|replicas| *replicas > 0),
+            error: None,
+        }
+    }
+}
+
+/// The parameters of a push.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PushParams {
+    /// Decides the partition; without a key the id does.
+    #[param(value_type = Option<schema::Key>)]
+    key: Option<Key>,
+    /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
+    #[param(value_type = Option<schema::MessageId>)]
+    id: Option<MessageId>,
+    /// What happens if the id is there already: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    #[param(value_type = Option<schema::ConflictPolicy>)]
+    conflict: Option<Conflict>,
+    /// A duration from now, at most 3,650 d. Default 0.
+    #[param(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[param(value_type = Option<u64>, example = 1800000)]
+    delay_ms: Option<Duration>,
+    /// The due time; not together with `delay`.
+    #[param(value_type = Option<schema::Time>)]
+    due_at: Option<Timestamp>,
+    /// What happens if `due_at` is in the past: `now` (it is due at once) or `reject`. Default `now`.
+    #[param(value_type = Option<schema::Past>)]
+    past: Option<Past>,
+    /// A duration from the due time, after which it is not delivered. Default: the topic's.
+    #[param(value_type = Option<schema::Duration>)]
+    ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[param(value_type = Option<u64>)]
+    ttl_ms: Option<Duration>,
+    /// 1 to 1,000. Default: the topic's.
+    #[param(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
+    #[param(minimum = 0, maximum = 9)]
+    priority: Option<u32>,
+    /// `true`: the body is the payload, also as `application/json`. Default: the header `Dwell-Raw`, and else `false`.
+    raw: Option<bool>,
+}
+
+impl<S: Sync> FromRequestParts<S> for PushParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
+        let accepted = [
+            "key",
+            "id",
+            "conflict",
+            "delay",
+            "delay_ms",
+            "due_at",
+            "past",
+            "ttl",
+            "ttl_ms",
+            "max_attempts",
+            "priority",
+            "raw",
+        ];
+        let params = Params::read(parts.uri.query(), &accepted)?;
+        Ok(PushParams {
+            key: params.read_as("key", Key::new)?,
+            id: params.read_as("id", MessageId::new)?,
+            conflict: params.read_as("conflict", str::parse)?,
+            delay: params.span("delay")?,
+            delay_ms: params.millis("delay_ms")?,
+            due_at: params.time("due_at")?,
+            past: params.read_as("past", str::parse)?,
+            ttl: params.span("ttl")?,
+            ttl_ms: params.millis("ttl_ms")?,
+            max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
+            priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
+            raw: params.switch("raw")?,
+        })
+    }
+}
+
+impl PushParams {
+    /// The first parameter of a message that is given, if any is.
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("key", self.key.is_some()),
+            ("id", self.id.is_some()),
+            ("conflict", self.conflict.is_some()),
+            ("delay", self.delay.is_some()),
+            ("delay_ms", self.delay_ms.is_some()),
+            ("due_at", self.due_at.is_some()),
+            ("past", self.past.is_some()),
+            ("ttl", self.ttl.is_some()),
+            ("ttl_ms", self.ttl_ms.is_some()),
+            ("max_attempts", self.max_attempts.is_some()),
+            ("priority", self.priority.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    fn due(&self) -> Result<Due> {
+        due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
+    }
+}
+
+/// Push one message: as `application/json` an item of a batch, and otherwise the payload itself.
+///
+/// The `Content-Type` of a payload and headers `Dwell-Meta-<name>` travel with it.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/messages", operation_id = "pushMessage",
+    tag = "producing",
+    params(
+        TopicPath, PushParams,
+        ("Dwell-Raw" = Option<bool>, Header, description = "`true`: the body is the payload, also as `application/json`", example = true),
+        ("Idempotency-Key" = Option<schema::MessageId>, Header, description = "The id, if the parameter `id` is absent"),
+        ("traceparent" = Option<String>, Header, description = "W3C Trace Context of the push; ignored if invalid", example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("tracestate" = Option<String>, Header, description = "What tracing systems add to `traceparent`", example = "congo=t61rcWkgMzE")
+    ),
+    request_body(
+        content((BatchMessage = "application/json"), (schema::Payload = "application/octet-stream")),
+        description = "An envelope, or the payload: any bytes of any other content type"
+    ),
+    responses(
+        (status = 201, description = "The message is stored", body = PushResult,
+         headers(("Location" = String, description = "Path of the message"))),
+        (status = 202, description = "The store is unavailable: the message is on the local disk, and is replayed later", body = PushResult),
+        (status = 200, description = "The id exists: nothing changed, or the waiting message was replaced or debounced", body = PushResult),
+        Problem, TopicProblem, BodyProblem,
+    )
+)]
+pub(crate) async fn push(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    params: PushParams,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let message = match is_envelope(&params, &headers)? {
+        true => enveloped(&app, &params, &headers, body).await?,
+        false => raw(&app, params, &headers, body).await?,
+    };
+    let offer = app.broker.offer(&topic, message);
+    let id = offer.id().clone();
+    let outcome = app.broker.push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
+    let status = match outcome.pushed {
+        Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
+        Pushed::Buffered => StatusCode::ACCEPTED,
+        Pushed::Duplicate | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
+    };
+    let topic_created = outcome.topic_created;
+    let result = PushResult { topic_created, ..PushResult::from(outcome) };
+    let place = Place(&[("topics", topic.as_str()), ("messages", id.as_str())]);
+    Ok(created::answer(status, &place, result))
+}
+
+/// Whether the body is an envelope, as its content type says unless the client says otherwise.
+fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem> {
+    let raw = match (params.raw, headers.get(RAW).map(HeaderValue::as_bytes)) {
+        (Some(raw), _) => raw,
+        (None, None | Some(b"false")) => false,
+        (None, Some(b"true")) => true,
+        (None, Some(_)) => return Err(Problem::of_header("Dwell-Raw", Fault::Choice, "is neither true nor false")),
+    };
+    Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
+}
+
+/// The message whose payload is the body.
+async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+    // Everything that the header says is checked before the body is read, and so is the payload's announced size.
+    let mut message = message_of(params, headers)?;
+    message.check(app.clock.now()).map_err(of_raw)?;
+    message.payload = body::read(app, headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
+    Ok(message)
+}
+
+/// The message that the body describes.
+async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
+    if let Some(name) = params.first_given() {
+        let why = format!("is a field of an envelope, not a parameter beside one; {HINT}");
+        return Err(Problem::of_parameter(name, Fault::Exclusive, why));
+    }
+    if let Some(name) = headers.keys().find(|name| name.as_str().starts_with(META_PREFIX)) {
+        let why = format!("belongs into `meta` of the envelope; {HINT}");
+        return Err(Problem::of_header(name.as_str(), Fault::Exclusive, why));
+    }
+    let bytes = body::read(app, headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let now = app.clock.now();
+    let message = parse(&bytes, |item: BatchMessage| item.message(now));
+    let mut message = message.map_err(|problem| problem.hinting(HINT))?;
+    message.id = id_of(message.id, headers)?;
+    message.trace = message.trace.or_else(|| trace_of_headers(headers));
+    message.check(now)?;
+    Ok(message)
+}
+
+/// The error of a message whose fields are parameters and headers.
+fn of_raw(error: Error) -> Problem {
+    match error.field() {
+        Some(("content_type", fault, why)) => Problem::of_header("Content-Type", fault, why),
+        Some(("meta", fault, why)) => Problem::of_header("Dwell-Meta", fault, why),
+        _ => Problem::of_query(error),
+    }
+}
+
+fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
+    let due = params.due().map_err(Problem::of_query)?;
+    Ok(NewMessage {
+        id: id_of(params.id, headers)?,
+        conflict: params.conflict.unwrap_or_default(),
+        key: params.key,
+        due,
+        ttl: one_span("ttl", params.ttl, params.ttl_ms).map_err(Problem::of_query)?,
+        max_attempts: params.max_attempts,
+        priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
+        content_type: content_type_of(headers)?,
+        meta: meta_of(headers)?,
+        trace: trace_of_headers(headers),
+        payload: Bytes::new(),
+    })
+}
+
+/// The id of the parameter, or of the header that others know for this.
+fn id_of(id: Option<MessageId>, headers: &HeaderMap) -> Result<Option<MessageId>, Problem> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(id) };
+    if id.is_some() || values.next().is_some() {
+        return Err(Problem::of_header(IDEMPOTENCY_KEY, Fault::Repeated, "is given twice, or together with `id`"));
+    }
+    let wrong = |why: &str| Problem::of_header(IDEMPOTENCY_KEY, Fault::Format, why);
+    let text = value.to_str().map_err(|_| wrong("an id has only visible ASCII characters without spaces"))?;
+    MessageId::new(text).map(Some).map_err(|error| wrong(error.field().map_or(error.detail(), |(_, _, why)| why)))
+}
+
+fn content_type_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(Problem::of_header("content-type", Fault::Repeated, "is given twice"));
+    }
+    let text = value.map(|value| value.to_str().map(str::to_owned)).transpose();
+    text.map_err(|_| Problem::of_header("content-type", Fault::Format, "has only visible ASCII characters"))
+}
+
+fn meta_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
+    let mut meta = Meta::default();
+    for (name, value) in headers {
+        let Some(name) = name.as_str().strip_prefix(META_PREFIX) else { continue };
+        let value = String::from_utf8(value.as_bytes().to_vec())
+            .map_err(|_| Problem::malformed(format!("the header `{META_PREFIX}{name}` is not UTF-8")))?;
+        meta.0.push((name.to_owned(), value));
+    }
+    meta.check().map_err(|why| Problem::of_header("Dwell-Meta", Fault::Repeated, why))?;
+    Ok(meta.0)
+}

@@ -1,0 +1,426 @@
+//! Settling: ack, nack, extend.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::faults::collect;
+use super::params::{GroupPath, NoParams};
+use super::problem::{Class, Problem};
+use super::problem_sets::{BodyProblem, SettlementProblems};
+use super::reply::Reply;
+use super::schema;
+use super::strict::{Items, Json, TextOr, present};
+use crate::delivery::remote::Ruling;
+use crate::delivery::{Decision, UnknownReason, Verdict};
+use crate::model::error::{Fault, Kind};
+use crate::model::limits::DELAY_MAX;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::{Timestamp, millis, one_span, show_span, span};
+use crate::model::topic::check_visibility_timeout;
+
+/// Deliveries that are done.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]})))]
+pub(crate) struct Ack {
+    /// 1 to 1,000 receipts.
+    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Settling>>,
+}
+
+/// A receipt as an object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settling {
+    receipt: String,
+}
+
+impl From<String> for Settling {
+    fn from(receipt: String) -> Settling {
+        Settling { receipt }
+    }
+}
+
+/// Deliveries that failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!(
+    {"receipts": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "delay": "10s", "reason": "smtp: 451"}]}
+)))]
+pub(crate) struct Nack {
+    /// 1 to 1,000 deliveries: receipts as texts, or objects that say more.
+    #[schema(value_type = Vec<NackedOrReceipt>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Nacked>>,
+    /// For those that say neither `delay` nor `bury`. Until the next attempt, at most 3,650 d. Default: the topic's backoff.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 10000)]
+    delay_ms: Option<Duration>,
+    /// For those that say no reason. Why it failed; kept as the last error, cut at 1,024 bytes.
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    /// For those that say neither `delay` nor `bury`: they can never succeed. Not together with `delay`.
+    #[serde(default)]
+    bury: bool,
+}
+
+/// A delivery that failed, or its receipt alone.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what TextOr reads")]
+pub(crate) enum NackedOrReceipt {
+    /// The receipt alone.
+    #[schema(value_type = schema::Receipt)]
+    Receipt(String),
+    /// The receipt, and how the delivery failed.
+    Nacked(Nacked),
+}
+
+/// One delivery that failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nacked {
+    /// Receipt of the delivery.
+    #[schema(value_type = schema::Receipt)]
+    receipt: String,
+    /// Until the next attempt, at most 3,650 d. Default: the topic's backoff. Not together with `bury`.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    delay: Option<Duration>,
+    /// The same in milliseconds; not together with `delay`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 10000)]
+    delay_ms: Option<Duration>,
+    /// Why it failed; kept as the last error, cut at 1,024 bytes.
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    /// It can never succeed: make it dead at once.
+    #[serde(default, deserialize_with = "present")]
+    bury: Option<bool>,
+}
+
+impl From<String> for Nacked {
+    fn from(receipt: String) -> Nacked {
+        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
+    }
+}
+
+/// Deliveries whose deadlines move.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"receipts": ["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"], "visibility_timeout": "5m"})))]
+pub(crate) struct Extend {
+    /// 1 to 1,000 receipts.
+    #[schema(value_type = Vec<schema::ReceiptOrObject>, min_items = 1, max_items = 1000)]
+    receipts: Items<TextOr<Settling>>,
+    /// From now on, 100 ms to 12 h.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; exactly one of the two.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 300000)]
+    visibility_timeout_ms: Option<Duration>,
+}
+
+impl Extend {
+    /// The receipts, and how long from now on their deadlines are.
+    fn deadlines(self) -> Result<(Vec<String>, Duration), Problem> {
+        let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
+        let why = "is missing, and so is `visibility_timeout_ms`";
+        let timeout = timeout.ok_or_else(|| Problem::wrong(Fault::Missing, "visibility_timeout", why))?;
+        check_visibility_timeout(timeout)?;
+        Ok((self.receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect(), timeout))
+    }
+}
+
+/// Outcome of one receipt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Settled {
+    /// Receipt, as sent.
+    #[schema(value_type = schema::Receipt)]
+    receipt: String,
+    /// `acked`, `nacked`, `buried`, `extended`, `stale`, `unknown_outcome`, `unknown`, `pending` or `unreachable`.
+    #[schema(value_type = schema::VerdictStatus)]
+    status: &'static str,
+    /// Why the decision does not count; only if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::VerdictReason>)]
+    reason: Option<&'static str>,
+    /// When the delivery is nacked; only if extended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deadline: Option<Timestamp>,
+    /// The broker that owns the partition; only with `lost_partition` and `unreachable`, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+}
+
+/// Verdicts on a request with receipts.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"failed": 0, "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "acked"}]})))]
+pub(crate) struct Verdicts {
+    /// Number of decisions that do not count: all but `acked`, `nacked`, `buried`, `extended` and `pending`.
+    failed: usize,
+    /// One for each receipt, in the order sent.
+    results: Vec<Settled>,
+}
+
+/// The verdict on the only receipt of a request, when its decision does not count; or an error of the request.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the problem that `Verdicts::answer` makes")]
+#[schema(examples(json!({
+    "type": "urn:dwell:error:not-settled", "title": "The delivery is over", "status": 409,
+    "detail": "the visibility timeout passed before this request", "reason": "deadline_passed", "failed": 1,
+    "results": [{"receipt": "3.17.k3Zq9xT0aB1c.152.9f3a1c2e", "status": "stale", "reason": "deadline_passed"}],
+    "request_id": "01JGZK3W8M5T0000000000000A"
+})))]
+pub(crate) struct SettlementProblem {
+    #[schema(value_type = schema::ProblemType)]
+    r#type: String,
+    /// Short name of the type, for people.
+    title: String,
+    /// HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong, where, and what to do; for people. It may change.
+    detail: String,
+    /// Name of the request, as in the header `Dwell-Request-Id` and in the broker's log.
+    request_id: Option<String>,
+    /// Why the decision does not count; absent when the request itself is wrong.
+    #[schema(value_type = Option<schema::VerdictReason>)]
+    reason: Option<String>,
+    /// 1, with a `reason`.
+    failed: Option<usize>,
+    /// The verdict, with a `reason`.
+    results: Option<Vec<Settled>>,
+}
+
+impl Verdicts {
+    fn new(receipts: Vec<String>, rulings: &[Ruling]) -> Verdicts {
+        let settled = |(receipt, ruling): (String, &Ruling)| Settled {
+            receipt,
+            status: ruling.verdict.name(),
+            reason: ruling.verdict.reason(),
+            deadline: if let Verdict::Extended(deadline) = ruling.verdict { Some(deadline) } else { None },
+            owner: ruling.owner.as_ref().map(|owner| owner.as_str().to_owned()),
+        };
+        let failed = rulings.iter().filter(|ruling| !ruling.verdict.stands()).count();
+        Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
+    }
+
+    /// The answer to a request.
+    ///
+    /// # Errors
+    /// The problem with the only receipt.
+    fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
+        let verdicts = Verdicts::new(receipts, rulings);
+        match rulings {
+            [Ruling { verdict, .. }] if !verdict.stands() => Err(refused(*verdict, &verdicts)),
+            _ => Ok(Reply(verdicts)),
+        }
+    }
+}
+
+/// The problem with the only receipt of a request.
+fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
+    let class = match verdict {
+        Verdict::Unknown(UnknownReason::Malformed) => Class::MalformedReceipt,
+        Verdict::Unknown(UnknownReason::NotIssued) => Class::UnknownReceipt,
+        Verdict::UnknownOutcome | Verdict::Unreachable => Class::Verb(Kind::OutcomeUnknown),
+        _ => Class::NotSettled,
+    };
+    let problem = Problem::new(class, verdict.detail());
+    match (verdict.reason(), serde_json::to_value(verdicts)) {
+        (Some(reason), Ok(verdicts)) => problem.with_verdict(reason, verdicts),
+        _ => problem,
+    }
+}
+
+/// Acknowledge deliveries: their messages are done.
+///
+/// Answers 200 with a verdict for each receipt; a single receipt that is not settled is answered with a problem.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/ack", operation_id = "ackMessages",
+    tag = "consuming", request_body = Ack,
+    params(GroupPath),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
+)]
+pub(crate) async fn ack(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    ack: Json<Ack>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let decisions = ack.read(Ok)?.receipts.0.into_iter().map(|TextOr(of)| (of.receipt, Decision::Ack)).collect();
+    settle(&app, &topic, &group, decisions).await
+}
+
+/// Report that deliveries failed.
+///
+/// Each is delivered again after the backoff of the topic or `delay`, or becomes a dead letter. Answers 200 with a verdict
+/// for each receipt; a single receipt that is not settled is answered with a problem.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/nack", operation_id = "nackMessages",
+    tag = "consuming", request_body = Nack,
+    params(GroupPath),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
+)]
+pub(crate) async fn nack(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    nack: Json<Nack>,
+) -> Result<Reply<Verdicts>, Problem> {
+    settle(&app, &topic, &group, nack.read(decisions_of)?).await
+}
+
+/// Extend the deadlines of deliveries.
+///
+/// Answers 200 with a verdict for each receipt; a single receipt that is not settled is answered with a problem.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/extend", operation_id = "extendMessages",
+    tag = "consuming", request_body = Extend,
+    params(GroupPath),
+    responses((status = 200, description = "A verdict for each", body = Verdicts), Problem, SettlementProblems, BodyProblem)
+)]
+pub(crate) async fn extend(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    extend: Json<Extend>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let (receipts, timeout) = extend.read(Extend::deadlines)?;
+    let asked = receipts.clone();
+    let rulings = app.broker.extend_anywhere(&topic, &group, asked, timeout).await?;
+    Verdicts::answer(receipts, &rulings)
+}
+
+async fn settle(
+    app: &App,
+    topic: &TopicName,
+    group: &GroupName,
+    decisions: Vec<(String, Decision)>,
+) -> Result<Reply<Verdicts>, Problem> {
+    let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
+    let rulings = app.broker.settle_anywhere(topic, group, decisions).await?;
+    Verdicts::answer(receipts, &rulings)
+}
+
+fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
+    let standard = HowItFailed::read(Some(nack.bury), nack.delay, nack.delay_ms, nack.reason)?;
+    let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
+        let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
+        let failed = HowItFailed::read(bury, delay, delay_ms, reason);
+        (i, failed.map(|failed| (receipt, failed.or(&standard).decision())))
+    };
+    let decisions = nack.receipts.0.into_iter().enumerate().map(decide);
+    collect(decisions, |error, i| error.under(&format!("/receipts/{i}")))
+}
+
+/// How a delivery failed, or those of a request that do not say it themselves.
+struct HowItFailed {
+    bury: Option<bool>,
+    delay: Option<Duration>,
+    reason: Option<String>,
+}
+
+impl HowItFailed {
+    fn read(
+        bury: Option<bool>,
+        delay: Option<Duration>,
+        delay_ms: Option<Duration>,
+        reason: Option<String>,
+    ) -> Result<HowItFailed, Problem> {
+        match one_span("delay", delay, delay_ms)? {
+            Some(_) if bury == Some(true) => {
+                Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
+            }
+            Some(delay) if delay > DELAY_MAX => {
+                let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
+                Err(Problem::wrong(Fault::Range, "delay", why))
+            }
+            delay => Ok(HowItFailed { bury, delay, reason }),
+        }
+    }
+
+    /// What is not said here is as in the standard.
+    fn or(self, standard: &HowItFailed) -> HowItFailed {
+        let says_how = self.bury.is_some() || self.delay.is_some();
+        let (bury, delay) = if says_how { (self.bury, self.delay) } else { (standard.bury, standard.delay) };
+        HowItFailed { bury, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
+    }
+
+    fn decision(self) -> Decision {
+        let HowItFailed { bury, delay, reason } = self;
+        if bury == Some(true) { Decision::Bury { reason } } else { Decision::Nack { delay, reason } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::http::strict::parse;
+
+    #[test]
+    fn the_page_lists_every_reason_with_its_answer() {
+        let page = include_str!("../../../docs/reference/consuming.md");
+        for verdict in Verdict::REFUSALS {
+            let reason = verdict.reason().unwrap_or_default();
+            let ruling = Ruling { verdict, owner: None };
+            let problem = Verdicts::answer(vec!["a".to_owned()], &[ruling]).err();
+            let body = problem.and_then(|problem| serde_json::to_value(problem.body()).ok()).unwrap_or_default();
+            assert_eq!((&body["reason"], &body["failed"]), (&reason.into(), &1.into()), "{body}");
+            assert_eq!(body["results"][0]["status"], verdict.name(), "{body}");
+            let kind = body["type"].as_str().unwrap_or_default().replace("urn:dwell:error:", "");
+            let row = (format!("| `{}`, `{reason}` |", verdict.name()), format!("| {} `{kind}` |", body["status"]));
+            assert!(page.lines().any(|line| line.starts_with(&row.0) && line.ends_with(&row.1)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_answered_with_verdicts() {
+        let refused = || Ruling { verdict: Verdict::Unreachable, owner: None };
+        let two = vec!["a".to_owned(), "b".to_owned()];
+        let batch = Verdicts::answer(two, &[refused(), refused()]).ok();
+        assert_eq!(batch.map(|Reply(verdicts)| verdicts.failed), Some(2));
+        let pending = Ruling { verdict: Verdict::Pending, owner: None };
+        assert!(Verdicts::answer(vec!["a".to_owned()], &[pending]).is_ok());
+    }
+
+    #[test]
+    fn nack_takes_receipts_as_texts_and_defaults_for_all() -> Result<(), Problem> {
+        let nack = r#"{"receipts": ["a", {"receipt": "b", "delay": "1s"}, {"receipt": "c", "bury": false, "reason": "y"}],
+            "bury": true, "reason": "x"}"#;
+        let delay = Some(Duration::from_secs(1));
+        let expected = [
+            ("a".to_owned(), Decision::Bury { reason: Some("x".into()) }),
+            ("b".to_owned(), Decision::Nack { delay, reason: Some("x".into()) }),
+            ("c".to_owned(), Decision::Nack { delay: None, reason: Some("y".into()) }),
+        ];
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
+        let Ack { receipts } = parse(br#"{"receipts": ["a", {"receipt": "b"}]}"#, Ok)?;
+        let receipts: Vec<_> = receipts.0.into_iter().map(|TextOr(of)| of.receipt).collect();
+        assert_eq!(receipts, ["a", "b"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_nack_says_what_it_means() -> Result<(), Problem> {
+        let nack = r#"{"receipts": [{"receipt": "a"}, {"receipt": "b", "delay_ms": 5, "reason": "x"}, {"receipt": "c", "bury": true}]}"#;
+        let expected = [
+            ("a".to_owned(), Decision::Nack { delay: None, reason: None }),
+            ("b".to_owned(), Decision::Nack { delay: Some(Duration::from_millis(5)), reason: Some("x".into()) }),
+            ("c".to_owned(), Decision::Bury { reason: None }),
+        ];
+        assert_eq!(parse(nack.as_bytes(), decisions_of)?, expected);
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! The parts that several replies and requests share.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use axum::http::HeaderMap;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::schema;
+use crate::codec::Failure;
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::META_COUNT_MAX;
+use crate::model::message::{Due, Envelope, Past};
+use crate::model::time::Timestamp;
+use crate::model::trace::TraceContext;
+
+/// Contents of a message in replies.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Contents {
+    /// The key, if it was pushed with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Key>)]
+    key: Option<String>,
+    /// When it was accepted; absent if the stored message is unreadable.
+    #[schema(value_type = String, format = DateTime, required = false)]
+    pushed_at: Timestamp,
+    /// The media type that it was pushed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ContentType>)]
+    content_type: Option<String>,
+    /// 1 to 9: it goes before those of a lower one.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<u8>, minimum = 1, maximum = 9)]
+    priority: u8,
+    /// Names and values that travel with it; absent if the stored message is unreadable.
+    #[schema(value_type = schema::Meta, required = false)]
+    meta: Meta,
+    /// Where its push stands in a trace, as in W3C Trace Context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TraceParent>)]
+    traceparent: Option<String>,
+    /// What tracing systems add to that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TraceState>)]
+    tracestate: Option<String>,
+    /// The payload, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    /// The payload in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Base64>)]
+    payload_base64: Option<String>,
+}
+
+fn is_zero(priority: &u8) -> bool {
+    *priority == 0
+}
+
+impl From<Envelope> for Contents {
+    fn from(envelope: Envelope) -> Contents {
+        let (payload, payload_base64) = match String::from_utf8(envelope.payload.into()) {
+            Ok(text) => (Some(text), None),
+            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+        };
+        Contents {
+            key: envelope.key.map(String::from),
+            pushed_at: envelope.pushed_at,
+            content_type: envelope.content_type,
+            priority: envelope.priority,
+            meta: Meta(envelope.meta),
+            traceparent: envelope.trace.as_ref().map(TraceContext::traceparent),
+            tracestate: envelope.trace.as_ref().and_then(TraceContext::tracestate).map(str::to_owned),
+            payload,
+            payload_base64,
+        }
+    }
+}
+
+/// An attempt that failed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailedAttempt {
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Which attempt, from 1 on.
+    attempt: u32,
+    /// Reason of the nack, or why there was none; cut at 200 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl From<Failure> for FailedAttempt {
+    fn from(failure: Failure) -> FailedAttempt {
+        FailedAttempt { at: failure.at, attempt: failure.attempt, reason: failure.reason }
+    }
+}
+
+/// The payload of a request and the content type that its form implies: text, base64 or JSON, exactly one of them.
+pub(crate) fn payload_of(
+    text: Option<String>,
+    base64: Option<String>,
+    json: Option<Box<RawValue>>,
+) -> Result<(Bytes, Option<&'static str>)> {
+    match (text, base64, json) {
+        (Some(text), None, None) => Ok((text.into(), None)),
+        (None, Some(base64), None) => match STANDARD.decode(&base64) {
+            Ok(bytes) => Ok((bytes.into(), None)),
+            Err(why) => Err(Error::wrong(
+                Fault::Format,
+                "payload_base64",
+                format!("is not standard base64 with padding: {why}"),
+            )),
+        },
+        (None, None, Some(json)) => Ok((Bytes::copy_from_slice(json.get().as_bytes()), Some("application/json"))),
+        (None, None, None) => {
+            Err(Error::wrong(Fault::Missing, "payload", "is missing, and so are `payload_base64` and `payload_json`"))
+        }
+        _ => {
+            let why = "is given in more than one form; give one of `payload`, `payload_base64` and `payload_json`";
+            Err(Error::wrong(Fault::Exclusive, "payload", why))
+        }
+    }
+}
+
+/// For `deserialize_with` beside `default`: a payload as text. An object or a number is told where it belongs.
+pub(crate) fn payload_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    deserializer.deserialize_any(PayloadText).map(Some)
+}
+
+struct PayloadText;
+
+impl Visitor<'_> for PayloadText {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<String, E> {
+        Ok(text)
+    }
+}
+
+/// When a message is due: `delay` or `due_at`, or at once.
+pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>, past: Past) -> Result<Due> {
+    match (delay, due_at) {
+        (Some(_), Some(_)) => Err(Error::wrong(Fault::Exclusive, "delay", "is given together with `due_at`")),
+        (_, Some(at)) => Ok(past.due(at)),
+        (delay, None) => Ok(Due::In(delay.unwrap_or_default())),
+    }
+}
+
+/// The place in a trace that an item of a batch names: as strict as every other field.
+pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Option<TraceContext>> {
+    match (parent, state) {
+        (Some(parent), state) => Ok(Some(TraceContext::parse(parent, state)?)),
+        (None, Some(_)) => Err(Error::wrong(Fault::Exclusive, "tracestate", "is given without `traceparent`")),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The place in a trace that the headers of a request name. What is not valid there is passed over: somebody on the way may
+/// have added it, and W3C asks for that.
+pub(crate) fn trace_of_headers(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut parents = headers.get_all("traceparent").iter();
+    let parent = parents.next().filter(|_| parents.next().is_none())?.to_str().ok()?;
+    let states: Option<Vec<&str>> = headers.get_all("tracestate").iter().map(|state| state.to_str().ok()).collect();
+    TraceContext::of_headers(parent, states.map(|states| states.join(",")).as_deref())
+}
+
+/// Names and values; in JSON an object whose names are all different.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Meta(pub(crate) Vec<(String, String)>);
+
+impl Meta {
+    /// Refuses a name that comes twice.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut seen = HashSet::new();
+        match self.0.iter().find(|(name, _)| !seen.insert(name)) {
+            Some((name, _)) => Err(format!("{name:?} is given twice")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Meta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Meta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Meta, D::Error> {
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+struct MetaVisitor;
+
+impl<'de> Visitor<'de> for MetaVisitor {
+    type Value = Meta;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Meta, A::Error> {
+        let mut meta = Meta::default();
+        while let Some(entry) = fields.next_entry()? {
+            if meta.0.len() == META_COUNT_MAX {
+                return Err(de::Error::custom(format_args!("there are more than {META_COUNT_MAX} entries")));
+            }
+            meta.0.push(entry);
+        }
+        meta.check().map_err(de::Error::custom)?;
+        Ok(meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::message::Key;
+
+    fn contents(payload: &'static [u8]) -> crate::model::error::Result<serde_json::Value> {
+        let envelope = Envelope {
+            priority: 0,
+            key: Some(Key::new("customer-7")?),
+            pushed_at: Timestamp::from_ms(5),
+            expires_at: None,
+            max_attempts: None,
+            content_type: None,
+            meta: vec![("trace".into(), "abc".into())],
+            trace: None,
+            payload: Bytes::from_static(payload),
+        };
+        Ok(serde_json::to_value(Contents::from(envelope)).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_payload_is_text_when_it_can_be() -> crate::model::error::Result<()> {
+        let expected = serde_json::json!({
+            "key": "customer-7", "pushed_at": "1970-01-01T00:00:00.005Z", "meta": {"trace": "abc"}, "payload": "café"
+        });
+        assert_eq!(contents("café".as_bytes())?, expected);
+        assert_eq!(contents(b"\xff\x00")?["payload_base64"], "/wA=");
+        assert_eq!(contents(b"")?["payload"], "");
+        Ok(())
+    }
+
+    #[test]
+    fn a_payload_comes_in_exactly_one_form() {
+        let some = |text: &str| Some(text.to_owned());
+        let json = |text: &str| RawValue::from_string(text.to_owned()).ok();
+        let read = |text, base64, json| payload_of(text, base64, json).ok();
+        assert_eq!(read(some("a"), None, None), Some((Bytes::from("a"), None)));
+        assert_eq!(read(None, some("/wA="), None), Some((Bytes::from_static(b"\xff\x00"), None)));
+        let shipped = r#"{"order": 4711, "lines": [1.10, null]}"#;
+        assert_eq!(read(None, None, json(shipped)), Some((Bytes::from(shipped), Some("application/json"))));
+        assert_eq!(read(None, None, json("null")), Some((Bytes::from("null"), Some("application/json"))));
+        assert_eq!(read(None, some("/wA"), None), None);
+        assert_eq!(read(None, some("_wA="), None), None);
+        assert_eq!(read(some("a"), some("YQ=="), None), None);
+        assert_eq!(read(some("a"), None, json("1")), None);
+        assert_eq!(read(None, None, None), None);
+    }
+
+    #[test]
+    fn a_meta_name_comes_once() {
+        let read = |text: &str| serde_json::from_str::<Meta>(text);
+        assert!(read(r#"{"b": "1", "a": "2"}"#).is_ok_and(|meta| meta.0[0].0 == "b"));
+        assert!(read(r#"{"a": "1", "a": "2"}"#).is_err());
+        assert!(read(r#"{"a": 1}"#).is_err());
+        let many = |n: usize| {
+            serde_json::json!((0..n).map(|i| (i.to_string(), "")).collect::<std::collections::BTreeMap<_, _>>())
+        };
+        assert!(read(&many(META_COUNT_MAX).to_string()).is_ok());
+        assert!(read(&many(META_COUNT_MAX + 1).to_string()).is_err());
+    }
+}

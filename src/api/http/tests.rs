@@ -1,0 +1,243 @@
+//! Requests to the whole router that are decided before any verb is reached.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, header};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::*;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// A request to the whole router, whose store is away; the answer's status, headers and JSON.
+async fn ask(
+    line: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> Result<(u16, HeaderMap, Value), Box<dyn std::error::Error>> {
+    let (method, target) = line.split_once(' ').ok_or("no target")?;
+    let mut request = Request::builder().method(method).uri(target).header("host", "localhost:7373");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    answer(router(testing::app()?), request.body(body.into())?).await
+}
+
+async fn answer(router: Router, request: Request<Body>) -> Result<(u16, HeaderMap, Value), Box<dyn std::error::Error>> {
+    let response = router.oneshot(request).await?;
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let bytes = response.into_body().collect().await?.to_bytes();
+    Ok((status, headers, serde_json::from_slice(&bytes).unwrap_or_default()))
+}
+
+/// The request is refused with this status, type and detail before any verb is reached.
+async fn refused(
+    line: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+    (status, kind, said): (u16, &str, &str),
+) -> Outcome {
+    let (got, got_headers, problem) = ask(line, headers, body).await?;
+    assert_eq!(got, status, "{line}: {problem}");
+    assert_eq!(got_headers[header::CONTENT_TYPE], "application/problem+json", "{line}");
+    assert_eq!(problem["type"], format!("urn:dwell:error:{kind}"), "{line}");
+    assert_eq!(problem["status"], status, "{line}");
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{line}: {problem}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem() -> Outcome {
+    refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
+    refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
+    refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
+    refused("GET /healthz", &[], "", (404, "not-found", "readiness is at /readyz")).await?;
+    let (status, headers, _) = ask("GET /", &[], "").await?;
+    assert_eq!((status, headers[header::LOCATION].to_str()?), (307, "/ui"));
+    let (_, headers, _) = ask("POST /v1/topics/orders/groups/g/dead-letters", &[], "").await?;
+    assert_eq!(headers[header::ALLOW], "GET,HEAD");
+    let paths = openapi()["paths"].as_object().ok_or("no paths")?.clone();
+    for path in paths.keys().map(String::as_str).chain(["/ui", "/v1/topics/{topic}/messages/batch"]) {
+        let target = path.replace(['{', '}'], "");
+        let (status, headers, problem) = ask(&format!("OPTIONS {target}"), &[], "").await?;
+        let allow: std::collections::BTreeSet<_> = headers[header::ALLOW].to_str()?.split(',').collect();
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        let said = detail.split("; allowed: ").nth(1).and_then(|said| said.split(';').next()).unwrap_or_default();
+        assert_eq!((status, said.split(", ").collect()), (405, allow), "{path}: {detail}");
+    }
+    refused("GET /v1/topics", &[("host", "evil.example")], "", (400, "malformed", "`host`")).await?;
+    refused("GET /v1/topics", &[("origin", "http://evil.example")], "", (403, "forbidden", "evil")).await
+}
+
+#[tokio::test]
+async fn parameters_are_strict() -> Outcome {
+    let invalid = |said| (422, "invalid", said);
+    let push = "POST /v1/topics/orders/messages";
+    refused(&format!("{push}?dealy=5s"), &[], "x", invalid("`dealy`: is not a parameter")).await?;
+    refused(&format!("{push}?delay=5s&delay=5s"), &[], "x", invalid("`delay`: is given twice")).await?;
+    refused(&format!("{push}?delay=-5s"), &[], "x", invalid("`delay`: \"-5s\" is negative")).await?;
+    refused(&format!("{push}?delay=soon"), &[], "x", invalid("`delay`: \"soon\" is not a duration")).await?;
+    refused(&format!("{push}?delay=3651d"), &[], "x", invalid("`delay`: a message is due at most")).await?;
+    refused(&format!("{push}?delay=1s&due_at=2026-01-02T03:04:05Z"), &[], "x", invalid("together with `due_at`"))
+        .await?;
+    refused(&format!("{push}?ttl=0s"), &[], "x", invalid("`ttl`")).await?;
+    refused(&format!("{push}?max_attempts=0"), &[], "x", invalid("1 to 1000")).await?;
+    refused(&format!("{push}?key=%FF"), &[], "x", (400, "malformed", "`key` is not UTF-8")).await?;
+    refused(&format!("{push}?id=a%20b"), &[], "x", invalid("`id`")).await?;
+    refused("POST /v1/topics/a%20b/messages", &[], "x", invalid("`topic`")).await?;
+    refused("POST /v1/topics/%FF/messages", &[], "x", (400, "malformed", "UTF-8")).await?;
+    refused("GET /v1/topics?limit=5", &[], "", invalid("there are none here")).await?;
+    refused("DELETE /v1/topics/orders?force=1", &[], "", invalid("`force`")).await?;
+    refused("GET /v1/topics/orders/groups/g/dead-letters?limit=1001", &[], "", invalid("`limit`")).await
+}
+
+#[tokio::test]
+async fn what_is_wrong_beside_the_body_is_named_as_parameter_or_header() -> Outcome {
+    let group = "/v1/topics/orders/groups/default";
+    let push = "POST /v1/topics/orders/messages";
+    let cases = [
+        ("GET /v1/topics?limit=5".to_owned(), "limit", "unknown"),
+        ("GET /v1/topics/a%20b".to_owned(), "topic", "format"),
+        (format!("{push}?delay=soon"), "delay", "format"),
+        (format!("{push}?delay=1s&due_at=2026-01-02T03:04:05Z"), "delay", "exclusive"),
+        (format!("{push}?delay=1s&delay_ms=1"), "delay", "exclusive"),
+        (format!("{push}?delay=3651d"), "delay", "range"),
+        (format!("{push}?ttl=0s"), "ttl", "range"),
+        (format!("{push}?id=a%20b"), "id", "format"),
+        (format!("{push}?conflict=win"), "conflict", "choice"),
+        (format!("{push}?past=maybe"), "past", "choice"),
+        (format!("{push}?priority=10"), "priority", "range"),
+        (format!("{push}?raw=1"), "raw", "choice"),
+        ("DELETE /v1/topics/orders/messages/a?key=".to_owned(), "key", "format"),
+        ("GET /v1/topics/orders/messages?state=x".to_owned(), "state", "choice"),
+        ("GET /v1/topics/orders/messages?group=a%20b".to_owned(), "group", "format"),
+        (format!("GET {group}/bulk?from=2026-01-02T03:04:05Z"), "to", "missing"),
+        (format!("GET {group}/bulk?from=2026-01-02T03:04:05Z&to=2026-01-02T03:04:05Z"), "to", "range"),
+        (format!("GET {group}/dead-letters?reason=boredom"), "reason", "choice"),
+        (format!("GET {group}/forecast?step=1s&step_ms=5"), "step", "exclusive"),
+        (
+            format!("POST {group}/stream?visibility_timeout=1s&visibility_timeout_ms=5"),
+            "visibility_timeout",
+            "exclusive",
+        ),
+    ];
+    for (line, name, code) in cases {
+        let (status, _, problem) = ask(&line, &[], if line.contains("/stream") { "" } else { "x" }).await?;
+        let error = &problem["errors"][0];
+        assert_eq!(
+            (status, &error["parameter"], &error["code"]),
+            (422, &name.into(), &code.into()),
+            "{line}: {problem}"
+        );
+        assert_eq!(error.get("pointer"), None, "{line}");
+    }
+    let (_, _, problem) = ask("GET /v1/topics?a=1&limt=2&a=3", &[], "").await?;
+    assert_eq!(problem["errors"].as_array().map(Vec::len), Some(3), "{problem}");
+    for (name, value, header) in [("dwell-raw", "1", "Dwell-Raw"), ("dwell-meta-A!", "1", "Dwell-Meta")] {
+        let (_, _, problem) = ask(push, &[(name, value)], "x").await?;
+        assert_eq!(problem["errors"][0]["header"], header, "{problem}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_travels_with_a_payload_is_checked() -> Outcome {
+    let push = "POST /v1/topics/orders/messages";
+    let twice = [("dwell-meta-a", "1"), ("Dwell-Meta-A", "2")];
+    refused(push, &twice, "x", (422, "invalid", "`Dwell-Meta`: \"a\" is given twice")).await?;
+    refused(push, &[("dwell-meta-a!", "1")], "x", (422, "invalid", "`Dwell-Meta`")).await?;
+    refused(push, &[("dwell-meta-", "1")], "x", (422, "invalid", "`Dwell-Meta`")).await?;
+    let types = [("content-type", "a/b"), ("content-type", "a/b")];
+    refused(push, &types, "x", (422, "invalid", "`content-type`")).await?;
+    let payload = vec![0; crate::model::limits::PAYLOAD_BYTES_MAX + 1];
+    refused(push, &[], payload, (413, "too-large", "`payload`: 1048577 or more bytes, at most 1048576")).await
+}
+
+#[tokio::test]
+async fn bodies_are_strict() -> Outcome {
+    let group = "POST /v1/topics/orders/groups/default";
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let reserve = format!("{group}/reserve");
+    refused(&reserve, &form, r#"{"max": 1}"#, (415, "unsupported-media-type", "curl: --json")).await?;
+    refused(&reserve, &[], r#"{"maximum": 1}"#, (422, "invalid", "`maximum`")).await?;
+    refused(&reserve, &[], r#"{"max": 1"#, (400, "malformed", "ends too early")).await?;
+    refused(&reserve, &[], r#"{"wait": "-1s"}"#, (422, "invalid", "`wait`")).await?;
+    refused(&reserve, &[], r#"{"wait": null}"#, (422, "invalid", "`wait`")).await?;
+    refused(&format!("{group}/ack"), &[], "", (400, "malformed", "the body is empty")).await?;
+    refused(&format!("{group}/ack"), &[], r#"{"receipts": []}"#, (422, "invalid", "empty")).await?;
+    refused(&format!("{group}/extend"), &[], r#"{"receipts": ["a"]}"#, (422, "invalid", "visibility_timeout")).await?;
+    refused(&format!("{group}/dead-letters/redrive"), &[], r#"{"ids": []}"#, (422, "invalid", "empty")).await?;
+    refused(&format!("{group}/dead-letters/redrive"), &[], r#"{"ids": ["a b"]}"#, (422, "invalid", "`ids[0]`")).await?;
+    let large = "x".repeat(crate::model::limits::REQUEST_BODY_BYTES_MAX + 1);
+    refused(&format!("{group}/ack"), &[], large, (413, "too-large", "`body`")).await?;
+    refused("PUT /v1/topics/orders", &[], r#"{"partition": 3}"#, (422, "invalid", "`partition`")).await?;
+    refused("PUT /v1/topics/orders", &[], r#"{"partitions": 0}"#, (422, "invalid", "`partitions`")).await
+}
+
+#[tokio::test]
+async fn a_batch_is_refused_as_a_whole() -> Outcome {
+    let batch = "POST /v1/topics/orders/messages/batch";
+    let item = r#"{"payload": "a"}"#;
+    let bad = format!(r#"{{"messages": [{item}, {{"payload": "a", "delay": "-1s"}}]}}"#);
+    refused(batch, &[], bad, (422, "invalid", "`messages[1].delay`")).await?;
+    let many = format!(r#"{{"messages": [{}]}}"#, vec![item; 10_001].join(","));
+    refused(batch, &[], many, (422, "invalid", "`messages`: there are more than 1000 items")).await?;
+    let lines = [("content-type", "application/x-ndjson")];
+    refused(batch, &lines, format!("{item}\n{{}}"), (422, "invalid", "line 2: `payload`")).await?;
+    refused(batch, &[("content-type", "text/csv")], "a", (415, "unsupported-media-type", "text/csv")).await?;
+    let large = vec![b' '; crate::model::limits::BATCH_BODY_BYTES_MAX + 1];
+    refused(batch, &[], large, (413, "too-large", "at most 8388608")).await
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_and_every_answer_is_counted() -> Outcome {
+    async fn broken(headers: HeaderMap) -> &'static str {
+        // Out of range: there is no such header.
+        let values: Vec<_> = headers.get_all("x-absent").iter().collect();
+        values[0].to_str().map_or("", |_| "")
+    }
+    let app = testing::app()?;
+    let metrics = app.metrics.clone();
+    let router = layered(Router::new().route("/broken/{id}", get(broken)), app);
+    let request = |path| Request::builder().uri(path).header("host", "localhost").body(Body::empty());
+    let (status, _, problem) = answer(router.clone(), request("/broken/1")?).await?;
+    assert_eq!((status, problem["type"].as_str()), (500, Some("urn:dwell:error:bug")));
+    answer(router, request("/nowhere")?).await?;
+    let text = metrics.text()?;
+    assert!(text.contains(r#"dwell_http_requests_total{code="500",route="/broken/{id}"} 1"#), "{text}");
+    assert!(text.contains(r#"dwell_http_requests_total{code="404",route="unmatched"} 1"#), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn operations_answer_without_a_store() -> Outcome {
+    assert_eq!(ask("GET /livez", &[], "").await?.2["status"], "ok");
+    let (_, _, document) = ask("GET /openapi.json", &[], "").await?;
+    assert!(document["paths"]["/v1/topics/{topic}/messages"]["post"].is_object());
+    let (status, headers, _) = ask("GET /metrics", &[], "").await?;
+    assert_eq!((status, &headers[header::CONTENT_TYPE]), (200, &"text/plain; version=0.0.4; charset=utf-8".parse()?));
+    let app = testing::app()?;
+    app.stopping().cancel();
+    let request = Request::builder().uri("/readyz").header("host", "localhost").body(Body::empty())?;
+    let (status, headers, _) = answer(router(app), request).await?;
+    assert_eq!((status, headers.contains_key(header::RETRY_AFTER)), (503, true));
+    Ok(())
+}
+
+#[test]
+fn every_reference_of_the_document_leads_somewhere() {
+    fn check(part: &Value, document: &Value) {
+        if let Some(place) = part["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
+            assert!(document.pointer(place).is_some(), "{place}");
+        }
+        assert!(part != "null", "null is neither accepted nor sent");
+        match part {
+            Value::Object(parts) => parts.values().for_each(|part| check(part, document)),
+            Value::Array(parts) => parts.iter().for_each(|part| check(part, document)),
+            _ => {}
+        }
+    }
+    let document = openapi();
+    check(&document, &document);
+}

@@ -1,0 +1,374 @@
+//! Topics: declare, describe, delete, list.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::created::{self, Place, precondition, tagged, unmatched};
+use super::params::{NoParams, TopicPath};
+use super::problem::Problem;
+use super::problem_sets::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
+use super::reply::Reply;
+use super::schema;
+use super::strict::{JsonOrDefault, present};
+use crate::model::error::{Kind, Result};
+use crate::model::message::GroupName;
+use crate::model::partition::Partition;
+use crate::model::retry::Backoff;
+use crate::model::time::{Timestamp, millis, one_span, span};
+use crate::model::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
+use crate::store::PairStats;
+
+/// Settings of a topic. A field that is absent stays unchanged, or has its default in a new topic.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"partitions": 8, "visibility_timeout": "30s", "max_attempts": 16})))]
+pub(crate) struct TopicSettings {
+    /// 1 to 1,024; cannot be changed later. Default 8.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
+    partitions: Option<NonZeroU16>,
+    /// How long a consumer has to settle a delivery, 100 ms to 12 h. Default 30 s.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; not together with `visibility_timeout`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 30000)]
+    visibility_timeout_ms: Option<Duration>,
+    /// Attempts before a message is dead, 1 to 1,000. Default 16.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 1, maximum = 1000)]
+    max_attempts: Option<u32>,
+    /// The delay between attempts: `{kind: "exponential", initial, max, factor, jitter}` or `{kind: "ladder", steps}`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Backoff>)]
+    backoff: Option<Backoff>,
+    /// How long after a message was acked a push with its id is still a duplicate, at most 7 d. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    dedup_window: Option<Duration>,
+    /// The same in milliseconds; not together with `dedup_window`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 600000)]
+    dedup_window_ms: Option<Duration>,
+    /// `key`: the messages of a key one after the other; cannot be changed later. Default `none`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Ordering>)]
+    ordering: Option<Ordering>,
+    /// How long after its due time a message without its own `ttl` is worth delivering, at most 3,650 d; 0 is
+    /// indefinitely. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    ttl: Option<Duration>,
+    /// The same in milliseconds; not together with `ttl`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 3600000)]
+    ttl_ms: Option<Duration>,
+    /// What happens to an expired message: `drop` or `bury`. Default `drop`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Expiry>)]
+    on_expiry: Option<Expiry>,
+    /// How long dead letters are kept, at most 3,650 d; 0 is indefinitely. Default 0.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    dead_max_age: Option<Duration>,
+    /// The same in milliseconds; not together with `dead_max_age`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 1209600000)]
+    dead_max_age_ms: Option<Duration>,
+    /// How many dead letters a group keeps in each partition; 0 is all. Default 0.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(minimum = 0, maximum = 10_000_000)]
+    dead_max_count: Option<u64>,
+}
+
+impl TopicSettings {
+    /// These settings, and those of `base` where nothing is said.
+    fn over(self, base: Settings) -> Result<Settings> {
+        let settings = Settings {
+            partitions: self.partitions.unwrap_or(base.partitions),
+            visibility_timeout: one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?
+                .unwrap_or(base.visibility_timeout),
+            max_attempts: self.max_attempts.unwrap_or(base.max_attempts),
+            backoff: self.backoff.unwrap_or(base.backoff),
+            dedup_window: one_span("dedup_window", self.dedup_window, self.dedup_window_ms)?
+                .unwrap_or(base.dedup_window),
+            ordering: self.ordering.unwrap_or(base.ordering),
+            ttl: one_span("ttl", self.ttl, self.ttl_ms)?.unwrap_or(base.ttl),
+            on_expiry: self.on_expiry.unwrap_or(base.on_expiry),
+            dead_max_age: one_span("dead_max_age", self.dead_max_age, self.dead_max_age_ms)?
+                .unwrap_or(base.dead_max_age),
+            dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+/// A topic.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
+    "max_attempts": 16}}
+)))]
+pub(crate) struct Topic {
+    /// Its name.
+    #[schema(value_type = schema::TopicName)]
+    topic: String,
+    /// Its groups, each of which gets every message.
+    #[schema(value_type = Vec<schema::GroupName>)]
+    groups: Vec<String>,
+    /// All its settings.
+    #[schema(value_type = TopicSettings)]
+    settings: Settings,
+}
+
+impl From<&Descriptor> for Topic {
+    fn from(descriptor: &Descriptor) -> Topic {
+        Topic {
+            topic: descriptor.topic.to_string(),
+            groups: descriptor.groups.iter().map(GroupName::to_string).collect(),
+            settings: descriptor.settings.clone(),
+        }
+    }
+}
+
+/// A topic and what is in it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"topic": "orders", "groups": ["default"], "settings": {"partitions": 8, "visibility_timeout": "30s",
+    "max_attempts": 16}, "totals": [{"group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}],
+    "partitions": [{"partition": 0, "group": "default", "scheduled": 150, "ready": 1, "in_flight": 0, "dead": 0}]}
+)))]
+pub(crate) struct TopicDescription {
+    #[serde(flatten)]
+    topic: Topic,
+    /// One for every group.
+    totals: Vec<GroupTotals>,
+    /// One for every partition and group.
+    partitions: Vec<PartitionState>,
+}
+
+/// Messages of a group by state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Counts {
+    /// Messages that are not due.
+    scheduled: u64,
+    /// Messages that are due.
+    ready: u64,
+    /// Messages that consumers have.
+    in_flight: u64,
+    /// Dead letters.
+    dead: u64,
+    /// How long the oldest ready message has been due.
+    #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    #[schema(value_type = Option<u64>, example = 12)]
+    oldest_ready_age_ms: Option<Duration>,
+}
+
+/// The messages of a group in all partitions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupTotals {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
+    group: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The messages of a group in one partition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PartitionState {
+    /// Partition of the topic, from 0 on.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
+    group: String,
+    #[serde(flatten)]
+    counts: Counts,
+    /// The earliest due time of what is scheduled or ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_due_at: Option<Timestamp>,
+    /// The broker that owns the partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+}
+
+impl From<&PairStats> for Counts {
+    fn from(stats: &PairStats) -> Counts {
+        Counts {
+            scheduled: stats.scheduled,
+            ready: stats.ready,
+            in_flight: stats.in_flight,
+            dead: stats.dead,
+            oldest_ready_age_ms: stats.oldest_ready_age,
+        }
+    }
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, stats: &PairStats) {
+        self.scheduled += stats.scheduled;
+        self.ready += stats.ready;
+        self.in_flight += stats.in_flight;
+        self.dead += stats.dead;
+        self.oldest_ready_age_ms = self.oldest_ready_age_ms.max(stats.oldest_ready_age);
+    }
+}
+
+impl From<(Pair, PairStats)> for PartitionState {
+    fn from((pair, stats): (Pair, PairStats)) -> PartitionState {
+        PartitionState {
+            partition: pair.partition,
+            group: pair.group.to_string(),
+            counts: Counts::from(&stats),
+            next_due_at: stats.head,
+            owner: stats.owner.map(|owner| owner.to_string()),
+        }
+    }
+}
+
+impl TopicDescription {
+    fn new(descriptor: &Descriptor, stats: Vec<(Pair, PairStats)>) -> TopicDescription {
+        let mut totals: Vec<GroupTotals> = Vec::new();
+        for group in &descriptor.groups {
+            let mut counts = Counts::default();
+            stats.iter().filter(|(pair, _)| pair.group == *group).for_each(|(_, stats)| counts.add(stats));
+            totals.push(GroupTotals { group: group.to_string(), counts });
+        }
+        let partitions = stats.into_iter().map(PartitionState::from).collect();
+        TopicDescription { topic: Topic::from(descriptor), totals, partitions }
+    }
+}
+
+/// The names of all topics.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"topics": ["orders", "payments"]})))]
+pub(crate) struct TopicList {
+    /// Sorted.
+    #[schema(value_type = Vec<schema::TopicName>)]
+    topics: Vec<String>,
+}
+
+/// Create a topic, or change its settings.
+///
+/// Settings that the body names change, others stay. Repeating the request changes nothing, so every producer may create
+/// its topic at its start.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}", operation_id = "createOrUpdateTopic",
+    tag = "topics", request_body = Option<TopicSettings>,
+    params(
+        TopicPath,
+        ("If-Match" = Option<schema::TopicEtag>, Header, description = "The `ETag` that the topic has to have; `*`: it has to exist")
+    ),
+    responses(
+        (status = 201, description = "The topic was created", body = Topic,
+         headers(("Location" = String, description = "Path of the topic"), ("ETag" = schema::TopicEtag, description = "Its version"))),
+        (status = 200, description = "The topic existed", body = Topic,
+         headers(("ETag" = schema::TopicEtag, description = "Its version"))),
+        Problem, TopicProblem, BodyProblem, MatchProblem,
+    )
+)]
+pub(crate) async fn declare(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    headers: HeaderMap,
+    settings: JsonOrDefault<TopicSettings>,
+) -> Result<Response, Problem> {
+    let precondition = precondition(&headers)?;
+    let settings = settings.read(|settings| {
+        settings.clone().over(Settings::default())?;
+        Ok(settings)
+    })?;
+    let base = match app.broker.topic(&topic).await {
+        // What the body does not name is kept from this version, so it has to be the one that is expected.
+        Ok(descriptor) => {
+            precondition.check(&topic, Some(&descriptor)).map_err(|error| unmatched(precondition, error))?;
+            descriptor.settings.clone()
+        }
+        Err(error) if error.kind() == Kind::NotFound => app.broker.topic_defaults().clone(),
+        Err(error) => return Err(error.into()),
+    };
+    let declared = app.broker.declare_if(topic.clone(), settings.over(base)?, precondition).await;
+    let declared = declared.map_err(|error| unmatched(precondition, error))?;
+    let (status, place) = (created::status(declared.created), Place(&[("topics", topic.as_str())]));
+    let answer = created::answer(status, &place, Topic::from(&declared.descriptor));
+    Ok(tagged(answer, &declared.descriptor))
+}
+
+/// Get a topic with its settings and counts.
+///
+/// Counts are given for each group, and for each partition of each group.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}", operation_id = "getTopic",
+    tag = "topics",
+    params(TopicPath),
+    responses(
+        (status = 200, description = "The topic", body = TopicDescription,
+         headers(("ETag" = schema::TopicEtag, description = "Version of its settings and groups"))),
+        Problem, TopicProblem,
+    )
+)]
+pub(crate) async fn describe(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+) -> Result<Response, Problem> {
+    let descriptor = app.broker.topic(&topic).await?;
+    let stats = app.broker.stats(&topic).await?;
+    let answer = Reply(TopicDescription::new(&descriptor, stats)).into_response();
+    Ok(tagged(answer, &descriptor))
+}
+
+/// Delete a topic with all its messages.
+///
+/// Messages in flight go too; their receipts become stale.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}", operation_id = "deleteTopic",
+    tag = "topics",
+    params(
+        TopicPath,
+        ("If-Match" = Option<schema::TopicEtag>, Header, description = "The `ETag` that the topic has to have")
+    ),
+    responses(
+        (status = 204, description = "The topic is gone"),
+        Problem, TopicProblem, MatchProblem,
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let precondition = precondition(&headers)?;
+    let deleted = app.broker.delete_topic_if(&topic, precondition).await;
+    deleted.map_err(|error| unmatched(precondition, error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List the names of all topics.
+///
+/// Names are sorted.
+#[utoipa::path(
+    get, path = "/v1/topics", operation_id = "listTopics",
+    tag = "topics",
+    responses(
+        (status = 200, description = "All topics", body = TopicList),
+        Problem, StoreProblem,
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, _: NoParams) -> Result<Reply<TopicList>, Problem> {
+    let topics = app.broker.topics().await?;
+    Ok(Reply(TopicList { topics: topics.iter().map(ToString::to_string).collect() }))
+}

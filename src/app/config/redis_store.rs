@@ -1,0 +1,200 @@
+//! The Redis store of a configuration.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::reader::Reader;
+use super::redis_url::{self, RedisUrl};
+use super::sources::read_text;
+use super::{Origin, show};
+use crate::app::engine::{Confirmation, RedisOptions};
+use crate::model::limits::NAME_BYTES_MAX;
+use crate::model::time::show_span;
+use crate::outage::successor::{self, HandOverOptions};
+use crate::platform::secret::Secret;
+
+/// Replicas that may be waited for.
+const REPLICAS_MAX: u32 = 16;
+
+/// The least time for a call that waits for fsyncs, which gets half of it: with `appendfsync everysec` they come a second
+/// apart, and replicas report theirs once a second.
+const FSYNC_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+
+/// The configuration of the Redis store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RedisConfig {
+    /// Where Redis is. Without it the store is the embedded one.
+    pub url: Option<RedisUrl>,
+    /// The password, if the URL has none.
+    pub password_file: Option<Held>,
+    /// The certificates that Redis' own has to follow from, if not the system's.
+    pub ca_file: Option<Held>,
+    /// The certificate of this client.
+    pub cert_file: Option<Held>,
+    /// Its key.
+    pub key_file: Option<Held>,
+    /// What every Redis key begins with.
+    pub prefix: String,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// Whether to run on a Redis that may evict keys, which loses messages.
+    pub allow_eviction: bool,
+    /// Whether to start for the first time although Redis refuses how it is configured here, and to buffer until it does
+    /// not.
+    pub start_without: bool,
+    /// Which servers must have a change before it is answered.
+    pub confirmation: Confirmation,
+}
+
+/// A file that the configuration names, with what it held. That is not shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    path: String,
+    text: Secret,
+}
+
+impl Held {
+    fn read(path: &str) -> Result<Held, String> {
+        match read_text(Path::new(path))? {
+            text if text.trim().is_empty() => Err("is empty".to_owned()),
+            text => Ok(Held { path: path.to_owned(), text: text.into() }),
+        }
+    }
+
+    /// What the file held, for connecting and for nothing else.
+    pub fn secret(&self) -> &Secret {
+        &self.text
+    }
+
+    /// The path as TOML.
+    pub(super) fn shown(&self) -> String {
+        show::quoted(&self.path)
+    }
+}
+
+impl RedisConfig {
+    /// How to reach Redis, if it is the store.
+    pub fn options(&self) -> Option<RedisOptions> {
+        let text = |held: &Held| held.secret().expose().to_owned();
+        let secret = |held: &Held| held.secret().clone();
+        let line = |held: &Held| held.secret().expose().trim_end_matches(['\r', '\n']).into();
+        Some(RedisOptions {
+            url: self.url.as_ref()?.secret().clone(),
+            password: self.password_file.as_ref().map(line),
+            ca: self.ca_file.as_ref().map(text),
+            identity: self.cert_file.as_ref().map(text).zip(self.key_file.as_ref().map(secret)),
+            prefix: self.prefix.clone(),
+            timeout: self.timeout,
+            allow_eviction: self.allow_eviction,
+            confirmation: self.confirmation,
+        })
+    }
+}
+
+impl Reader<'_> {
+    /// The Redis store. One call has to end before a lease does, or nothing could be renewed.
+    pub(super) fn redis(&mut self, lease_ttl: Duration) -> RedisConfig {
+        let url = self.redis_url();
+        let default = Duration::from_secs(1);
+        let timeout = self.span("redis.timeout", Duration::from_millis(50)..=Duration::from_secs(60), default);
+        if url.is_some() && timeout >= lease_ttl {
+            let accepted = format!("less than lease.ttl, which is {}", show_span(lease_ttl));
+            self.refuse("redis.timeout", &accepted, format!("{} is too long", show_span(timeout)));
+        }
+        let accepted = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
+        let prefix = self.parsed("redis.prefix", &accepted, "dwell".to_owned(), |text| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            match text {
+                "" => Err("is empty".to_owned()),
+                _ if text.len() > NAME_BYTES_MAX => Err("is too long".to_owned()),
+                _ if !text.chars().all(allowed) => Err("has another character".to_owned()),
+                _ => Ok(text.to_owned()),
+            }
+        });
+        let mut held = |key| self.parsed(key, "a file that can be read", None, |path| Held::read(path).map(Some));
+        let password_file = held("redis.password_file");
+        let (ca_file, cert_file, key_file) = (held("redis.ca_file"), held("redis.cert_file"), held("redis.key_file"));
+        let allow_eviction = self.switch("redis.allow_eviction", false);
+        let start_without = self.switch("redis.start_without", false);
+        let confirmation = Confirmation {
+            replicas: self.number("redis.min_replicas", 0..=REPLICAS_MAX, 0),
+            fsync: self.switch("redis.fsync", false),
+        };
+        let config = RedisConfig {
+            url,
+            password_file,
+            ca_file,
+            cert_file,
+            key_file,
+            prefix,
+            timeout,
+            allow_eviction,
+            start_without,
+            confirmation,
+        };
+        self.agree(&config);
+        config
+    }
+
+    /// To whom a stop gives what is buffered, which may take as long as the deliveries before it.
+    pub(super) fn hand_over(&mut self, limit: Duration) -> Option<HandOverOptions> {
+        let url = self.parsed("wal.hand_over", successor::ACCEPTED, None, |text| successor::check_url(text).map(Some));
+        let token_file = self.parsed("wal.hand_over_token_file", "a file that holds a token", None, |path| {
+            read_text(Path::new(path)).map(|_| Some(PathBuf::from(path)))
+        });
+        let ca_file = self.certificates("wal.hand_over_ca_file");
+        let files = [("wal.hand_over_token_file", &token_file), ("wal.hand_over_ca_file", &ca_file)];
+        for (key, _) in files.into_iter().filter(|(_, file)| file.is_some() && url.is_none()) {
+            self.refuse(key, "wal.hand_over beside it", "is given without wal.hand_over");
+        }
+        let has_redis = ["redis.url", "redis.url_file"].iter().any(|key| self.layers.get(key).is_some());
+        if url.is_some() && !has_redis {
+            self.refuse("wal.hand_over", "a redis.url beside it", "needs Redis: the embedded store buffers nothing");
+        }
+        Some(HandOverOptions { url: url?, token_file, ca_file, limit })
+    }
+
+    /// Refuses keys that do not go with the URL, or not without one another.
+    fn agree(&mut self, config: &RedisConfig) {
+        let Confirmation { replicas, fsync } = config.confirmation;
+        for (key, is_given) in [("redis.min_replicas", replicas > 0), ("redis.fsync", fsync)] {
+            if is_given && config.url.is_none() {
+                self.refuse(key, "a redis.url beside it", "needs Redis: the embedded store is one process on one disk");
+            }
+        }
+        if fsync && config.timeout < FSYNC_TIMEOUT_MIN {
+            let accepted = format!("at least {} beside redis.fsync", show_span(FSYNC_TIMEOUT_MIN));
+            self.refuse("redis.timeout", &accepted, format!("{} is too short", show_span(config.timeout)));
+        }
+        if config.password_file.is_some() && config.url.as_ref().is_some_and(RedisUrl::has_password) {
+            self.refuse("redis.password_file", "a URL without a password", "is given beside a password in the URL");
+        }
+        let tls = config.url.as_ref().is_none_or(RedisUrl::is_tls);
+        let files = [("redis.ca_file", &config.ca_file), ("redis.cert_file", &config.cert_file)];
+        for (key, file) in files {
+            if file.is_some() && !tls {
+                self.refuse(key, "a rediss:// URL, which asks for TLS", "is for TLS, and the URL is not");
+            }
+        }
+        if config.cert_file.is_some() != config.key_file.is_some() {
+            let given = if config.cert_file.is_some() { "redis.cert_file" } else { "redis.key_file" };
+            self.refuse(given, "redis.cert_file and redis.key_file", "is given without the other one");
+        }
+    }
+
+    /// The URL itself, or from the file that `redis.url_file` names; the stronger source wins.
+    fn redis_url(&mut self) -> Option<RedisUrl> {
+        let (url, file) = (self.layers.origin("redis.url").rank(), self.layers.origin("redis.url_file").rank());
+        if url == file && url > Origin::Default.rank() {
+            self.refuse("redis.url_file", "one of redis.url and redis.url_file", "is given beside redis.url");
+            return None;
+        }
+        if url >= file {
+            return self.parsed("redis.url", redis_url::ACCEPTED, None, |text| RedisUrl::parse(text).map(Some));
+        }
+        self.parsed("redis.url_file", "a file that holds the URL and nothing else", None, |path| {
+            let text = read_text(Path::new(path))?;
+            RedisUrl::parse(text.trim()).map(Some).map_err(|why| format!("what it holds {why}"))
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! dwell inside another program: producers and consumers on the same engine, without HTTP.
+//!
+//! ```no_run
+//! use dwell::broker::Options;
+//! use dwell::app::embed::Dwell;
+//! use dwell::app::engine::StoreOptions;
+//! use dwell::model::message::NewMessage;
+//! use std::time::Duration;
+//!
+//! # async fn example() -> dwell::model::error::Result<()> {
+//! let dwell = Dwell::open(StoreOptions::Embedded { dir: "orders-data".into() }, Options::default()).await?;
+//! let close = NewMessage::new("close order 17").after(Duration::from_secs(1_800));
+//! dwell.producer("orders")?.push(close).await?;
+//! let mut consumer = dwell.consumer("orders", "default")?;
+//! while let Some(received) = consumer.next().await? {
+//!     println!("{:?}", received.delivery().message.envelope.payload);
+//!     received.ack().await.map_err(|failed| failed.error)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::app::engine::{Engine, StoreOptions};
+use crate::broker::{Broker, Options, PushOutcome, RescheduleOutcome, ReserveRequest};
+use crate::delivery::{Decision, Delivery, Verdict};
+use crate::model::error::{Error, Result};
+use crate::model::limits::WAIT_MAX;
+use crate::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::platform::clock::Clock;
+use crate::store::{Cancelled, Expected};
+
+/// A broker in this process.
+pub struct Dwell {
+    engine: Engine,
+}
+
+impl Dwell {
+    /// Opens the store and starts.
+    ///
+    /// # Errors
+    /// The store's: `Conflict` when another process has the directory, `Unavailable` when Redis cannot be reached, and
+    /// `Invalid` when it cannot be trusted.
+    pub async fn open(store: StoreOptions, options: Options) -> Result<Dwell> {
+        Ok(Dwell { engine: Engine::start(store, options, Clock::System).await? })
+    }
+
+    /// All the verbs.
+    pub fn broker(&self) -> &Broker {
+        self.engine.broker()
+    }
+
+    /// Pushes to a topic. # Errors: `Invalid` name.
+    pub fn producer(&self, topic: &str) -> Result<Producer> {
+        Ok(Producer { broker: self.broker().clone(), topic: TopicName::new(topic)? })
+    }
+
+    /// Consumes for a group of a topic. # Errors: `Invalid` name.
+    pub fn consumer(&self, topic: &str, group: &str) -> Result<Consumer> {
+        let place = (TopicName::new(topic)?, GroupName::new(group)?);
+        Ok(Consumer { broker: self.broker().clone(), place, batch: 1, ready: VecDeque::new() })
+    }
+
+    /// Waits until what is out is settled, gives the leases up, and closes the store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn close(self) -> Result<()> {
+        self.engine.close().await
+    }
+}
+
+/// Pushes to one topic.
+#[derive(Clone)]
+pub struct Producer {
+    broker: Broker,
+    topic: TopicName,
+}
+
+impl Producer {
+    /// Pushes one message. # Errors: see [`Broker::push`].
+    pub async fn push(&self, message: NewMessage) -> Result<PushOutcome> {
+        self.broker.push(&self.topic, message).await
+    }
+
+    /// Pushes up to 1,000 messages, each answered for itself. # Errors: see [`Broker::push_batch`].
+    pub async fn push_batch(&self, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
+        self.broker.push_batch(&self.topic, messages).await
+    }
+
+    /// Takes a message out of every group in which it waits; `key` if it was pushed with one. # Errors: see
+    /// [`Broker::cancel`].
+    pub async fn cancel(&self, id: &MessageId, key: Option<&Key>) -> Result<Cancelled> {
+        Ok(self.broker.cancel(&self.topic, id, key).await?.1)
+    }
+
+    /// Gives a message another due time in every group in which it waits; `key` if it was pushed with one. # Errors: see
+    /// [`Broker::reschedule`].
+    pub async fn reschedule(&self, id: &MessageId, key: Option<&Key>, due: Due) -> Result<RescheduleOutcome> {
+        self.broker.reschedule(&self.topic, id, key, due, Expected::default()).await
+    }
+}
+
+/// Consumes for one group of a topic.
+pub struct Consumer {
+    broker: Broker,
+    place: (TopicName, GroupName),
+    batch: usize,
+    ready: VecDeque<Received>,
+}
+
+impl Consumer {
+    /// Takes up to so many messages at a time, 1 to 1,000; their visibility timeouts begin together. Default 1.
+    pub fn batch(mut self, messages: usize) -> Consumer {
+        self.batch = messages;
+        self
+    }
+
+    /// The next message, however long it takes; `None` once the broker stops.
+    ///
+    /// # Errors
+    /// `NotFound` when the topic or the group does not exist, and the store's.
+    pub async fn next(&mut self) -> Result<Option<Received>> {
+        loop {
+            if let Some(received) = self.ready.pop_front() {
+                return Ok(Some(received));
+            }
+            let request = ReserveRequest { max: self.batch, wait: WAIT_MAX, visibility_timeout: None };
+            let deliveries = match self.broker.reserve(&self.place.0, &self.place.1, request).await {
+                Err(_) if self.broker.is_stopping() => return Ok(None),
+                deliveries => deliveries?,
+            };
+            let receive = |delivery| Received { broker: self.broker.clone(), place: self.place.clone(), delivery };
+            self.ready.extend(deliveries.into_iter().map(receive));
+        }
+    }
+}
+
+/// A message in the hands of this program. Dropping it settles nothing: it comes again after its deadline.
+pub struct Received {
+    broker: Broker,
+    place: (TopicName, GroupName),
+    delivery: Delivery,
+}
+
+/// A settlement that did not succeed, with the delivery, so that it can be tried again.
+pub struct Unsettled {
+    /// `Stale` when the delivery is over; `OutcomeUnknown` when the store has not answered yet, or did not before this
+    /// broker lost the partition: then the message is settled, or is delivered again.
+    pub error: Error,
+    /// The delivery.
+    pub received: Received,
+}
+
+impl Received {
+    /// The message, its attempt and its deadline.
+    pub fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+
+    /// The message is done.
+    ///
+    /// # Errors
+    /// See [`Unsettled`].
+    pub async fn ack(self) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Ack).await
+    }
+
+    /// The message failed: it comes again after `delay`, or after the backoff of the topic.
+    ///
+    /// # Errors
+    /// See [`Unsettled`].
+    pub async fn nack(self, delay: Option<Duration>, reason: &str) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Nack { delay, reason: Some(reason.to_owned()) }).await
+    }
+
+    /// The message can never succeed: it is dead.
+    ///
+    /// # Errors
+    /// See [`Unsettled`].
+    pub async fn bury(self, reason: &str) -> std::result::Result<(), Box<Unsettled>> {
+        self.settle(Decision::Bury { reason: Some(reason.to_owned()) }).await
+    }
+
+    /// Moves the deadline to `timeout` from now.
+    ///
+    /// # Errors
+    /// `Stale` when the delivery is over, `Invalid` out of range.
+    pub async fn extend(&mut self, timeout: Duration) -> Result<()> {
+        let receipts = [self.delivery.receipt.to_string()];
+        let verdicts = self.broker.extend(&self.place.0, &self.place.1, &receipts, timeout).await?;
+        match verdicts.first() {
+            Some(Verdict::Extended(deadline)) => {
+                self.delivery.deadline = *deadline;
+                Ok(())
+            }
+            Some(verdict) => Err(Error::stale(verdict.detail())),
+            None => Err(Error::bug("a receipt without a verdict")),
+        }
+    }
+
+    async fn settle(self, decision: Decision) -> std::result::Result<(), Box<Unsettled>> {
+        let decisions = vec![(self.delivery.receipt.to_string(), decision)];
+        let error = match self.broker.settle(&self.place.0, &self.place.1, decisions).await {
+            Err(error) => error,
+            Ok(verdicts) => match verdicts.first() {
+                Some(Verdict::Acked | Verdict::Nacked | Verdict::Buried) => return Ok(()),
+                Some(verdict @ (Verdict::Pending | Verdict::UnknownOutcome)) => {
+                    Error::outcome_unknown(verdict.detail())
+                }
+                Some(verdict) => Error::stale(verdict.detail()),
+                None => Error::bug("a receipt without a verdict"),
+            },
+        };
+        Err(Box::new(Unsettled { error, received: self }))
+    }
+}

@@ -1,0 +1,170 @@
+//! A store and a broker over it, with their loops: what a server serves, and what a service embeds.
+
+use std::io::{Error as IoError, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::broker::{Broker, Options};
+use crate::model::error::{Error, Result};
+use crate::outage::Failover;
+pub use crate::outage::FailoverOptions;
+use crate::platform::clock::Clock;
+use crate::platform::disk::{check_owner, make_directory};
+use crate::store::embedded::Embedded;
+use crate::store::redis::{Redis, location_of};
+use crate::telemetry::metrics::Metrics;
+// Which store it is, is decided here: so what measures one is found here as well.
+use crate::platform::tasks::Tasks;
+pub use crate::store::redis::{BareRedis, BareStyle, Confirmation, RedisOptions, RedisUsage};
+pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
+use crate::store::{Description, Store};
+
+/// How long giving the leases up may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Which store, and where it is.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one, or a few")]
+pub enum StoreOptions {
+    /// The embedded store: one process owns its directory.
+    Embedded {
+        /// The directory; made if it is not there.
+        dir: PathBuf,
+    },
+    /// A Redis that any number of processes share.
+    Redis {
+        /// Where it is, and how it is spoken to.
+        redis: RedisOptions,
+        /// What keeps pushes while it is away.
+        failover: FailoverOptions,
+    },
+}
+
+impl StoreOptions {
+    /// Whether the store can be opened, as far as that can be said without a directory and a network.
+    ///
+    /// # Errors
+    /// `Invalid`, as [`Engine::start`] would say it.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            StoreOptions::Embedded { .. } => Ok(()),
+            StoreOptions::Redis { redis, .. } => location_of(redis).map(drop),
+        }
+    }
+}
+
+/// A running broker without a listener. Dropping it stops its loops at once; [`Engine::drain`] and [`Engine::close`] stop
+/// in order.
+pub struct Engine {
+    store: Arc<dyn Store>,
+    broker: Broker,
+    /// The loops of groups.
+    groups: Tasks,
+    /// Leases and the store's own loop: groups need them to drain.
+    background: Tasks,
+    /// How long groups may take to drain.
+    drain_limit: Duration,
+    /// Whether they took longer.
+    is_given_up: AtomicBool,
+}
+
+impl Engine {
+    /// Opens the store and starts the loops.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn start(store: StoreOptions, options: Options, clock: Clock) -> Result<Engine> {
+        let metrics = Arc::new(Metrics::new()?);
+        let store = open_store(store, clock, metrics.clone()).await?;
+        let (groups, background) = (Tasks::new(), Tasks::new());
+        let drain_limit = options.drain_timeout + RELEASE_TIMEOUT;
+        let broker = Broker::new(store.clone(), metrics, groups.clone(), options);
+        let (running, stop) = (broker.clone(), background.stopping());
+        background.start(async move { running.run(stop).await });
+        Ok(Engine { store, broker, groups, background, drain_limit, is_given_up: AtomicBool::new(false) })
+    }
+
+    /// The verbs.
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The loops of groups, for what consumes in this process: they stop together.
+    pub fn groups(&self) -> &Tasks {
+        &self.groups
+    }
+
+    /// The store, and what it survives.
+    pub fn describe(&self) -> Description {
+        self.store.describe()
+    }
+
+    /// Hands nothing more out, waits until what is out is settled, and gives the leases up. A store that does not answer
+    /// holds up no stop: then the leases lapse.
+    pub async fn drain(&self) {
+        tokio::select! {
+            () = self.groups.stop() => {}
+            () = Clock::System.sleep(self.drain_limit), if !self.is_given_up.load(Relaxed) => {
+                tracing::warn!("stopping: leases are not given up, since the store does not answer");
+                self.is_given_up.store(true, Relaxed);
+            }
+            () = std::future::ready(()), if self.is_given_up.load(Relaxed) => {}
+        }
+    }
+
+    /// Stops in order, so that no answered push is cut off from its disk.
+    ///
+    /// # Errors
+    /// The store's, when it cannot be closed cleanly.
+    pub async fn close(&self) -> Result<()> {
+        self.drain().await;
+        self.background.stop().await;
+        self.store.close().await
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for tasks in [&self.groups, &self.background] {
+            tasks.stopping().cancel();
+        }
+    }
+}
+
+/// Opens the store that was chosen.
+async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
+    match store {
+        StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
+        StoreOptions::Redis { redis, failover } => {
+            claim_directory(&failover.dir)?;
+            let timeout = redis.timeout;
+            let store = Redis::open(redis, clock, metrics.clone()).await?;
+            Ok(Arc::new(Failover::open(store, failover, timeout, metrics).await?))
+        }
+    }
+}
+
+/// Makes `data_dir`, or checks that no other user can have put something into it or its directories.
+///
+/// # Errors
+/// `Unavailable`, with what is wrong with it.
+pub(crate) fn claim_directory(dir: &Path) -> Result<()> {
+    let failed = |dir: &Path, error: IoError| Error::unavailable(format!("the directory {}: {error}", dir.display()));
+    make_directory(dir).map_err(|error| failed(dir, error))?;
+    for below in ["store", "wal", "journal"].map(|name| dir.join(name)) {
+        match check_owner(&below) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(&below, error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
+async fn open_embedded(dir: PathBuf, clock: Clock) -> Result<Embedded> {
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
+    opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?
+}

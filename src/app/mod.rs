@@ -1,0 +1,6 @@
+//! Puts the parts together: configuration, the engine, the server, the library.
+
+pub mod engine;
+pub mod embed;
+pub mod config;
+pub mod server;

@@ -1,0 +1,191 @@
+//! One broker process: built in order, stopped in order.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::api::access::{Access, Token};
+use crate::api::http::{self, App, Connections, Console, Door, Listen, Listener, SocketMode, Tls, TlsFiles};
+use crate::api::webhook::{Subscription, Webhook};
+use crate::app::engine::{Engine, StoreOptions};
+use crate::broker;
+use crate::model::error::Result;
+use crate::model::limits::{ANSWER_PATIENCE, ANSWERS_BYTES_MAX, BODY_TIMEOUT};
+use crate::platform::clock::Clock;
+use crate::platform::tasks::Tasks;
+use crate::store::Description;
+use crate::telemetry::spans::{SpanOptions, Tracer};
+
+/// What a process is made of.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Who may connect, if that is a Unix socket.
+    pub socket_mode: SocketMode,
+    /// What a TCP listener encrypts with, if it does.
+    pub tls: Option<TlsFiles>,
+    /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
+    pub tokens: Vec<Token>,
+    /// The store.
+    pub store: StoreOptions,
+    /// How the broker behaves.
+    pub broker: broker::Options,
+    /// How connections are treated.
+    pub connections: Connections,
+    /// Time for a request body to arrive.
+    pub body_timeout: Duration,
+    /// Bytes of all answers that their clients have not read.
+    pub answer_bytes: usize,
+    /// How long a request waits for room among them.
+    pub answer_patience: Duration,
+    /// What the console offers.
+    pub console: Console,
+    /// Where messages are posted to.
+    pub webhooks: Vec<Webhook>,
+    /// Where spans go, if they are made.
+    pub spans: Option<SpanOptions>,
+    /// The local clock.
+    pub clock: Clock,
+}
+
+impl ServerOptions {
+    /// Options with the limits that docs/reference/limits.md names.
+    pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
+        let (connections, clock) = (Connections::default(), Clock::System);
+        let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
+        let (body_timeout, tls, console) = (BODY_TIMEOUT, None, Console::Full);
+        ServerOptions {
+            listen,
+            socket_mode,
+            tls,
+            tokens,
+            store,
+            broker,
+            connections,
+            body_timeout,
+            answer_bytes: ANSWERS_BYTES_MAX,
+            answer_patience: ANSWER_PATIENCE,
+            console,
+            webhooks,
+            spans: None,
+            clock,
+        }
+    }
+
+    /// Refuses what a start would refuse, without a listener, a directory or a network.
+    ///
+    /// # Errors
+    /// `Invalid`, with the option that is wrong.
+    pub fn check(&self) -> Result<()> {
+        self.store.check()?;
+        self.tls.clone().map(|files| Tls::new(files, self.clock.clone())).transpose()?;
+        self.spans.clone().map(|spans| Tracer::exporting(spans, self.clock.clone())).transpose()?;
+        let mut webhooks = self.webhooks.iter().filter(|webhook| webhook.enabled);
+        webhooks.try_for_each(|webhook| webhook.check(self.clock.clone()))
+    }
+}
+
+/// A running broker process. Dropping it stops everything at once; [`Server::stop`] stops it in order.
+pub struct Server {
+    address: Listen,
+    is_tls: bool,
+    engine: Engine,
+    stopping: CancellationToken,
+    /// The listener and its connections.
+    connections: Tasks,
+    /// What exports spans: it ends last.
+    exports: Tasks,
+}
+
+impl Server {
+    /// Binds, opens the store and serves.
+    ///
+    /// # Errors
+    /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
+    pub async fn start(options: ServerOptions) -> Result<Server> {
+        // Binding first: an address in use must not cost a take-over of the store.
+        let access = Access::new(options.tokens, options.clock.clone());
+        access.look();
+        let tls = options.tls.map(|files| Tls::new(files, options.clock.clone())).transpose()?;
+        let is_tls = tls.is_some();
+        let door = Door { asks: access.asks(), socket_mode: options.socket_mode, tls };
+        let listener = Listener::bind(options.listen, &door).await?;
+        let (mut behaviour, mut exporter) = (options.broker, None);
+        if let Some(spans) = options.spans {
+            let (tracer, exports) = Tracer::exporting(spans, options.clock.clone())?;
+            (behaviour.tracer, exporter) = (tracer, Some(exports));
+        }
+        let engine = Engine::start(options.store, behaviour, options.clock.clone()).await?;
+        let (broker, connections, exports) = (engine.broker().clone(), Tasks::new(), Tasks::new());
+        let metrics = broker.metrics();
+        if let Some(exporter) = exporter {
+            exports.start(exporter.run(broker.member().to_string(), metrics.clone(), exports.stopping()));
+        }
+        for webhook in options.webhooks.into_iter().filter(|webhook| webhook.enabled) {
+            let subscription = Subscription::new(broker.clone(), webhook, options.clock.clone())?;
+            engine.groups().start(subscription.run(engine.groups().stopping()));
+        }
+        let address = listener.address().clone();
+        if address.is_beyond() && !is_tls {
+            tracing::warn!(%address, "listening beyond loopback without TLS: tokens and messages can be read on their way");
+        }
+        let app = App::new(broker, options.clock, address.guard(is_tls), connections.clone());
+        let app = app.with_body_timeout(options.body_timeout).with_console(options.console);
+        let app = app.with_connections(options.connections.max);
+        let app = app.with_answers(options.answer_bytes, options.answer_patience);
+        let app = app.with_access(access);
+        let (stopping, answers) = (app.stopping(), app.answers());
+        connections.start(listener.serve(
+            http::router(app),
+            answers,
+            options.connections,
+            metrics,
+            connections.clone(),
+        ));
+        let Description { kind, location, durability } = engine.describe();
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!(version, address = %address.url(is_tls), store = kind, location, durability, "started");
+        Ok(Server { address, is_tls, engine, stopping, connections, exports })
+    }
+
+    /// Where it listens: `http://127.0.0.1:7373`, with the port that it got, `https://…` with TLS, or `unix:/path`.
+    pub fn url(&self) -> String {
+        self.address.url(self.is_tls)
+    }
+
+    /// The store, and what it survives.
+    pub fn describe(&self) -> Description {
+        self.engine.describe()
+    }
+
+    /// Stops in order, so that no delivery is cut off from its ack and no answered push from its disk.
+    ///
+    /// # Errors
+    /// The store's, when it cannot be closed cleanly.
+    pub async fn stop(self) -> Result<()> {
+        // From here on it is not ready, so that nothing new is sent here.
+        self.stopping.cancel();
+        tracing::info!("stopping: nothing more is handed out");
+        // Long polls and streams return, deliveries that are out may still be settled, leases are given up.
+        self.engine.drain().await;
+        tracing::info!("stopping: leases are given up");
+        // Requests that are being answered are answered.
+        self.connections.stop().await;
+        let closed = self.engine.close().await;
+        self.exports.stop().await;
+        match &closed {
+            Ok(()) => tracing::info!("stopped"),
+            Err(error) => tracing::error!(%error, "stopped, and the store was not closed cleanly"),
+        }
+        closed
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+        self.connections.stopping().cancel();
+        self.exports.stopping().cancel();
+    }
+}

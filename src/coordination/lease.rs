@@ -1,0 +1,219 @@
+//! Leases: keeping them, and knowing when one can no longer be trusted.
+//!
+//! A lease is valid from the send of its renewal on a clock that runs through suspend, and ends for us before it ends in
+//! the store. An invalid lease hands nothing out. It is not lost: if nobody took it the next renewal resumes the epoch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::topic::Pair;
+use crate::platform::clock::Instant;
+use crate::store::{Claim, Glance, MemberId, Renewal, Store};
+
+/// Leases renewed in one write.
+const RENEWALS_MAX: usize = 500;
+
+/// The part of the ttl that is left unused at its end: `ttl / MARGIN`.
+const MARGIN: u32 = 10;
+
+/// The pause after renewals that the store did not answer.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+/// Why a lease is lost that nobody else has: what it was granted by may be gone.
+pub const STORE_CHANGED: &str = "the store changed while the lease was not valid";
+
+/// A lease of this process.
+#[derive(Debug)]
+pub struct Lease {
+    claim: Claim,
+    /// Milliseconds on the monotonic clock.
+    valid_until_ms: AtomicU64,
+    /// Data losses of the store that were known when the lease was last known to be valid.
+    losses: AtomicU64,
+    /// What the last renewal saw, until its loop takes it.
+    glance: Mutex<Option<Glance>>,
+    /// Why it is lost, once it is.
+    why_lost: OnceLock<String>,
+    /// Wakes its loop after a renewal, and when it is lost.
+    changed: Notify,
+}
+
+impl Lease {
+    /// The pair and the epoch.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Whether messages may be handed out under it.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        !self.is_lost() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Takes what the last renewal saw of the pair, unless it was taken before.
+    pub fn take_glance(&self) -> Option<Glance> {
+        self.glance().take()
+    }
+
+    /// Whether a renewal has found that the pair belongs to another epoch.
+    pub fn is_lost(&self) -> bool {
+        self.why_lost.get().is_some()
+    }
+
+    /// Resolves after a renewal, and when it is lost. For its loop alone.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Resolves when it is lost. After that [`Lease::changed`] may have missed a renewal: there is a glance to take.
+    pub async fn lost(&self) {
+        while !self.is_lost() {
+            self.changed().await;
+        }
+    }
+
+    /// Why it is lost, once it is.
+    pub fn why_lost(&self) -> String {
+        self.why_lost.get().cloned().unwrap_or_default()
+    }
+
+    /// Its loop may be in the middle of a call, and must not find it valid again after that.
+    fn lose(&self, why: String) {
+        self.tell(&why);
+        // The first reason is the one that counts.
+        let _ = self.why_lost.set(why);
+        self.changed.notify_one();
+    }
+
+    fn glance(&self) -> MutexGuard<'_, Option<Glance>> {
+        // Nothing panics while the lock is held.
+        self.glance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
+    fn tell(&self, why: &str) {
+        let Claim { pair: Pair { topic, group, partition }, epoch } = &self.claim;
+        tracing::debug!(%topic, %group, partition = partition.0, %epoch, error = why, "lease not renewed");
+    }
+
+    /// Whether the store may have lost something since, so that another member may have been told that it owns the pair.
+    /// Then only a lease that is still valid is renewed.
+    fn is_doubtful(&self, now: Instant, losses: u64) -> bool {
+        self.losses.load(Ordering::Relaxed) != losses && !self.is_valid(now)
+    }
+
+    fn renewed(&self, sent: Instant, ttl: Duration, losses: u64) {
+        self.losses.store(losses, Ordering::Relaxed);
+        self.valid_until_ms.store(ms(sent.plus(ttl - ttl / MARGIN)), Ordering::Relaxed);
+    }
+}
+
+/// Renews all leases of this process.
+pub struct Keeper {
+    store: Arc<dyn Store>,
+    member: MemberId,
+    ttl: Duration,
+    leases: Mutex<Vec<Arc<Lease>>>,
+}
+
+impl Keeper {
+    /// No leases yet.
+    pub fn new(store: Arc<dyn Store>, member: MemberId, ttl: Duration) -> Keeper {
+        Keeper { store, member, ttl, leases: Mutex::default() }
+    }
+
+    /// Who this process is.
+    pub fn member(&self) -> &MemberId {
+        &self.member
+    }
+
+    /// How long a lease runs without renewal.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Keeps a lease that was acquired by a call sent at `sent`, until it is forgotten or lost.
+    pub fn keep(&self, claim: Claim, sent: Instant) -> Arc<Lease> {
+        let lease = Arc::new(Lease {
+            claim,
+            valid_until_ms: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
+            glance: Mutex::default(),
+            why_lost: OnceLock::new(),
+            changed: Notify::new(),
+        });
+        lease.renewed(sent, self.ttl, self.losses());
+        self.lock().push(lease.clone());
+        lease
+    }
+
+    /// Keeps this lease no longer.
+    pub fn forget(&self, lease: &Arc<Lease>) {
+        self.lock().retain(|kept| !Arc::ptr_eq(kept, lease));
+    }
+
+    /// Renews every lease once. False when the store did not answer for some of them.
+    pub async fn step(&self) -> bool {
+        let leases: Vec<Arc<Lease>> = self.lock().clone();
+        let mut answered = true;
+        for page in leases.chunks(RENEWALS_MAX) {
+            let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();
+            let sent = self.store.clock().local().instant();
+            let renewals = self.store.renew(&self.member, &claims, self.ttl).await;
+            let (now, losses) = (self.store.clock().local().instant(), self.losses());
+            for (lease, renewal) in page.iter().zip(renewals) {
+                match renewal {
+                    Ok(Renewal::Kept(_)) if lease.is_doubtful(now, losses) => {
+                        lease.lose(STORE_CHANGED.to_owned());
+                        self.forget(lease);
+                    }
+                    Ok(Renewal::Kept(glance)) => {
+                        lease.renewed(sent, self.ttl, losses);
+                        *lease.glance() = Some(glance);
+                        lease.changed.notify_one();
+                    }
+                    Ok(Renewal::Lost { by }) => {
+                        lease.lose(match by {
+                            Some(by) => format!("a renewal found that {by} has it"),
+                            None => "a renewal found another epoch, and no owner".to_owned(),
+                        });
+                        self.forget(lease);
+                    }
+                    Err(error) => {
+                        lease.tell(error.detail());
+                        answered = false;
+                    }
+                }
+            }
+        }
+        answered
+    }
+
+    /// Renews each third of the ttl until `stop` fires. That comes after the last lease was given up: a drain renews.
+    ///
+    /// While the store does not answer it is asked more often, so that after an outage owners resume before their leases
+    /// are taken by someone else.
+    pub async fn run(&self, stop: CancellationToken) {
+        let clock = self.store.clock().local();
+        let mut pause = self.ttl / 3;
+        while stop.run_until_cancelled(clock.sleep(pause)).await.is_some() {
+            pause = if self.step().await { self.ttl / 3 } else { RETRY_AFTER.min(self.ttl / 3) };
+        }
+    }
+
+    fn losses(&self) -> u64 {
+        self.store.losses().borrow().count
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {
+        // Nothing panics while the lock is held; if it did, the list would still be whole.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ms(instant: Instant) -> u64 {
+    u64::try_from(instant.since(Instant::default()).as_millis()).unwrap_or(u64::MAX)
+}

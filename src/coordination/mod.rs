@@ -1,0 +1,5 @@
+//! Who owns which partition of a group: leases, members and their shares.
+
+pub mod assignment;
+pub mod lease;
+pub mod membership;

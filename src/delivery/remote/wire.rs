@@ -1,0 +1,339 @@
+//! Requests and answers as they are sent: JSON, read strictly.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::{Decision, Verdict};
+use crate::model::limits::{BATCH_MESSAGES_MAX, DELAY_MAX, REASON_BYTES_MAX};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::Timestamp;
+use crate::model::topic::check_visibility_timeout;
+use crate::store::{MemberId, random_text};
+
+/// The name of a request. It is random, so that only the owner that was asked can answer it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct RequestName(String);
+
+impl RequestName {
+    pub(super) fn fresh() -> RequestName {
+        RequestName(random_text())
+    }
+}
+
+impl TryFrom<String> for RequestName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<RequestName, &'static str> {
+        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if is_name { Ok(RequestName(text)) } else { Err("no name of a request") }
+    }
+}
+
+/// What is asked about deliveries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Settle them.
+    Settle(Vec<(String, Decision)>),
+    /// Move their deadlines to so long from now.
+    Extend(Vec<String>, Duration),
+}
+
+/// What a broker asks an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) name: RequestName,
+    /// Who asks, and is answered.
+    pub(super) from: MemberId,
+    /// Until when, on the store's clock, it waits for an answer.
+    pub(super) until: Timestamp,
+    pub(super) topic: TopicName,
+    pub(super) group: GroupName,
+    pub(super) ask: Ask,
+}
+
+/// What an owner answers: a verdict for each receipt, in the order asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) name: RequestName,
+    pub(super) verdicts: Vec<Verdict>,
+}
+
+/// A datagram.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Parcel {
+    Request(Request),
+    Answer(Answer),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum WireParcel {
+    Request { name: RequestName, from: String, until_ms: u64, topic: TopicName, group: GroupName, ask: WireAsk },
+    Answer { name: RequestName, verdicts: Vec<WireVerdict> },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum WireAsk {
+    Settle(Vec<(String, WireDecision)>),
+    Extend { receipts: Vec<String>, timeout_ms: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum WireDecision {
+    Ack,
+    Nack {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delay_ms: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    Bury {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireVerdict {
+    status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<u64>,
+}
+
+impl Ask {
+    /// The receipts, in the order asked.
+    pub(crate) fn receipts(&self) -> Vec<&str> {
+        match self {
+            Ask::Settle(decisions) => decisions.iter().map(|(receipt, _)| receipt.as_str()).collect(),
+            Ask::Extend(receipts, _) => receipts.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// The part of it that is about the receipts at these places.
+    pub(crate) fn pick(&self, at: &[usize]) -> Ask {
+        match self {
+            Ask::Settle(decisions) => Ask::Settle(at.iter().filter_map(|at| decisions.get(*at).cloned()).collect()),
+            Ask::Extend(receipts, timeout) => {
+                Ask::Extend(at.iter().filter_map(|at| receipts.get(*at).cloned()).collect(), *timeout)
+            }
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let fits = |delay: &Option<Duration>| delay.is_none_or(|delay| delay <= DELAY_MAX);
+        (1..=BATCH_MESSAGES_MAX).contains(&self.receipts().len())
+            && match self {
+                Ask::Settle(decisions) => decisions.iter().all(|(_, decision)| match decision {
+                    Decision::Nack { delay, .. } => fits(delay),
+                    Decision::Ack | Decision::Bury { .. } => true,
+                }),
+                Ask::Extend(_, timeout) => check_visibility_timeout(*timeout).is_ok(),
+            }
+    }
+}
+
+impl Parcel {
+    pub(super) fn encode(self) -> Bytes {
+        // Text, numbers and lists have a form as JSON.
+        serde_json::to_vec(&WireParcel::from(self)).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+
+    /// `None` for everything that dwell does not write.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Parcel> {
+        match serde_json::from_slice(bytes).ok()? {
+            WireParcel::Request { name, from, until_ms, topic, group, ask } => {
+                let (from, until, ask) = (MemberId::from_store(&from), Timestamp::from_ms(until_ms), Ask::from(ask));
+                let is_valid = from.is_plausible() && ask.is_valid();
+                is_valid.then_some(Parcel::Request(Request { name, from, until, topic, group, ask }))
+            }
+            WireParcel::Answer { name, verdicts } => {
+                let verdicts = verdicts.iter().map(WireVerdict::read).collect::<Option<_>>()?;
+                Some(Parcel::Answer(Answer { name, verdicts }))
+            }
+        }
+    }
+}
+
+impl From<Parcel> for WireParcel {
+    fn from(parcel: Parcel) -> WireParcel {
+        match parcel {
+            Parcel::Request(Request { name, from, until, topic, group, ask }) => WireParcel::Request {
+                name,
+                from: from.as_str().to_owned(),
+                until_ms: until.as_ms(),
+                topic,
+                group,
+                ask: ask.into(),
+            },
+            Parcel::Answer(Answer { name, verdicts }) => {
+                WireParcel::Answer { name, verdicts: verdicts.into_iter().map(WireVerdict::of).collect() }
+            }
+        }
+    }
+}
+
+impl From<Ask> for WireAsk {
+    fn from(ask: Ask) -> WireAsk {
+        match ask {
+            Ask::Settle(decisions) => {
+                WireAsk::Settle(decisions.into_iter().map(|(receipt, decision)| (receipt, decision.into())).collect())
+            }
+            Ask::Extend(receipts, timeout) => WireAsk::Extend { receipts, timeout_ms: ms(timeout) },
+        }
+    }
+}
+
+impl From<WireAsk> for Ask {
+    fn from(ask: WireAsk) -> Ask {
+        match ask {
+            WireAsk::Settle(decisions) => {
+                Ask::Settle(decisions.into_iter().map(|(receipt, decision)| (receipt, decision.into())).collect())
+            }
+            WireAsk::Extend { receipts, timeout_ms } => Ask::Extend(receipts, Duration::from_millis(timeout_ms)),
+        }
+    }
+}
+
+impl From<Decision> for WireDecision {
+    fn from(decision: Decision) -> WireDecision {
+        match decision {
+            Decision::Ack => WireDecision::Ack,
+            Decision::Nack { delay, reason } => WireDecision::Nack { delay_ms: delay.map(ms), reason: reason.map(cut) },
+            Decision::Bury { reason } => WireDecision::Bury { reason: reason.map(cut) },
+        }
+    }
+}
+
+impl From<WireDecision> for Decision {
+    fn from(decision: WireDecision) -> Decision {
+        match decision {
+            WireDecision::Ack => Decision::Ack,
+            WireDecision::Nack { delay_ms, reason } => {
+                Decision::Nack { delay: delay_ms.map(Duration::from_millis), reason }
+            }
+            WireDecision::Bury { reason } => Decision::Bury { reason },
+        }
+    }
+}
+
+impl WireVerdict {
+    fn of(verdict: Verdict) -> WireVerdict {
+        WireVerdict {
+            status: verdict.name().to_owned(),
+            reason: verdict.reason().map(str::to_owned),
+            deadline_ms: if let Verdict::Extended(deadline) = verdict { Some(deadline.as_ms()) } else { None },
+        }
+    }
+
+    fn read(&self) -> Option<Verdict> {
+        Verdict::named(&self.status, self.reason.as_deref(), self.deadline_ms.map(Timestamp::from_ms))
+    }
+}
+
+/// The part of a reason that is kept.
+fn cut(mut reason: String) -> String {
+    let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+    reason.truncate(end.unwrap_or_default());
+    reason
+}
+
+/// Whole milliseconds.
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Result;
+
+    fn request(ask: Ask) -> Result<Parcel> {
+        let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+        let (from, until) = (MemberId::fresh("host"), Timestamp::from_ms(7));
+        Ok(Parcel::Request(Request { name: RequestName::fresh(), from, until, topic, group, ask }))
+    }
+
+    #[test]
+    fn requests_and_answers_are_read_back() -> Result<()> {
+        let nack = |delay, reason: Option<&str>| Decision::Nack { delay, reason: reason.map(str::to_owned) };
+        let decisions = vec![
+            ("a".to_owned(), Decision::Ack),
+            ("b".to_owned(), nack(Some(Duration::from_millis(1_500)), Some("busy"))),
+            ("c".to_owned(), nack(None, None)),
+            ("d".to_owned(), Decision::Bury { reason: Some("never".to_owned()) }),
+        ];
+        let ask = Ask::Settle(decisions);
+        assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);
+        let extend = Ask::Extend(vec!["a".to_owned()], Duration::from_secs(5));
+        let mut verdicts = vec![Verdict::Acked, Verdict::Extended(Timestamp::from_ms(9)), Verdict::Pending];
+        verdicts.extend(Verdict::REFUSALS);
+        let answer = Parcel::Answer(Answer { name: RequestName::fresh(), verdicts });
+        for parcel in [request(ask)?, request(extend)?, answer] {
+            assert_eq!(Parcel::decode(&parcel.clone().encode()), Some(parcel));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_thousand_reasons_of_any_length_fit() -> Result<()> {
+        let reason = Some("\u{1}".repeat(10 * REASON_BYTES_MAX));
+        let decision = ("9".repeat(100), Decision::Bury { reason });
+        let bytes = request(Ask::Settle(vec![decision; BATCH_MESSAGES_MAX]))?.encode();
+        assert!(bytes.len() <= crate::model::limits::DATAGRAM_BYTES_MAX, "{}", bytes.len());
+        assert!(Parcel::decode(&bytes).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn what_dwell_does_not_write_is_not_read() {
+        let request = |name: &str, from: &str, until: &str, group: &str, ask: &str| {
+            format!(
+                r#"{{"request":{{"name":"{name}","from":"{from}","until_ms":{until},"topic":"orders","group":"{group}","ask":{ask}}}}}"#
+            )
+        };
+        let ack = r#"{"settle":[["3.1.a.1.0000002a","ack"]]}"#;
+        assert!(Parcel::decode(request("abc", "host-1", "7", "default", ack).as_bytes()).is_some());
+        let long = "h".repeat(1_000);
+        let many = format!(r#"{{"settle":[{}]}}"#, vec![r#"["a","ack"]"#; BATCH_MESSAGES_MAX + 1].join(","));
+        for bad in [
+            request("", "host-1", "7", "default", ack),
+            request("a b", "host-1", "7", "default", ack),
+            request(&long, "host-1", "7", "default", ack),
+            request("abc", "", "7", "default", ack),
+            request("abc", "a{b}", "7", "default", ack),
+            request("abc", &long, "7", "default", ack),
+            request("abc", "host-1", "-7", "default", ack),
+            request("abc", "host-1", "7.5", "default", ack),
+            request("abc", "host-1", "7", "a:b", ack),
+            request("abc", "host-1", "7", "default", r#"{"settle":[]}"#),
+            request("abc", "host-1", "7", "default", r#"{"settle":[["a","eat"]]}"#),
+            request("abc", "host-1", "7", "default", r#"{"settle":[["a",{"nack":{"delay_ms":-1}}]]}"#),
+            request(
+                "abc",
+                "host-1",
+                "7",
+                "default",
+                r#"{"settle":[["a",{"nack":{"delay_ms":18446744073709551615}}]]}"#,
+            ),
+            request("abc", "host-1", "7", "default", r#"{"extend":{"receipts":["a"],"timeout_ms":1}}"#),
+            request("abc", "host-1", "7", "default", &many),
+            request("abc", "host-1", "7", "default", &format!(r#"{ack},"more":1"#)),
+            r#"{"answer":{"name":"abc","verdicts":[{"status":"eaten"}]}}"#.to_owned(),
+            r#"{"answer":{"name":"abc","verdicts":[{"status":"extended"}]}}"#.to_owned(),
+            "[".repeat(100_000),
+            "{}".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(Parcel::decode(bad.as_bytes()), None, "{}", &bad[..bad.len().min(200)]);
+        }
+        assert_eq!(Parcel::decode(&[0xff, 0xfe]), None);
+    }
+}

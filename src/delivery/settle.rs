@@ -1,0 +1,161 @@
+//! Settling: decisions go into the owners' memories and wait there until the store has answered.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{join_all, select};
+
+use super::Dispatch;
+use super::delivery::{Decision, GroupTag, Receipt};
+use super::owned::{Owned, now};
+use super::table::{Decided, Now};
+use super::verdict::{StaleReason, UnknownReason, Verdict};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+
+/// A decision that the table of a pair has taken.
+pub(super) struct Made {
+    pub(super) partition: Partition,
+    pub(super) owned: Arc<Owned>,
+    pub(super) decided: Decided,
+}
+
+/// Decisions about deliveries of one pair that the store has not answered.
+struct Unanswered {
+    owned: Arc<Owned>,
+    /// The last ticket among them.
+    last: u64,
+    /// Which verdict waits for which ticket.
+    tickets: Vec<(usize, u64)>,
+}
+
+/// The receipt, if dwell can have written it for this group.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
+    let receipt = receipt.ok_or(Verdict::Unknown(UnknownReason::Malformed))?;
+    let is_ours = receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get();
+    if is_ours { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
+}
+
+impl Dispatch {
+    /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.
+    pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
+        let mut verdicts = Vec::with_capacity(decisions.len());
+        let mut again = HashSet::new();
+        let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
+        let now = now(self.store.clock());
+        for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
+            let (verdict, made) = self.decide(receipt, decision, now);
+            verdicts.push(verdict);
+            if let Some(Made { partition, owned, decided }) = made {
+                let ticket = decided.ticket;
+                if decided.again {
+                    again.insert(index);
+                }
+                let unanswered = unanswered_by_pair.entry(partition).or_insert_with(|| Unanswered {
+                    owned,
+                    last: 0,
+                    tickets: Vec::new(),
+                });
+                unanswered.last = unanswered.last.max(ticket);
+                unanswered.tickets.push((index, ticket));
+            }
+        }
+        let waits = unanswered_by_pair.values().map(|unanswered| {
+            unanswered.owned.kick.notify_one();
+            unanswered.owned.settled(unanswered.last)
+        });
+        let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
+        let _ = select(join_all(waits), deadline).await;
+        for unanswered in unanswered_by_pair.values() {
+            let progress = unanswered.owned.progress();
+            for (index, ticket) in &unanswered.tickets {
+                verdicts[*index] = progress.verdict(*ticket, verdicts[*index]);
+            }
+        }
+        for (_, verdict) in verdicts.iter().enumerate().filter(|(index, _)| !again.contains(index)) {
+            self.count(*verdict);
+        }
+        verdicts
+    }
+
+    pub(super) fn decide(&self, receipt: Option<Receipt>, decision: Decision, now: Now) -> (Verdict, Option<Made>) {
+        let (receipt, owned) = match self.find(receipt) {
+            Ok(found) => found,
+            Err(refusal) => return (refusal, None),
+        };
+        let verdict = match decision {
+            Decision::Ack => Verdict::Acked,
+            Decision::Nack { .. } => Verdict::Nacked,
+            Decision::Bury { .. } => Verdict::Buried,
+        };
+        let decided = match owned.table().decide(receipt.serial, decision, now) {
+            Ok(decided) => decided,
+            Err(refusal) => return (refusal, None),
+        };
+        if verdict == Verdict::Acked && !decided.again {
+            self.counts.handling.observe(decided.handling.as_secs_f64());
+        }
+        self.demand.settled(now.instant);
+        let verdict = if decided.dead { Verdict::Buried } else { verdict };
+        (verdict, Some(Made { partition: receipt.partition, owned, decided }))
+    }
+
+    /// Moves deadlines to `timeout` from now.
+    pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
+        let now = now(self.store.clock());
+        let extend = |receipt: Option<Receipt>| {
+            let (receipt, owned) = self.find(receipt)?;
+            let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));
+            owned.kick.notify_one();
+            extended.map(|()| Verdict::Extended(now.store.plus(timeout)))
+        };
+        receipts.into_iter().map(|receipt| extend(receipt).unwrap_or_else(|refusal| refusal)).collect()
+    }
+
+    /// The owner's memory of the delivery that a receipt names.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn find(&self, receipt: Option<Receipt>) -> Result<(Receipt, Arc<Owned>), Verdict> {
+        let receipt = check_receipt(receipt, self.tag, &self.descriptor())?;
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let owned = pairs.get(&receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch).cloned();
+        owned.map(|owned| (receipt, owned)).ok_or(Verdict::Stale(StaleReason::LostPartition))
+    }
+
+    /// Whether no other broker has to be asked about a receipt: this process owns its partition, or has lost it since the
+    /// delivery.
+    pub fn knows(&self, receipt: &Receipt) -> bool {
+        // A broker that stood still has an older epoch than that of the delivery, and does not know it yet.
+        let is_up_to_date = |owned: &Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
+        let owns = {
+            let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+            pairs.get(&receipt.partition).is_some_and(is_up_to_date)
+        };
+        // A partition that is lost is in `lost` before it leaves `pairs`.
+        owns || {
+            let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+            lost.get(&receipt.partition) == Some(&receipt.epoch)
+        }
+    }
+
+    /// Whether this process owns a partition of the group.
+    pub fn owns(&self, partition: Partition) -> bool {
+        self.pairs.read().unwrap_or_else(PoisonError::into_inner).contains_key(&partition)
+    }
+
+    pub(super) fn count(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Acked => self.counts.acked.inc(),
+            Verdict::Nacked => self.counts.nacked.inc(),
+            Verdict::Buried => self.counts.buried.inc(),
+            Verdict::Stale(_) => self.counts.stale.inc(),
+            Verdict::UnknownOutcome => self.counts.unknown_outcome.inc(),
+            Verdict::Extended(_) | Verdict::Unknown(_) | Verdict::Pending | Verdict::Unreachable => {}
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! What a message is: its id, its key, its payload and what travels with it.
+
+mod due;
+mod id;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use self::due::{Due, Past};
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{
+    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+};
+use crate::model::time::Timestamp;
+use crate::model::trace::TraceContext;
+
+/// Declares a checked, cheaply cloned text.
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the text. # Errors: `Invalid`, naming what is wrong.
+            pub fn new(text: impl AsRef<str>) -> Result<Self> {
+                let text = text.as_ref();
+                $check(text).map_err(|why| Error::wrong(Fault::Format, $field, why))?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Error;
+            fn try_from(text: String) -> Result<Self> {
+                Self::new(text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> String {
+                text.as_str().to_owned()
+            }
+        }
+    };
+}
+
+text_type! {
+    /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    TopicName, "topic", check_name
+}
+
+text_type! {
+    /// The name of a consumer group: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    GroupName, "group", check_name
+}
+
+text_type! {
+    /// The name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+    ScheduleName, "cron job", check_name
+}
+
+text_type! {
+    /// A message id, unique in its partition: 1 to 128 visible ASCII characters without spaces.
+    MessageId, "id", check_id
+}
+
+text_type! {
+    /// A message key: 1 to 256 bytes of UTF-8 without control characters. Equal keys share a partition.
+    Key, "key", check_key
+}
+
+impl GroupName {
+    /// The group that every topic is born with.
+    pub fn standard() -> GroupName {
+        GroupName("default".into())
+    }
+}
+
+fn check_name(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX {
+        return Err(format!("a name has 1 to {NAME_BYTES_MAX} characters, this one has {}", text.len()));
+    }
+    if text.bytes().all(|b| b == b'.') {
+        return Err("a name is not only dots: URLs would lose it".to_owned());
+    }
+    match text.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-')) {
+        Some(c) => Err(format!("a name has only letters, digits, '.', '_' and '-', not {c:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_id(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        return Err(format!("an id has 1 to {ID_BYTES_MAX} characters, this one has {}", text.len()));
+    }
+    if matches!(text, "." | "..") {
+        return Err("an id is not \".\" or \"..\": browsers and HTTP clients take it out of a path".to_owned());
+    }
+    match text.chars().find(|c| !c.is_ascii_graphic()) {
+        Some(c) => Err(format!("an id has only visible ASCII characters without spaces, not {c:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_key(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > KEY_BYTES_MAX {
+        return Err(format!("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {}", text.len()));
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(format!("a key has no control characters, this one has {c:?}")),
+        None => Ok(()),
+    }
+}
+
+/// What a push does whose id is there already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Conflict {
+    /// Nothing: it is a duplicate.
+    #[default]
+    Keep,
+    /// Nothing, and it is refused.
+    Reject,
+    /// It takes the place of the one that waits; what is in flight or dead is left alone, and it is refused.
+    Replace,
+    /// The one that waits gets its due time and stays as it is otherwise; what is in flight or dead is left alone, and it is
+    /// refused.
+    Debounce,
+}
+
+impl Conflict {
+    /// Every one.
+    pub const ALL: [Conflict; 4] = [Conflict::Keep, Conflict::Reject, Conflict::Replace, Conflict::Debounce];
+
+    /// The stable name, as in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Conflict::Keep => "keep",
+            Conflict::Reject => "reject",
+            Conflict::Replace => "replace",
+            Conflict::Debounce => "debounce",
+        }
+    }
+}
+
+impl std::str::FromStr for Conflict {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Conflict> {
+        let known = Conflict::ALL.into_iter().find(|conflict| conflict.name() == text);
+        known.ok_or_else(|| {
+            Error::wrong(Fault::Choice, "conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
+        })
+    }
+}
+
+/// A message as a producer offers it.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
+    pub id: Option<MessageId>,
+    /// What happens if its id is there already.
+    pub conflict: Conflict,
+    /// Decides the partition; without a key the id does.
+    pub key: Option<Key>,
+    /// When it is due.
+    pub due: Due,
+    /// How long after its due time it is still worth delivering; `None` is for ever.
+    pub ttl: Option<Duration>,
+    /// Overrides the topic's number of attempts.
+    pub max_attempts: Option<u32>,
+    /// 0 to 9: among the ready messages of a partition higher ones are handed out first.
+    pub priority: u8,
+    /// Media type of the payload, passed through.
+    pub content_type: Option<String>,
+    /// Names and values that travel with the payload.
+    pub meta: Vec<(String, String)>,
+    /// Where the push stands in a trace; handed on with the message.
+    pub trace: Option<TraceContext>,
+    /// The payload: any bytes, may be empty.
+    pub payload: Bytes,
+}
+
+impl NewMessage {
+    /// A message that is due at once, with everything else left to the defaults.
+    pub fn new(payload: impl Into<Bytes>) -> NewMessage {
+        NewMessage {
+            id: None,
+            conflict: Conflict::Keep,
+            key: None,
+            due: Due::In(Duration::ZERO),
+            ttl: None,
+            max_attempts: None,
+            priority: 0,
+            content_type: None,
+            meta: Vec::new(),
+            trace: None,
+            payload: payload.into(),
+        }
+    }
+
+    /// Its id, made now if it has none.
+    pub fn identify(&mut self) -> MessageId {
+        self.id.get_or_insert_with(MessageId::fresh).clone()
+    }
+
+    /// Due so long after it is accepted.
+    pub fn after(mut self, delay: Duration) -> NewMessage {
+        self.due = Due::In(delay);
+        self
+    }
+
+    /// Due at this time; a time in the past is due at once.
+    pub fn at(mut self, due_at: Timestamp) -> NewMessage {
+        self.due = Due::At(due_at);
+        self
+    }
+
+    /// With an id, so that pushing again is a duplicate.
+    pub fn id(mut self, id: MessageId) -> NewMessage {
+        self.id = Some(id);
+        self
+    }
+
+    /// With a priority, 0 to 9.
+    pub fn priority(mut self, priority: u8) -> NewMessage {
+        self.priority = priority;
+        self
+    }
+
+    /// With this to be done if its id is there already.
+    pub fn on_conflict(mut self, conflict: Conflict) -> NewMessage {
+        self.conflict = conflict;
+        self
+    }
+
+    /// With a key, which decides the partition.
+    pub fn key(mut self, key: Key) -> NewMessage {
+        self.key = Some(key);
+        self
+    }
+
+    /// With its place in a trace, which consumers get with it.
+    pub fn trace(mut self, trace: TraceContext) -> NewMessage {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// Checks every limit and fixes the due time. # Errors: `Invalid` or `TooLarge`, naming the field.
+    pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
+        if self.payload.len() > PAYLOAD_BYTES_MAX {
+            let size = self.payload.len();
+            let why = format!("{size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
+            return Err(Error::wrong(Fault::TooLarge, "payload", why));
+        }
+        if let Some(id) = self.id.as_ref().filter(|id| id.is_occurrence()) {
+            let why =
+                format!("{:?} is for an occurrence of a cron job, <name>@<time>: choose another form", id.as_str());
+            return Err(Error::wrong(Fault::Format, "id", why));
+        }
+        if let Some(attempts) = self.max_attempts
+            && !(1..=ATTEMPTS_MAX).contains(&attempts)
+        {
+            return Err(Error::wrong(
+                Fault::Range,
+                "max_attempts",
+                format!("{attempts} is not in 1 to {ATTEMPTS_MAX}"),
+            ));
+        }
+        if self.priority > PRIORITY_MAX {
+            return Err(Error::wrong(
+                Fault::Range,
+                "priority",
+                format!("{} is not in 0 to {PRIORITY_MAX}", self.priority),
+            ));
+        }
+        if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
+            return Err(Error::wrong(Fault::Range, "ttl", "a message that lives for 0s would never be delivered"));
+        }
+        check_content_type(self.content_type.as_deref())?;
+        check_meta(&self.meta)?;
+        self.due.fix(now)
+    }
+
+    /// The message as the store keeps it. # Errors: as [`NewMessage::check`].
+    pub fn accept(self, now: Timestamp) -> Result<Message> {
+        let due_at = self.check(now)?;
+        Ok(Message {
+            id: self.id.unwrap_or_else(MessageId::fresh),
+            due_at,
+            envelope: Envelope {
+                key: self.key,
+                pushed_at: now,
+                expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
+                max_attempts: self.max_attempts,
+                priority: self.priority,
+                content_type: self.content_type,
+                meta: self.meta,
+                trace: self.trace,
+                payload: self.payload,
+            },
+        })
+    }
+}
+
+fn check_content_type(content_type: Option<&str>) -> Result<()> {
+    let Some(text) = content_type else { return Ok(()) };
+    if text.len() > CONTENT_TYPE_BYTES_MAX {
+        return Err(Error::wrong(Fault::Range, "content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+        return Err(Error::wrong(Fault::Format, "content_type", "has only visible ASCII characters"));
+    }
+    Ok(())
+}
+
+fn check_meta(meta: &[(String, String)]) -> Result<()> {
+    if meta.len() > META_COUNT_MAX {
+        return Err(Error::wrong(
+            Fault::Range,
+            "meta",
+            format!("has {} entries, at most {META_COUNT_MAX}", meta.len()),
+        ));
+    }
+    let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > META_BYTES_MAX {
+        return Err(Error::wrong(
+            Fault::Range,
+            "meta",
+            format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}"),
+        ));
+    }
+    let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
+    for (name, value) in meta {
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(Error::wrong(
+                Fault::Format,
+                "meta",
+                "a name has only lower-case letters, digits, '-', '_' and '.'",
+            ));
+        }
+        if value.chars().any(char::is_control) {
+            return Err(Error::wrong(Fault::Format, "meta", format!("the value of {name:?} has control characters")));
+        }
+    }
+    Ok(())
+}
+
+/// A message as the store keeps it: accepted, with an id and an absolute due time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its id.
+    pub id: MessageId,
+    /// When it is due, on the store's clock. A retry moves the score in the zset, never this.
+    pub due_at: Timestamp,
+    /// Everything else.
+    pub envelope: Envelope,
+}
+
+impl Message {
+    /// Gives a message without a time to live this one, from its due time on; zero is none.
+    pub fn expire_after(&mut self, ttl: Duration) {
+        if !ttl.is_zero() && self.envelope.expires_at.is_none() {
+            self.envelope.expires_at = Some(self.due_at.plus(ttl));
+        }
+    }
+
+    /// What decides the partition: the key, or the id of a message without one.
+    pub fn routing_key(&self) -> &str {
+        self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)
+    }
+}
+
+/// What travels with a message and never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The key, if the producer gave one.
+    pub key: Option<Key>,
+    /// When dwell accepted it, on the store's clock.
+    pub pushed_at: Timestamp,
+    /// From when on it is not delivered any more.
+    pub expires_at: Option<Timestamp>,
+    /// Overrides the topic's number of attempts.
+    pub max_attempts: Option<u32>,
+    /// 0 to 9: higher ones are handed out first.
+    pub priority: u8,
+    /// Media type of the payload.
+    pub content_type: Option<String>,
+    /// Names and values that travel with it.
+    pub meta: Vec<(String, String)>,
+    /// Where its push stands in a trace.
+    pub trace: Option<TraceContext>,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Kind;
+
+    #[test]
+    fn names_ids_and_keys_have_their_limits() {
+        assert!(TopicName::new("a".repeat(NAME_BYTES_MAX)).is_ok());
+        for bad in ["", ".", "..", "a b", "a:b", "{a}", "é", &"a".repeat(NAME_BYTES_MAX + 1)] {
+            assert!(TopicName::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(MessageId::new("a".repeat(ID_BYTES_MAX)).is_ok());
+        assert!(MessageId::new("...").is_ok());
+        for bad in ["", ".", "..", "a b", "a\n", "é", &"a".repeat(ID_BYTES_MAX + 1)] {
+            assert!(MessageId::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(Key::new("é".repeat(KEY_BYTES_MAX / 2)).is_ok());
+        for bad in ["", "a\u{0}", &"a".repeat(KEY_BYTES_MAX + 1)] {
+            assert!(Key::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_payload_at_its_limit_is_accepted_and_one_byte_more_is_too_large() {
+        let now = Timestamp::from_ms(1);
+        assert!(NewMessage::new(vec![0; PAYLOAD_BYTES_MAX]).accept(now).is_ok());
+        let error = NewMessage::new(vec![0; PAYLOAD_BYTES_MAX + 1]).accept(now).map(|_| ()).map_err(|e| e.kind());
+        assert_eq!(error, Err(Kind::TooLarge));
+    }
+
+    #[test]
+    fn meta_has_its_limits() {
+        let many = |n: usize| (0..n).map(|i| (format!("n{i}"), "v".to_owned())).collect::<Vec<_>>();
+        assert!(check_meta(&many(META_COUNT_MAX)).is_ok());
+        assert!(check_meta(&many(META_COUNT_MAX + 1)).is_err());
+        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX - 1))]).is_ok());
+        assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX))]).is_err());
+        assert!(check_meta(&[("A".into(), "v".into())]).is_err());
+        assert!(check_meta(&[("a".into(), "\n".into())]).is_err());
+    }
+}

@@ -1,0 +1,13 @@
+//! What dwell speaks of: ids, messages, topics, time, retries, limits and errors. Pure: no I/O, no clock, no tasks.
+
+pub mod error;
+pub mod limits;
+pub mod spelling;
+pub mod time;
+pub mod version;
+pub mod trace;
+pub mod message;
+pub mod partition;
+pub mod retry;
+pub mod topic;
+pub mod schedule;

@@ -1,0 +1,101 @@
+//! Which partition a key belongs to.
+//!
+//! The rule is public, so that a client in another language can compute it: murmur3 x86_32 with seed 0
+//! over the UTF-8 bytes of the key, as an unsigned number, modulo the topic's number of partitions.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::num::NonZeroU16;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of a partition, from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Partition(pub u16);
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Partition {
+    /// The partition of a key in a topic of so many partitions.
+    ///
+    /// ```
+    /// use dwell::model::partition::Partition;
+    /// use std::num::NonZeroU16;
+    /// let eight = NonZeroU16::new(8).unwrap();
+    /// assert_eq!(Partition::of("order-1", eight), Partition::of("order-1", eight));
+    /// ```
+    pub fn of(key: &str, partitions: NonZeroU16) -> Partition {
+        let number = hash(key.as_bytes()) % u32::from(partitions.get());
+        Partition(u16::try_from(number).unwrap_or(0))
+    }
+}
+
+/// murmur3 x86_32 with seed 0.
+pub fn hash(bytes: &[u8]) -> u32 {
+    // Reading from a slice cannot fail.
+    murmur3::murmur3_32(&mut Bytes(bytes), 0).unwrap_or(0)
+}
+
+/// What is left to hash, read as the hash asks for it: four bytes at a time, and the last ones alone.
+///
+/// A cursor calls `memcpy` for each read, since it does not know how long one is. A push in batches hashes several ids for
+/// each message, and the call is half of that where the C library is glibc, and nearly all of it where it is musl.
+struct Bytes<'a>(&'a [u8]);
+
+impl Read for Bytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let (Some((four, rest)), Some(into)) = (self.0.split_first_chunk::<4>(), into.first_chunk_mut()) {
+            *into = *four;
+            self.0 = rest;
+            return Ok(4);
+        }
+        let (Some((byte, rest)), Some(into)) = (self.0.split_first(), into.first_mut()) else { return Ok(0) };
+        *into = *byte;
+        self.0 = rest;
+        Ok(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Published vectors of murmur3 x86_32 with seed 0; docs/reference/partition-hash.md repeats them for clients.
+    #[test]
+    fn published_vectors() {
+        let vectors: [(&[u8], u32); 12] = [
+            (b"", 0x0000_0000),
+            (b"test", 0xba6b_d213),
+            (b"Hello, world!", 0xc036_3e43),
+            (b"The quick brown fox jumps over the lazy dog", 0x2e4f_f723),
+            (b"abc", 0xb3dd_93fa),
+            (b"hello", 0x248b_fa47),
+            (&[0xff, 0xff, 0xff, 0xff], 0x7629_3b50),
+            (&[0x21, 0x43, 0x65, 0x87], 0xf55b_516b),
+            (&[0x21, 0x43, 0x65], 0x7e4a_8634),
+            (&[0x21, 0x43], 0xa0f7_b07a),
+            (&[0x21], 0x7266_1cf4),
+            (&[0, 0, 0, 0], 0x2362_f9de),
+        ];
+        for (key, expected) in vectors {
+            assert_eq!(hash(key), expected, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_keys_spread_within_ten_percent() {
+        let partitions = NonZeroU16::new(8).unwrap_or(NonZeroU16::MIN);
+        let mut counts = [0_i32; 8];
+        for n in 0..100_000 {
+            counts[usize::from(Partition::of(&format!("order-{n}"), partitions).0)] += 1;
+        }
+        for count in counts {
+            assert!((count - 12_500).abs() <= 1_250, "{counts:?}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! When a failed message is tried again, and when it is dead. Pure: chance comes in as a value.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{DELAY_MAX, LADDER_STEPS_MAX};
+use crate::model::time::{millis, ms_up, one_span, span};
+
+/// How long to wait before the next attempt.
+///
+/// In JSON it is written with integers, as in `initial_ms`, and read with these or with text, as in `"initial": "1s"`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+pub enum Backoff {
+    /// `initial * factor^(attempt - 1)`, at most `max`, shortened by up to `jitter` of itself by chance.
+    Exponential {
+        /// Before the second attempt. 0 s to 10 years.
+        initial: Duration,
+        /// Never longer than this.
+        max: Duration,
+        /// 1.0 to 100.0.
+        factor: f64,
+        /// 0.0 (none) to 1.0: the part of the delay that chance may take away, so that failures do not return together.
+        jitter: f64,
+    },
+    /// The delay before the second, third, … attempt; the last step repeats.
+    Ladder {
+        /// 1 to 32 steps.
+        steps: Vec<Step>,
+    },
+}
+
+/// One step of a ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Step(#[serde(with = "span")] pub Duration);
+
+/// A backoff as JSON has it: each duration as text or in milliseconds.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+enum Form {
+    Exponential {
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+        initial: Option<Duration>,
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+        initial_ms: Option<Duration>,
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+        max: Option<Duration>,
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+        max_ms: Option<Duration>,
+        factor: f64,
+        jitter: f64,
+    },
+    Ladder {
+        #[serde(default, skip_serializing, deserialize_with = "present")]
+        steps: Option<Vec<Step>>,
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        steps_ms: Option<Vec<u64>>,
+    },
+}
+
+/// For `deserialize_with` beside `default`: a field may be absent, but `null` is not a way to say so.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+impl TryFrom<Form> for Backoff {
+    type Error = String;
+
+    fn try_from(form: Form) -> std::result::Result<Backoff, String> {
+        let one = |name, text, ms| one_span(name, text, ms).map_err(|error| error.detail().to_owned());
+        let missing = |name: &str| format!("`{name}`: is missing, and so is `{name}_ms`");
+        match form {
+            Form::Exponential { initial, initial_ms, max, max_ms, factor, jitter } => Ok(Backoff::Exponential {
+                initial: one("initial", initial, initial_ms)?.ok_or_else(|| missing("initial"))?,
+                max: one("max", max, max_ms)?.ok_or_else(|| missing("max"))?,
+                factor,
+                jitter,
+            }),
+            Form::Ladder { steps: Some(_), steps_ms: Some(_) } => {
+                Err("`steps`: is given together with `steps_ms`; give one of them".to_owned())
+            }
+            Form::Ladder { steps: Some(steps), steps_ms: None } => Ok(Backoff::Ladder { steps }),
+            Form::Ladder { steps: None, steps_ms: Some(steps) } => {
+                Ok(Backoff::Ladder { steps: steps.into_iter().map(|ms| Step(Duration::from_millis(ms))).collect() })
+            }
+            Form::Ladder { steps: None, steps_ms: None } => Err(missing("steps")),
+        }
+    }
+}
+
+impl From<Backoff> for Form {
+    fn from(backoff: Backoff) -> Form {
+        match backoff {
+            Backoff::Exponential { initial, max, factor, jitter } => {
+                let (initial_ms, max_ms) = (Some(initial), Some(max));
+                Form::Exponential { initial: None, initial_ms, max: None, max_ms, factor, jitter }
+            }
+            Backoff::Ladder { steps } => {
+                Form::Ladder { steps: None, steps_ms: Some(steps.iter().map(|step| ms_up(step.0)).collect()) }
+            }
+        }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::Exponential {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(600),
+            factor: 2.0,
+            jitter: 0.2,
+        }
+    }
+}
+
+impl Backoff {
+    /// Checks every range. # Errors: [`crate::model::error::Kind::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        let wrong = |why: &str| Err(Error::wrong(Fault::Range, "backoff", why));
+        match self {
+            Backoff::Exponential { initial, max, factor, jitter } => {
+                if max < initial {
+                    return wrong("`max` is shorter than `initial`");
+                }
+                if *max > DELAY_MAX {
+                    return wrong("`max` is longer than 3650 days");
+                }
+                if !(1.0..=100.0).contains(factor) {
+                    return wrong("`factor` is not in 1.0 to 100.0");
+                }
+                if !(0.0..=1.0).contains(jitter) {
+                    return wrong("`jitter` is not in 0.0 to 1.0");
+                }
+            }
+            Backoff::Ladder { steps } => {
+                if steps.is_empty() || steps.len() > LADDER_STEPS_MAX {
+                    return Err(Error::wrong(
+                        Fault::Range,
+                        "backoff",
+                        format!("a ladder has 1 to {LADDER_STEPS_MAX} steps"),
+                    ));
+                }
+                if steps.iter().any(|step| step.0 > DELAY_MAX) {
+                    return wrong("a step is longer than 3650 days");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The delay after attempt number `attempt` (1-based) failed; `chance` is in 0.0 to 1.0.
+    ///
+    /// ```
+    /// use dwell::model::retry::{Backoff, Step};
+    /// use std::time::Duration;
+    /// let ladder = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(60))] };
+    /// assert_eq!(ladder.delay(1, 0.5), Duration::from_secs(1));
+    /// assert_eq!(ladder.delay(2, 0.5), Duration::from_secs(60));
+    /// assert_eq!(ladder.delay(9, 0.5), Duration::from_secs(60));
+    /// ```
+    pub fn delay(&self, attempt: u32, chance: f64) -> Duration {
+        match self {
+            Backoff::Exponential { initial, max, factor, jitter } => {
+                let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
+                let grown = (initial.as_secs_f64() * factor.powi(exponent)).min(max.as_secs_f64());
+                Duration::from_secs_f64(grown * (1.0 - jitter * chance.clamp(0.0, 1.0)))
+            }
+            Backoff::Ladder { steps } => {
+                let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+                steps.get(index).or(steps.last()).map_or(Duration::ZERO, |step| step.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_doubles_up_to_ten_minutes_and_jitter_only_shortens() {
+        let backoff = Backoff::default();
+        assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(1));
+        assert_eq!(backoff.delay(4, 0.0), Duration::from_secs(8));
+        assert_eq!(backoff.delay(4, 1.0), Duration::from_secs_f64(6.4));
+        assert_eq!(backoff.delay(u32::MAX, 0.0), Duration::from_secs(600));
+    }
+
+    #[test]
+    fn backoff_is_read_in_both_forms_and_written_in_milliseconds() -> std::result::Result<(), serde_json::Error> {
+        let read = |json: &str| serde_json::from_str::<Backoff>(json);
+        let written = r#"{"kind":"exponential","initial_ms":1000,"max_ms":600000,"factor":2.0,"jitter":0.2}"#;
+        assert_eq!(read(written)?, Backoff::default());
+        assert_eq!(serde_json::to_string(&Backoff::default())?, written);
+        assert_eq!(read(&written.replace("\"initial_ms\":1000", "\"initial\":\"1s\""))?, Backoff::default());
+        let ladder = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(60))] };
+        assert_eq!(read(r#"{"kind":"ladder","steps":["1s","1m"]}"#)?, ladder);
+        assert_eq!(read(&serde_json::to_string(&ladder)?)?, ladder);
+        let refused = [
+            (r#"{"kind":"ladder","steps":[5]}"#, "5 has no unit"),
+            (r#"{"kind":"ladder","steps":["5s"],"steps_ms":[5]}"#, "`steps`: is given together with `steps_ms`"),
+            (r#"{"kind":"ladder"}"#, "`steps`: is missing"),
+            (r#"{"kind":"exponential","initial":1,"max_ms":5,"factor":2.0,"jitter":0.2}"#, "1 has no unit"),
+            (r#"{"kind":"exponential","max_ms":5,"factor":2.0,"jitter":0.2}"#, "`initial`: is missing"),
+            (
+                r#"{"kind":"exponential","initial_ms":5,"initial":"5ms","max_ms":5,"factor":2.0,"jitter":0.2}"#,
+                "`initial`: is given together with `initial_ms`",
+            ),
+        ];
+        for (json, said) in refused {
+            let why = read(json).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(why.contains(said), "{json}: {why}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let with = |initial, max, factor, jitter| Backoff::Exponential {
+            initial: Duration::from_secs(initial),
+            max: Duration::from_secs(max),
+            factor,
+            jitter,
+        };
+        assert!(with(1, 1, 1.0, 0.0).check().is_ok());
+        for bad in [with(2, 1, 2.0, 0.0), with(1, 2, 0.9, 0.0), with(1, 2, f64::NAN, 0.0), with(1, 2, 2.0, 1.1)] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        assert!(Backoff::Ladder { steps: vec![] }.check().is_err());
+        assert!(Backoff::Ladder { steps: vec![Step(Duration::ZERO); LADDER_STEPS_MAX + 1] }.check().is_err());
+    }
+}

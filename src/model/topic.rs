@@ -1,0 +1,306 @@
+//! What a topic is: its name, its groups and its settings.
+
+mod expiry;
+mod rate;
+mod subscription;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::expiry::Expiry;
+pub use self::rate::Rate;
+pub use self::subscription::{Pause, Rest, Subscription};
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::{
+    ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
+    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::retry::Backoff;
+use crate::model::time::{millis, show_span};
+use crate::model::version::Version;
+
+/// What can be set for a topic. Every field has a default, so `{}` declares a topic.
+///
+/// In JSON, as it is stored and answered, durations are integers: `visibility_timeout_ms`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Number of partitions, 1 to 1024; fixed when the topic is made. Default 8.
+    pub partitions: NonZeroU16,
+    /// How long a consumer has before its delivery is nacked, 100 ms to 12 h. Default 30 s.
+    #[serde(rename = "visibility_timeout_ms", with = "millis")]
+    pub visibility_timeout: Duration,
+    /// Attempts before a message is dead, 1 to 1000. Default 16.
+    pub max_attempts: u32,
+    /// The delay between attempts.
+    pub backoff: Backoff,
+    /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
+    #[serde(rename = "dedup_window_ms", with = "millis")]
+    pub dedup_window: Duration,
+    /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
+    pub ordering: Ordering,
+    /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
+    /// most 3,650 days.
+    #[serde(rename = "ttl_ms", with = "millis")]
+    pub ttl: Duration,
+    /// What becomes of a message whose time to live is over. Default: it is dropped.
+    pub on_expiry: Expiry,
+    /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
+    #[serde(rename = "dead_max_age_ms", with = "millis")]
+    pub dead_max_age: Duration,
+    /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
+    pub dead_max_count: u64,
+}
+
+/// What order the messages of a topic keep beyond their due times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    /// None: a message that is tried again does not hold up others.
+    #[default]
+    None,
+    /// The messages of a key one after the other, by due time and then as pushed: none is handed out before the one ahead
+    /// of it is gone or dead.
+    Key,
+}
+
+impl Ordering {
+    /// Every one.
+    pub const ALL: &[Ordering] = &[Ordering::None, Ordering::Key];
+
+    /// The stable name, as in the API and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ordering::None => "none",
+            Ordering::Key => "key",
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            partitions: NonZeroU16::MIN.saturating_add(7),
+            visibility_timeout: Duration::from_secs(30),
+            max_attempts: 16,
+            backoff: Backoff::default(),
+            dedup_window: Duration::ZERO,
+            ordering: Ordering::None,
+            ttl: Duration::ZERO,
+            on_expiry: Expiry::Drop,
+            dead_max_age: Duration::ZERO,
+            dead_max_count: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks every range. # Errors: [`crate::model::error::Kind::Invalid`], naming the field and its range.
+    pub fn check(&self) -> Result<()> {
+        if self.partitions.get() > PARTITIONS_MAX {
+            let why = format!("{} is not in 1 to {PARTITIONS_MAX}", self.partitions);
+            return Err(Error::wrong(Fault::Range, "partitions", why));
+        }
+        check_visibility_timeout(self.visibility_timeout)?;
+        if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
+            let why = format!("{} is not in 1 to {ATTEMPTS_MAX}", self.max_attempts);
+            return Err(Error::wrong(Fault::Range, "max_attempts", why));
+        }
+        if self.dedup_window > DEDUP_WINDOW_MAX {
+            return Err(Error::wrong(
+                Fault::Range,
+                "dedup_window",
+                format!("is at most {}", show_span(DEDUP_WINDOW_MAX)),
+            ));
+        }
+        if self.ttl > DELAY_MAX {
+            return Err(Error::wrong(Fault::Range, "ttl", format!("is at most {}", show_span(DELAY_MAX))));
+        }
+        if self.dead_max_age > DEAD_MAX_AGE_MAX {
+            return Err(Error::wrong(
+                Fault::Range,
+                "dead_max_age",
+                format!("is at most {}", show_span(DEAD_MAX_AGE_MAX)),
+            ));
+        }
+        if self.dead_max_count > DEAD_MAX_COUNT_MAX {
+            return Err(Error::wrong(Fault::Range, "dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
+        }
+        self.backoff.check()
+    }
+}
+
+/// Checks a visibility timeout, wherever it is given. # Errors: [`crate::model::error::Kind::Invalid`].
+pub fn check_visibility_timeout(timeout: Duration) -> Result<()> {
+    if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
+        return Ok(());
+    }
+    let range = format!("{} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX));
+    Err(Error::wrong(Fault::Range, "visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
+}
+
+/// A topic as the store knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its name.
+    pub topic: TopicName,
+    /// Grows with every change; a partition that has seen a newer one refuses a push under an older.
+    pub generation: u64,
+    /// The generation at which this topic was made: a topic deleted and made again is another one.
+    pub incarnation: u64,
+    /// True once the topic was deleted: what remains is this tombstone.
+    pub deleted: bool,
+    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been. What was pushed
+    /// before that is not for this one.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub deleted_at: u64,
+    /// Of a deletion that a journal brought back: when it was, ms on the store's clock; 0 of any other.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub restored_deletion: u64,
+    /// Its groups, each of which gets every message.
+    pub groups: Vec<GroupName>,
+    /// What is known of its groups besides their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub subscriptions: BTreeMap<GroupName, Subscription>,
+    /// Groups that were deleted and whose data may still be there. Only the store sets it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<GroupName>,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+impl Descriptor {
+    /// A topic about to be made, with the group that every topic is born with. The store sets the generation.
+    pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
+        let groups = vec![GroupName::standard()];
+        let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
+        Descriptor {
+            topic,
+            generation: 0,
+            incarnation: 0,
+            deleted: false,
+            deleted_at: 0,
+            restored_deletion: 0,
+            groups,
+            subscriptions,
+            leaving,
+            settings,
+        }
+    }
+
+    /// Whether an operation with this version came after the last deletion of a topic of this name.
+    pub fn is_after_deletion(&self, version: Version) -> bool {
+        version.as_us() > self.last_deletion().saturating_mul(1_000)
+    }
+
+    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been.
+    pub fn last_deletion(&self) -> u64 {
+        match (self.deleted, self.restored_deletion) {
+            (false, _) => self.deleted_at,
+            (true, 0) => self.generation.max(self.deleted_at),
+            (true, restored) => restored.max(self.deleted_at),
+        }
+    }
+
+    /// Whether the messages of a key come one after the other.
+    pub fn is_ordered(&self) -> bool {
+        self.settings.ordering == Ordering::Key
+    }
+
+    /// The partition of a routing key.
+    pub fn partition_of(&self, routing_key: &str) -> Partition {
+        Partition::of(routing_key, self.settings.partitions)
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.settings.partitions.get()).map(Partition)
+    }
+
+    /// Checks settings and groups. # Errors: [`crate::model::error::Kind::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
+            return Err(Error::wrong(Fault::Range, "groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
+        }
+        self.check_subscriptions()?;
+        self.settings.check()
+    }
+
+    /// The pair of a group in a partition.
+    pub fn pair(&self, partition: Partition, group: &GroupName) -> Pair {
+        Pair { topic: self.topic.clone(), partition, group: group.clone() }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_never(deleted_at: &u64) -> bool {
+    *deleted_at == 0
+}
+
+/// One group's part of one partition: its own zset and hash pair. The unit of ownership.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pair {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition of it.
+    pub partition: Partition,
+    /// The group.
+    pub group: GroupName,
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}", self.topic, self.partition, self.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_settings_are_kept_to_the_last_bit() -> std::result::Result<(), serde_json::Error> {
+        let long = format!("0.2{}", "4".repeat(90));
+        let json =
+            format!(r#"{{"kind":"exponential","initial_ms":1000,"max_ms":600000,"factor":2.0,"jitter":{long}}}"#);
+        let said: Backoff = serde_json::from_str(&json)?;
+        let kept: Backoff = serde_json::from_str(&serde_json::to_string(&said)?)?;
+        assert_eq!(kept, said);
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_object_is_the_default_and_a_misspelt_field_is_refused() {
+        let read = |text| serde_json::from_str::<Settings>(text);
+        assert_eq!(read("{}").ok(), Some(Settings::default()));
+        assert!(read(r#"{"partition": 3}"#).is_err());
+        assert!(read(r#"{"partitions": 0}"#).is_err());
+        assert!(read(r#"{"partitions": 3, "partitions": 4}"#).is_err());
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let with = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            settings.check()
+        };
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN).is_ok());
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN / 2).is_err());
+        assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MAX * 2).is_err());
+        assert!(with(|s| s.max_attempts = 0).is_err());
+        assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
+        assert!(with(|s| s.ttl = DELAY_MAX).is_ok());
+        assert!(with(|s| s.ttl = DELAY_MAX * 2).is_err());
+        assert!(with(|s| s.partitions = NonZeroU16::MAX).is_err());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX).is_ok());
+        assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX).is_ok());
+        assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX + 1).is_err());
+    }
+}

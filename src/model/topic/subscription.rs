@@ -1,0 +1,194 @@
+//! What a topic knows of one of its groups besides its name.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Descriptor, Rate};
+use crate::model::error::{Error, Fault, Result};
+use crate::model::limits::IN_FLIGHT_MAX;
+use crate::model::message::GroupName;
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+
+/// What a topic knows of one of its groups. A group without an entry is one that the topic was born with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Subscription {
+    /// The generation at which the group was made; 0 if the topic was born with it. A group that was deleted and made
+    /// again is another one.
+    pub born: u64,
+    /// The group whose messages it gets a copy of. Until all of them are there it hands nothing out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<GroupName>,
+    /// How many messages a second are handed out at most, by all members together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How many deliveries are in flight at most, in all partitions together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
+    /// Set while nothing is handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+}
+
+/// For how long a group is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// When it goes on by itself, on the store's clock; `None` is when it is told to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// Why a group hands nothing out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// It gets a copy of another group's messages.
+    Copying,
+    /// It is paused.
+    Paused(Pause),
+}
+
+impl Rest {
+    /// When it ends by itself.
+    pub fn until(self) -> Option<Timestamp> {
+        match self {
+            Rest::Copying => None,
+            Rest::Paused(pause) => pause.until,
+        }
+    }
+}
+
+impl Subscription {
+    /// Why it hands nothing out at `now`, if it does not.
+    pub fn rest(&self, now: Timestamp) -> Option<Rest> {
+        if self.copy_of.is_some() {
+            return Some(Rest::Copying);
+        }
+        self.paused.filter(|pause| pause.until.is_none_or(|until| until > now)).map(Rest::Paused)
+    }
+}
+
+impl Descriptor {
+    /// What is known of a group.
+    pub fn subscription(&self, group: &GroupName) -> Subscription {
+        self.subscriptions.get(group).cloned().unwrap_or_default()
+    }
+
+    /// Changes what is known of a group that the topic has.
+    pub fn subscription_mut(&mut self, group: &GroupName) -> &mut Subscription {
+        self.subscriptions.entry(group.clone()).or_default()
+    }
+
+    /// How many deliveries of a group may be in flight in a partition: its share of what the group may have. Shares add up
+    /// to the limit, and while it changes, with some owners knowing the old one and some the new one, to no more than the higher of the two.
+    pub fn in_flight_share(&self, group: &GroupName, partition: Partition) -> usize {
+        let Some(limit) = self.subscriptions.get(group).and_then(|subscription| subscription.max_in_flight) else {
+            return IN_FLIGHT_MAX;
+        };
+        let partitions = u32::from(self.settings.partitions.get());
+        let share = limit / partitions + u32::from(u32::from(partition.0) < limit % partitions);
+        usize::try_from(share).unwrap_or(IN_FLIGHT_MAX).min(IN_FLIGHT_MAX)
+    }
+
+    /// Checks what is known of groups. # Errors: [`crate::model::error::Kind::Invalid`].
+    pub(super) fn check_subscriptions(&self) -> Result<()> {
+        let partitions = u32::from(self.settings.partitions.get());
+        let too_few = |limit: &u32| *limit < partitions;
+        match self.subscriptions.values().filter_map(|subscription| subscription.max_in_flight).find(too_few) {
+            None => Ok(()),
+            Some(limit) => {
+                let why = format!(
+                    "{limit} is less than the {partitions} partitions of the topic: each has a share of its own"
+                );
+                Err(Error::wrong(Fault::Range, "max_in_flight", why))
+            }
+        }
+    }
+
+    /// Whether both have a group of this name, and it is the same one: not deleted and made again in between.
+    pub fn has_same(&self, other: &Descriptor, group: &GroupName) -> bool {
+        let has = |descriptor: &Descriptor| descriptor.groups.contains(group);
+        self.incarnation == other.incarnation
+            && has(self)
+            && has(other)
+            && self.subscription(group).born == other.subscription(group).born
+    }
+
+    /// What takes the place of this descriptor when `wanted` is asked for: the same topic under a new generation. Groups
+    /// that are new are born with it; those that `wanted` does not name leave.
+    pub fn followed_by(&self, wanted: &Descriptor, generation: u64) -> Descriptor {
+        let (incarnation, deleted_at) = (self.incarnation, self.deleted_at);
+        let mut next = Descriptor { generation, incarnation, deleted: false, deleted_at, ..wanted.clone() };
+        next.leaving = self.groups.iter().filter(|group| !next.groups.contains(group)).cloned().collect();
+        next.subscriptions.retain(|group, _| wanted.groups.contains(group));
+        for group in wanted.groups.iter().filter(|group| !self.groups.contains(group)) {
+            next.subscription_mut(group).born = generation;
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::message::TopicName;
+
+    #[test]
+    fn a_group_that_is_made_again_is_another_one() -> Result<()> {
+        let audit = GroupName::new("audit")?;
+        let born = Descriptor::new(TopicName::new("orders")?, Default::default());
+        let with = |descriptor: &Descriptor| {
+            let mut wanted = descriptor.clone();
+            wanted.groups.push(audit.clone());
+            wanted
+        };
+        let first = born.followed_by(&with(&born), 7);
+        assert_eq!((first.subscription(&audit).born, first.leaving.len()), (7, 0));
+        let same = first.followed_by(&first, 8);
+        assert!(same.has_same(&first, &audit));
+        let without = same.followed_by(&born, 9);
+        assert_eq!((without.leaving.as_slice(), without.subscriptions.len()), ([audit.clone()].as_slice(), 0));
+        let again = without.followed_by(&with(&without), 10);
+        assert!(!again.has_same(&first, &audit) && !without.has_same(&first, &audit));
+        assert!(again.has_same(&first, &GroupName::standard()) && again.leaving.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn shares_add_up_to_the_limit_and_to_no_more_while_it_changes() -> Result<()> {
+        let group = GroupName::standard();
+        let of = |limit| -> Result<Vec<usize>> {
+            let mut topic = Descriptor::new(TopicName::new("orders")?, Default::default());
+            topic.subscription_mut(&group).max_in_flight = limit;
+            topic.check()?;
+            Ok(topic.partitions().map(|partition| topic.in_flight_share(&group, partition)).collect())
+        };
+        assert_eq!(of(None)?, [IN_FLIGHT_MAX; 8]);
+        assert_eq!((of(Some(8))?, of(Some(11))?), (vec![1; 8], vec![2, 2, 2, 1, 1, 1, 1, 1]));
+        assert!(of(Some(7)).is_err());
+        for (old, new) in [(8, 9), (30, 11), (1_000, 999)] {
+            let both = of(Some(old))?.into_iter().zip(of(Some(new))?).map(|(old, new)| old.max(new));
+            assert!(both.sum::<usize>() <= usize::try_from(old.max(new)).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_pause_ends_when_it_says() {
+        let (now, later) = (Timestamp::from_ms(1_000), Timestamp::from_ms(1_001));
+        let paused = |until| Subscription { paused: Some(Pause { until }), ..Subscription::default() };
+        assert_eq!(Subscription::default().rest(now), None);
+        assert!(paused(None).rest(now).is_some() && paused(Some(later)).rest(now).is_some());
+        assert_eq!(paused(Some(later)).rest(later), None);
+    }
+
+    #[test]
+    fn a_descriptor_of_before_is_read() -> serde_json::Result<()> {
+        let text = r#"{"topic": "orders", "generation": 5, "incarnation": 5, "deleted": false, "groups": ["default"],
+                       "settings": {"partitions": 3}}"#;
+        let read: Descriptor = serde_json::from_str(text)?;
+        assert!(read.subscriptions.is_empty() && read.leaving.is_empty());
+        let written = serde_json::to_string(&read)?;
+        assert!(!written.contains("subscriptions") && !written.contains("leaving"), "{written}");
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! What the store answered, for the journal: it is kept after the store has answered and before the client is told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Failover;
+use super::journal::Journal;
+use super::offer::Answer;
+use crate::model::error::{Error, Result};
+use crate::model::message::{GroupName, Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::{Descriptor, Pair};
+use crate::model::version::{CallId, Version};
+use crate::store::{
+    Call, Charge, Epoch, Fate, Fates, LogTarget, Owner, Pushed, Put, Recovered, RepairCursor, Repaired, ReserveLimit,
+    Reserved, Settlement,
+};
+use crate::wal::Record;
+
+impl<S: LogTarget> Failover<S> {
+    /// Keeps what a push set, and answers whether all of it is kept. `losses` is how many there had been before the push.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when the store may have lost it before it was kept.
+    pub(super) async fn keep_sets(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        messages: &[Message],
+        puts: &[Put],
+        losses: u64,
+    ) -> Result<bool> {
+        let Some(journal) = &self.journal else { return Ok(false) };
+        let mut records = Vec::with_capacity(messages.len());
+        for (n, (message, put)) in messages.iter().zip(puts).enumerate() {
+            let version = call.version.plus(n);
+            records.extend(self.set(descriptor, partition, message, version, *put, &call.id).await?);
+        }
+        self.kept(journal, records, losses).await
+    }
+
+    /// Keeps what a page of the WAL came to. False when it has to be offered again.
+    pub(super) async fn keep_page_answers(&self, log: &str, answers: Vec<Answer>, losses: u64) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        let mut records = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let (descriptor, message, version, put, call) = match answer {
+                Answer::End(end) => {
+                    records.push(end);
+                    continue;
+                }
+                Answer::Set(descriptor, message, version, put, number) => {
+                    (descriptor, message, version, put, CallId { stream: log.to_owned(), seq: number })
+                }
+                // It may have become another one since.
+                Answer::Applied(descriptor, message, version, call) => {
+                    (descriptor, message, version, Put::Pushed(Pushed::Duplicate), call)
+                }
+            };
+            let partition = descriptor.partition_of(message.routing_key());
+            match self.set(&descriptor, partition, &message, version, put, &call).await {
+                Ok(Some(record)) => records.push(record),
+                // What it gave way to may be in no journal.
+                Ok(None) => records.push(over(&descriptor, partition, &message, version)),
+                Err(_) => return false,
+            }
+        }
+        self.kept(journal, records, losses).await.is_ok()
+    }
+
+    /// Keeps the new due time of a message that a call set in these groups.
+    pub(super) async fn keep_reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        id: &MessageId,
+        fates: &Fates,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
+        let record = self.read_back(descriptor, partition, id, &groups, &call.id).await?;
+        self.kept(journal, record.into_iter().collect(), losses).await.map(drop)
+    }
+
+    /// Keeps a cancel.
+    pub(super) async fn keep_cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        (fates, version): (&Fates, Version),
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let groups: Vec<GroupName> = fates.of(Fate::Done).cloned().collect();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let (topic, id) = (descriptor.topic.clone(), id.clone());
+        let end = Record::End { topic, partition, id, version, groups };
+        self.kept(journal, vec![end], losses).await.map(drop)
+    }
+
+    /// Forgets a topic that was deleted.
+    pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
+        self.known.forget(&descriptor.topic);
+        self.keep_deletion(descriptor).await;
+    }
+
+    /// Keeps the deletion of a topic, so that the journals of others do not bring it back.
+    pub(super) async fn keep_deletion(&self, descriptor: &Descriptor) {
+        if let Some(journal) = &self.journal {
+            // Above all that was pushed to it.
+            let deleted_at = self.store.clock().versions(1).as_us() / 1_000 + 1;
+            journal.keep(vec![Record::Delete(Descriptor { deleted_at, ..descriptor.clone() })]).await;
+        }
+    }
+
+    /// Writes records, and answers whether they are kept.
+    async fn kept(&self, journal: &Journal, records: Vec<Record>, losses: u64) -> Result<bool> {
+        let is_kept = journal.keep(records).await;
+        if self.losses() == losses {
+            return Ok(is_kept);
+        }
+        // The journal may have been offered before these were in it, to a store that does not have them.
+        Err(Error::outcome_unknown("the store lost data meanwhile"))
+    }
+
+    /// What the journal keeps of one message; nothing of what was refused.
+    async fn set(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        message: &Message,
+        version: Version,
+        put: Put,
+        call: &CallId,
+    ) -> Result<Option<Record>> {
+        match put {
+            Put::Pushed(Pushed::Stored) => {
+                let (topic, message, call) = (descriptor.topic.clone(), message.clone(), call.clone());
+                Ok(Some(Record::Set { topic, message, version, groups: Vec::new(), call }))
+            }
+            // What there is now is what the producer was promised; it need not be in every group, nor what it pushed.
+            Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
+                self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
+            }
+            Put::Pushed(Pushed::Journaled | Pushed::Buffered)
+            | Put::InFlight
+            | Put::Dead
+            | Put::OtherKey
+            | Put::Expires => Ok(None),
+        }
+    }
+
+    /// A message as these groups have it now, if any does.
+    async fn read_back(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        groups: &[GroupName],
+        call: &CallId,
+    ) -> Result<Option<Record>> {
+        let mut newest: Option<(Message, Version, Vec<GroupName>)> = None;
+        for group in groups {
+            let peeked = self.limited(self.store.peek(&descriptor.pair(partition, group), id)).await?;
+            match (peeked, &mut newest) {
+                (None, _) => {}
+                (Some(found), Some((_, version, having))) if found.version == *version => having.push(group.clone()),
+                (Some(found), Some((_, version, _))) if found.version < *version => {}
+                (Some(found), newest) => *newest = Some((found.message, found.version, vec![group.clone()])),
+            }
+        }
+        Ok(newest.map(|(message, version, groups)| {
+            let (topic, call) = (descriptor.topic.clone(), call.clone());
+            Record::Set { topic, message, version, groups, call }
+        }))
+    }
+}
+
+/// A message that gave way to what is not there any more.
+fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
+    let (topic, id) = (descriptor.topic.clone(), message.id.clone());
+    Record::End { topic, partition, id, version, groups: Vec::new() }
+}
+
+/// An owner whose acks are kept in the journal.
+pub(super) struct JournaledOwner {
+    inner: Box<dyn Owner>,
+    journal: Arc<Journal>,
+    pair: Pair,
+    /// The versions of what is reserved.
+    reserved: HashMap<MessageId, Version>,
+}
+
+impl JournaledOwner {
+    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, pair: Pair) -> JournaledOwner {
+        JournaledOwner { inner, journal, pair, reserved: HashMap::new() }
+    }
+
+    fn end(&mut self, id: &MessageId) -> Option<Record> {
+        let version = self.reserved.remove(id)?;
+        let Pair { topic, partition, group } = self.pair.clone();
+        Some(Record::End { topic, partition, id: id.clone(), version, groups: vec![group] })
+    }
+}
+
+#[async_trait]
+impl Owner for JournaledOwner {
+    fn epoch(&self) -> &Epoch {
+        self.inner.epoch()
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.inner.is_in_doubt()
+    }
+
+    fn keep_places(&mut self) {
+        self.inner.keep_places();
+    }
+
+    async fn recover(&mut self) -> Result<Recovered> {
+        self.inner.recover().await
+    }
+
+    async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
+        self.inner.repair(from).await
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
+        let reserved = self.inner.reserve(limit).await?;
+        for message in &reserved.messages {
+            self.reserved.insert(message.id.clone(), message.version);
+        }
+        Ok(reserved)
+    }
+
+    async fn settle(&mut self, settlement: &Settlement) -> Result<()> {
+        self.inner.settle(settlement).await?;
+        let ends: Vec<Record> = settlement.acked.iter().filter_map(|id| self.end(id)).collect();
+        let retried = settlement.retried.iter().map(|retried| &retried.id);
+        let buried = settlement.buried.iter().map(|buried| &buried.id);
+        let returned = settlement.returned.iter().map(|returned| &returned.id);
+        for id in retried.chain(buried).chain(returned) {
+            self.reserved.remove(id);
+        }
+        if !ends.is_empty() {
+            self.journal.keep(ends).await;
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, charges: &[Charge]) -> Result<()> {
+        self.inner.start(charges).await
+    }
+
+    async fn release(self: Box<Self>) -> Result<()> {
+        self.inner.release().await
+    }
+}

@@ -1,0 +1,278 @@
+//! A stop gives what is in the logs to another broker, and another broker keeps it as its own.
+//!
+//! A record may then be in two logs: the answer was lost, or the sender died before it noted what was taken. So each
+//! names its place in the first log it stood in. The partition remembers under that name what came of it, and whoever
+//! replays it second finds that it was done. Records of the journal need no such name: they are restored once in any case, but
+//! in the order of the calls that set them, so a journal is given as a whole.
+
+use std::sync::PoisonError;
+
+use super::restore::drop_part_of_a_call;
+use super::{Failover, PAGE_BYTES, PAGE_RECORDS};
+use crate::codec::NumberedRecord;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, STREAM_BYTES_MAX};
+use crate::model::time::Timestamp;
+use crate::model::version::{CallId, Version};
+use crate::outage::successor::{HandOverOptions, Successor};
+use crate::platform::clock::{Clock, Instant};
+use crate::store::{HandedOver, LogKind, LogTarget, TakenOver};
+use crate::wal::{Entry, Position, Record, Wal};
+
+/// Records of one page of a journal: more than one call sets, so that a page has all of at least one.
+const JOURNAL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
+
+/// Bytes of them, likewise, and fewer than a request may have.
+const JOURNAL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
+
+/// Logs of which it is remembered how far they were taken.
+const TAKEN_LOGS_MAX: usize = 64;
+
+impl<S: LogTarget> Failover<S> {
+    /// Gives what is buffered to another broker, if one is configured; and what the journal has, while the store is
+    /// unavailable. What it does not take in time stays on disk.
+    pub(super) async fn hand_over(&self) {
+        let Some(options) = &self.options.hand_over else { return };
+        let journal = match &self.journal {
+            Some(journal) if journal.log().depth().records > 0 && self.is_away().await => Some(journal.log()),
+            _ => None,
+        };
+        let logs = [(LogKind::Wal, Some(&self.wal)), (LogKind::Journal, journal)];
+        let logs =
+            logs.into_iter().filter_map(|(kind, log)| Some((kind, log?))).filter(|(_, log)| log.depth().records > 0);
+        let logs: Vec<(LogKind, &Wal)> = logs.collect();
+        if logs.is_empty() {
+            return;
+        }
+        let mut handed = 0;
+        let outcome = self.give_all(options, &logs, &mut handed).await;
+        let left: u64 = logs.iter().map(|(_, log)| log.depth().records).sum();
+        match outcome {
+            Ok(()) => tracing::info!(records = handed, "handed over: another broker has what was buffered"),
+            Err(error) => tracing::warn!(%error, handed, records = left, "not handed over: it stays on disk"),
+        }
+    }
+
+    async fn is_away(&self) -> bool {
+        self.breaker.reason().is_some() || self.limited(self.store.ping()).await.is_err()
+    }
+
+    async fn give_all(&self, options: &HandOverOptions, logs: &[(LogKind, &Wal)], handed: &mut u64) -> Result<()> {
+        let until = Clock::System.instant().plus(options.limit);
+        let store = self.wal.store_identity().ok_or_else(|| {
+            Error::refused("the store was never reached, so another broker cannot tell whether it has the same one")
+        })?;
+        let successor = Successor::new(options)?;
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).ever();
+        // What one log has is given also if the other one is not taken.
+        let mut outcome = Ok(());
+        for (kind, log) in logs {
+            let name = log.id().await?;
+            let to = Recipient { successor: &successor, store: &store, heard, kind: *kind, log: &name, until };
+            let given = match kind {
+                LogKind::Wal => self.give_requests(&to, log, handed).await,
+                LogKind::Journal => give_answers(&to, log, handed).await,
+            };
+            outcome = outcome.and(given);
+        }
+        outcome
+    }
+
+    /// Gives the write-ahead log, and marks each page as done here once it was taken.
+    async fn give_requests(&self, to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result<()> {
+        // From now on another broker may have them, also if this one dies before it hears of that.
+        log.begin_hand_over().await?;
+        loop {
+            let mut page = log.page(None, PAGE_RECORDS, PAGE_BYTES).await?;
+            let Some(last) = page.last().map(|entry| entry.position) else { return Ok(()) };
+            page.iter_mut().for_each(|entry| self.note_origin(entry));
+            match to.give(None, page).await? {
+                TakenOver::Kept { taken, .. } => *handed += taken,
+                TakenOver::LacksEarlier => return Err(Error::unavailable("the other broker took nothing")),
+            }
+            log.trim(last).await?;
+        }
+    }
+
+    /// Keeps what another broker had buffered for the same store.
+    pub(super) async fn take(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
+        if let Some(refusal) = self.breaker.refusal() {
+            return Err(Error::unavailable(refusal.detail().to_owned()));
+        }
+        let most = Version::from_us(self.store.clock().now().as_ms() * 1_000).plus(HANDED_OVER_AHEAD_MAX);
+        handed.records.iter().try_for_each(|record| check(handed.kind, most, &record.record))?;
+        let mut taken_logs = self.taken_logs.lock().await;
+        self.check_store(&handed).await?;
+        if self.wal.id().await? == handed.log {
+            return Err(Error::unavailable("the records come from this broker itself"));
+        }
+        if handed.after > taken_logs.get(&handed.log).copied().unwrap_or(0) {
+            return Ok(TakenOver::LacksEarlier);
+        }
+        let (given, through) = (handed.records.len(), handed.records.last().map(|record| record.number));
+        let is_allowed = |record: &Record| is_admin || !matches!(record, Record::Delete(_));
+        let records = handed.records.into_iter().map(|record| record.record).filter(is_allowed);
+        let records: Vec<Record> = records.collect();
+        let taken = records.len();
+        self.keep_taken(handed.kind, records).await?;
+        if taken_logs.len() >= TAKEN_LOGS_MAX {
+            // Their brokers begin with the first page again.
+            taken_logs.clear();
+        }
+        taken_logs.insert(handed.log, through.unwrap_or(handed.after));
+        tracing::info!(records = taken, log = handed.kind.name(), "taken over from a broker that stops");
+        Ok(TakenOver::Kept { taken: taken as u64, refused: (given - taken) as u64 })
+    }
+
+    /// Whether records are for the store of this broker. One that was never reached takes the name that they have: once it is
+    /// reached it says whether it has this name, and until then nothing goes there.
+    async fn check_store(&self, handed: &HandedOver) -> Result<()> {
+        match self.wal.store_identity() {
+            None => {
+                self.wal.remember_store(&handed.store).await?;
+                self.heard.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
+                Ok(())
+            }
+            Some(own) if own == handed.store => Ok(()),
+            Some(_) => {
+                let why = "the records are for another store than that of this broker";
+                Err(Error::new(Kind::Conflict, why))
+            }
+        }
+    }
+
+    /// A topic that another broker deleted is not created again as it was.
+    fn forget_deleted(&self, record: &Record) {
+        if let Record::Delete(deleted) = record
+            && self.known.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
+        {
+            self.known.forget(&deleted.topic);
+        }
+    }
+
+    async fn keep_taken(&self, kind: LogKind, records: Vec<Record>) -> Result<()> {
+        let newest = records.iter().filter_map(Record::version).max();
+        match kind {
+            LogKind::Wal => {
+                self.wal.append(records.clone()).await?;
+                self.note_behind(&records);
+            }
+            LogKind::Journal => {
+                let none = || Error::new(Kind::Conflict, "this broker has no journal to keep these records in");
+                let journal = self.journal.as_ref().ok_or_else(none)?;
+                journal.log().append(records.clone()).await?;
+                records.iter().for_each(|record| self.forget_deleted(record));
+                // They are kept for a whole window from now on, and offered as at a start.
+                journal.broken();
+                self.taken.notify_one();
+            }
+        }
+        newest.into_iter().for_each(|newest| self.store.clock().witness(newest));
+        self.buffered.notify_one();
+        Ok(())
+    }
+}
+
+/// Another broker, as the pages of one log go there.
+struct Recipient<'a> {
+    successor: &'a Successor,
+    store: &'a str,
+    heard: Option<Timestamp>,
+    kind: LogKind,
+    log: &'a str,
+    until: Instant,
+}
+
+impl Recipient<'_> {
+    /// Gives a page, behind this record if what comes before it has to be there.
+    async fn give(&self, after: Option<Position>, page: Vec<Entry>) -> Result<TakenOver> {
+        let records = page.into_iter().map(|Entry { position, at, mut record }| {
+            if let Record::Push { origin: origin @ None, .. } = &mut record {
+                *origin = Some(CallId { stream: self.log.to_owned(), seq: position.number() });
+            }
+            NumberedRecord { number: position.number(), at, record }
+        });
+        let page = HandedOver {
+            store: self.store.to_owned(),
+            heard: self.heard,
+            kind: self.kind,
+            log: self.log.to_owned(),
+            after: after.map_or(0, Position::number),
+            records: records.collect(),
+        };
+        self.successor.give(&page, self.until).await
+    }
+}
+
+/// Gives a journal, from its beginning: what one stream of calls set is restored in the order of the calls, so no broker may have
+/// the end of it alone. It is done here once one broker has all of it.
+async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result<()> {
+    let (mut after, mut taken, mut refused) = (None, 0, 0);
+    loop {
+        let end = log.depth().end;
+        let mut page = log.peek(after, JOURNAL_PAGE_RECORDS, JOURNAL_PAGE_BYTES).await?;
+        drop_part_of_a_call(&mut page, end);
+        let Some(last) = page.last().map(|entry| entry.position) else { break };
+        match to.give(after, page).await? {
+            TakenOver::Kept { taken: more, refused: less } => {
+                (after, taken, refused) = (Some(last), taken + more, refused + less);
+            }
+            TakenOver::LacksEarlier if after.is_some() && Clock::System.instant() < to.until => {
+                (after, taken, refused) = (None, 0, 0);
+            }
+            TakenOver::LacksEarlier => return Err(Error::unavailable("no broker took all of the journal")),
+        }
+    }
+    *handed += taken;
+    if refused > 0 {
+        return Err(Error::refused(format!("{refused} deletions of topics need a token with `admin`")));
+    }
+    match after {
+        Some(last) => log.trim(last).await,
+        None => Ok(()),
+    }
+}
+
+/// Whether a record may be handed over from such a log.
+fn belongs(kind: LogKind, record: &Record) -> bool {
+    match kind {
+        LogKind::Wal => {
+            matches!(record, Record::Create(_) | Record::Push { origin: Some(_), .. } | Record::Cancel { .. })
+        }
+        LogKind::Journal => matches!(record, Record::Set { .. } | Record::End { .. } | Record::Delete(_)),
+    }
+}
+
+/// # Errors
+/// `Invalid` for what no broker hands over.
+fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
+    let wrong = |why: &str| Err(Error::invalid("records", why));
+    if !belongs(kind, record) {
+        return wrong("have a record that is not for this log");
+    }
+    let deleted_at = match record {
+        Record::Delete(deleted) => Version::from_us(deleted.deleted_at.saturating_mul(1_000)),
+        _ => Version::default(),
+    };
+    if record.version().unwrap_or_default().max(deleted_at) > most {
+        return wrong("have a version of the future");
+    }
+    let (message, calls) = match record {
+        Record::Push { message, call, origin, .. } => {
+            (Some(message), [call.as_ref().map(|part| &part.call), origin.as_ref()])
+        }
+        Record::Set { message, call, .. } => (Some(message), [Some(call), None]),
+        Record::Create(_) | Record::Cancel { .. } | Record::End { .. } | Record::Delete(_) => (None, [None, None]),
+    };
+    if message.is_some_and(|message| message.envelope.payload.len() > PAYLOAD_BYTES_MAX) {
+        return wrong("have a payload of more than 1 MiB");
+    }
+    let is_stream = |stream: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        (1..=STREAM_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(known)
+    };
+    match calls.into_iter().flatten().all(|call| is_stream(&call.stream)) {
+        true => Ok(()),
+        false => wrong("name a call that no broker made"),
+    }
+}

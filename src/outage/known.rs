@@ -1,0 +1,157 @@
+//! The topics that this process has seen, kept in a file, so that pushes to them go on while the store is away.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::limits::TOPICS_MAX;
+use crate::model::message::TopicName;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::Clock;
+use crate::platform::disk::{create, make_directory};
+
+/// How long changes gather before they are written.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
+/// `deleted`: perhaps the store has lost it, and then it is made again as it was.
+#[derive(Debug)]
+pub(super) struct Known {
+    path: PathBuf,
+    topics: RwLock<HashMap<TopicName, Descriptor>>,
+    changed: Notify,
+    /// Held while the file is written.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Known {
+    /// Reads the file. One that is missing or unreadable knows nothing, which costs only the pushes to topics that may
+    /// not be made by a push.
+    pub(super) fn load(path: PathBuf) -> Known {
+        let topics: Vec<Descriptor> = match std::fs::read(&path) {
+            Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
+                tracing::warn!(file = %path.display(), %error, "file of known topics unreadable: starting anew");
+                Vec::new()
+            }),
+            Err(_) => Vec::new(),
+        };
+        let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
+        Known { path, topics: RwLock::new(topics), changed: Notify::new(), writing: tokio::sync::Mutex::default() }
+    }
+
+    /// A topic, as it was when the store last answered.
+    pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.entry(topic).filter(|descriptor| !descriptor.deleted)
+    }
+
+    /// A topic, as it was when it was last there.
+    pub(super) fn last(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.entry(topic).map(|descriptor| Descriptor { deleted: false, ..descriptor })
+    }
+
+    fn entry(&self, topic: &TopicName) -> Option<Descriptor> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
+    }
+
+    /// All topics that were there when the store last answered, and that it had created.
+    pub(super) fn all(&self) -> Vec<Descriptor> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
+    }
+
+    /// Notes what the store said of a topic, and answers whether that is news.
+    pub(super) fn learn(&self, descriptor: &Descriptor) -> bool {
+        if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
+            return false;
+        }
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        if topics.len() < TOPICS_MAX || topics.contains_key(&descriptor.topic) {
+            topics.insert(descriptor.topic.clone(), descriptor.clone());
+            self.changed.notify_one();
+        }
+        true
+    }
+
+    /// Notes that a topic is not there.
+    pub(super) fn miss(&self, topic: &TopicName) {
+        if let Some(descriptor) = self.get(topic) {
+            self.learn(&Descriptor { deleted: true, ..descriptor });
+        }
+    }
+
+    /// Notes that a topic was deleted.
+    pub(super) fn forget(&self, topic: &TopicName) {
+        if self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic).is_some() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Writes the file when something changed, until `stop`.
+    pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.changed.notified() => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = clock.sleep(GATHER) => {}
+            }
+            self.save().await;
+        }
+    }
+
+    /// Writes the file.
+    pub(super) async fn save(&self) {
+        let _writing = self.writing.lock().await;
+        let topics: Vec<Descriptor> =
+            self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || write(&path, &topics)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(file = %self.path.display(), %error, "known topics not written");
+        }
+    }
+}
+
+/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
+fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    make_directory(dir)?;
+    let new = path.with_extension("json.new");
+    let mut file = create(&new)?;
+    file.write_all(&serde_json::to_vec(topics)?)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Result;
+
+    #[tokio::test]
+    async fn what_is_known_outlives_the_process_and_damage_does_not_stop_it() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| crate::model::error::Error::bug(error.to_string()))?;
+        let path = dir.path().join("deep").join("topics.json");
+        let known = Known::load(path.clone());
+        let orders = Descriptor { generation: 7, ..Descriptor::new(TopicName::new("orders")?, Default::default()) };
+        known.learn(&orders);
+        known.save().await;
+        assert_eq!(Known::load(path.clone()).get(&orders.topic), Some(orders.clone()));
+        let half = std::fs::read(&path).map(|json| json[..json.len() / 2].to_vec()).unwrap_or_default();
+        assert!(std::fs::write(&path, half).is_ok());
+        assert_eq!(Known::load(path).get(&orders.topic), None);
+        known.miss(&orders.topic);
+        assert_eq!((known.get(&orders.topic), known.last(&orders.topic)), (None, Some(orders.clone())));
+        known.forget(&orders.topic);
+        assert_eq!(known.last(&orders.topic), None);
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! A store around a store: while it is away, pushes go to the WAL and are replayed once it is back.
+//!
+//! Nothing above knows that there are two. Only pushes, and what a push asks about its topic, are taken elsewhere:
+//! consumers wait for the store, since what they decide belongs to its leases. Nothing here decides when a message is
+//! due: that was fixed before it came.
+
+mod answers;
+mod behind;
+mod breaker;
+mod buffer;
+mod control;
+mod hand_over;
+mod journal;
+mod known;
+mod offer;
+mod offset;
+mod replay;
+mod restore;
+mod store;
+pub mod successor;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify};
+
+use self::behind::Behind;
+use self::breaker::Breaker;
+use self::journal::Journal;
+use self::known::Known;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::time::Timestamp;
+use crate::outage::successor::HandOverOptions;
+use crate::platform::clock::Clock;
+use crate::platform::log_throttle::Seldom;
+use crate::store::LogTarget;
+use crate::telemetry::metrics::{Metrics, WalMetrics};
+use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
+
+/// Where what is buffered is kept, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailoverOptions {
+    /// The directory of everything that is kept; made if it is not there. One process at a time.
+    pub dir: PathBuf,
+    /// Bytes on disk past which nothing is buffered; also of the journal, which has as many again.
+    pub limit_bytes: u64,
+    /// How long pushes that the store took are kept as well, in case it loses them; `None` is not at all.
+    pub journal_window: Option<Duration>,
+    /// Whether to take over what was buffered for another store.
+    pub adopt: bool,
+    /// Whether to start for the first time although the store refuses how it is configured here, and to buffer until it
+    /// does not.
+    pub start_without: bool,
+    /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
+    pub silence: Duration,
+    /// To whom a stop gives what is buffered.
+    pub hand_over: Option<HandOverOptions>,
+}
+
+impl FailoverOptions {
+    /// The defaults for a directory: 1 GiB, no journal.
+    pub fn new(dir: impl Into<PathBuf>) -> FailoverOptions {
+        FailoverOptions {
+            dir: dir.into(),
+            limit_bytes: LIMIT_BYTES,
+            journal_window: None,
+            adopt: false,
+            start_without: false,
+            silence: Duration::from_secs(10),
+            hand_over: None,
+        }
+    }
+}
+
+/// A store that takes pushes while the one behind it is away.
+pub struct Failover<S> {
+    store: S,
+    clock: Clock,
+    options: FailoverOptions,
+    timeout: Duration,
+    breaker: Breaker,
+    metrics: Arc<Metrics>,
+    wal: Wal,
+    wal_metrics: WalMetrics,
+    journal: Option<Arc<Journal>>,
+    /// This broker among those that restore.
+    broker: String,
+    known: Known,
+    behind: Behind,
+    /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
+    made_up: AtomicU64,
+    /// When the last whole offer of the journal began, ms by the store's clock.
+    offered_at: AtomicU64,
+    /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
+    identified: AtomicBool,
+    /// Held while a page of the WAL is offered to the store.
+    offering: Mutex<()>,
+    /// Whether the first page of the WAL was sent to the store, which did not answer.
+    page_sent: AtomicBool,
+    heard: std::sync::Mutex<Heard>,
+    /// Brokers that keep a journal, as the store said last; and those that are waited for.
+    restorers: std::sync::Mutex<Restorers>,
+    /// Something was buffered although the store is there.
+    buffered: Notify,
+    /// The journal has records that another broker handed over.
+    taken: Notify,
+    /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked for its
+    /// name: records for one store are not taken while another one becomes the own.
+    taken_logs: Mutex<BTreeMap<String, u64>>,
+    /// What may be said again and again.
+    unsaid: Unsaid,
+}
+
+/// The other brokers that keep a journal.
+#[derive(Debug, Default)]
+struct Restorers {
+    known: Vec<String>,
+    awaited: BTreeSet<String>,
+}
+
+/// When the store last answered, by this machine's clock, and when it did before its last loss.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    losses: u64,
+    last: Option<Timestamp>,
+    before: Option<Timestamp>,
+}
+
+impl Heard {
+    fn now(self, losses: u64, now: Timestamp) -> Heard {
+        Heard { losses, last: Some(now), before: self.before(losses) }
+    }
+
+    /// The last answer of all.
+    fn ever(self) -> Option<Timestamp> {
+        self.last.max(self.before)
+    }
+
+    /// The last answer before so many losses.
+    fn before(self, losses: u64) -> Option<Timestamp> {
+        if losses == self.losses { self.before } else { self.last.or(self.before) }
+    }
+}
+
+/// What the loops have to say for as long as it stays so.
+#[derive(Debug, Default)]
+struct Unsaid {
+    not_taken: Seldom,
+    not_replayed: Seldom,
+    replay: Seldom,
+    dropped: Seldom,
+    journal_unread: Seldom,
+    journal_not_trimmed: Seldom,
+}
+
+impl<S: LogTarget> Failover<S> {
+    /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start. A
+    /// push waits for the store as long as `timeout`, which the store shall keep as well.
+    ///
+    /// # Errors
+    /// `Conflict` when another process has the directory, or when what is buffered belongs to another store. The store's
+    /// own when it refuses how it is configured here and was never reached with this directory, unless
+    /// [`FailoverOptions::start_without`].
+    pub async fn open(
+        store: S,
+        options: FailoverOptions,
+        timeout: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Result<Failover<S>> {
+        let clock = store.clock().local().clone();
+        let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
+        let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
+        let journal = match options.journal_window {
+            Some(window) => {
+                let log = open_log("journal", &options, &clock, journal_metrics.clone()).await?;
+                Some(Arc::new(Journal::new(log, window, clock.clone(), journal_metrics)))
+            }
+            None => None,
+        };
+        let found = wal.depth();
+        let behind = Behind::new(found.end.filter(|_| found.records > 0));
+        let known = Known::load(options.dir.join("topics.json"));
+        let breaker = Breaker::default();
+        let broker = match &journal {
+            Some(journal) => journal.log().id().await.ok(),
+            None => None,
+        };
+        let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
+        let (identified, buffered) = (AtomicBool::new(false), Notify::new());
+        let failover = Failover {
+            store,
+            clock,
+            options,
+            timeout,
+            breaker,
+            metrics,
+            wal,
+            wal_metrics,
+            journal,
+            broker,
+            known,
+            behind,
+            made_up: AtomicU64::new(0),
+            offered_at: AtomicU64::new(0),
+            identified,
+            offering: Mutex::default(),
+            page_sent: AtomicBool::new(false),
+            heard: std::sync::Mutex::default(),
+            restorers: std::sync::Mutex::default(),
+            buffered,
+            taken: Notify::new(),
+            taken_logs: Mutex::default(),
+            unsaid: Unsaid::default(),
+        };
+        failover.assume_clock().await;
+        failover.heard_before().await;
+        match failover.identify().await {
+            Err(error) if error.is_refusal() && failover.is_first_start() => {
+                let remedy = "to start all the same, and buffer what is pushed, set `redis.start_without = true`";
+                return Err(Error::refused(format!("{}; {remedy}", error.detail())));
+            }
+            Err(error) if error.is_outage() => failover.breaker.open(&error),
+            identified => identified?,
+        }
+        Ok(failover)
+    }
+
+    /// Whether a mistake in the configuration can be told at once: nothing waits to be replayed, and the store was never
+    /// reached with this directory.
+    fn is_first_start(&self) -> bool {
+        !self.options.start_without && self.wal.store_identity().is_none() && self.wal.depth().records == 0
+    }
+
+    /// Asks the store whether it is the one that the WAL belongs to.
+    ///
+    /// # Errors
+    /// `Conflict` when it is another one, and the store's.
+    async fn identify(&self) -> Result<()> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let _naming = self.taken_logs.lock().await;
+        let ours = self.wal.store_identity();
+        let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
+        let found = self.limited(self.store.identity(&offered)).await?;
+        if ours.as_ref() != Some(&found) {
+            // A Redis that was named after this broker last heard from its own is the same place, emptied.
+            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
+            let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
+            let kept =
+                self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
+            if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt {
+                return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
+            }
+            if let Err(error) = self.wal.remember_store(&found).await {
+                // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.
+                tracing::warn!(%error, "name of the store not noted");
+            }
+        }
+        self.identified.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// A journal is written while the store answers.
+    async fn heard_before(&self) {
+        if let Some(journal) = &self.journal {
+            let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
+            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Heard { before, ..Heard::default() };
+        }
+    }
+
+    fn restorers(&self) -> Vec<String> {
+        self.restorers.lock().unwrap_or_else(PoisonError::into_inner).known.clone()
+    }
+
+    fn set_restorers(&self, known: Vec<String>) {
+        *self.restorers.lock().unwrap_or_else(PoisonError::into_inner) = Restorers { known, awaited: BTreeSet::new() };
+    }
+
+    fn set_awaited(&self, awaited: BTreeSet<String>) {
+        self.restorers.lock().unwrap_or_else(PoisonError::into_inner).awaited = awaited;
+    }
+
+    /// How often the store may have lost something, so far.
+    fn losses(&self) -> u64 {
+        self.store.losses().borrow().count
+    }
+
+    /// Waits for the store as long as a push may, and a moment more: the store's own time limit speaks first, since it
+    /// knows better what is wrong.
+    async fn limited<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.timeout + GRACE;
+        tokio::select! {
+            biased;
+            answer = call => {
+                if answer.is_ok() {
+                    let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+                    *heard = heard.now(self.losses(), self.clock.now());
+                }
+                answer
+            }
+            () = Clock::System.sleep(limit) => {
+                Err(Error::outcome_unknown(format!("the store did not answer within {limit:?}")))
+            }
+        }
+    }
+}
+
+/// Records of one page.
+const PAGE_RECORDS: usize = 500;
+
+/// Bytes of one page: far below what one call may have, and little memory.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// From the first to the longest pause before the store is tried again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// How long the store's own time limit may take to speak.
+const GRACE: Duration = Duration::from_millis(20);
+
+fn another_store(options: &FailoverOptions, store: &impl LogTarget, kept: u64) -> String {
+    format!(
+        "{} holds {kept} messages that were buffered for another store than the one at {}: connect to that one, or let \
+         this one have them with --adopt",
+        options.dir.display(),
+        store.describe().location
+    )
+}
+
+/// When a Redis got its name, by the clock of the broker that gave it.
+fn named_at(identity: &str) -> Option<Timestamp> {
+    Some(Timestamp::from_ms(ulid::Ulid::from_string(identity).ok()?.timestamp_ms()))
+}
+
+/// Opening reads what is there: beside the runtime, not in it.
+async fn open_log(name: &str, options: &FailoverOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
+    metrics.limit.set(i64::try_from(options.limit_bytes).unwrap_or(i64::MAX));
+    let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
+    let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
+    opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?
+}

@@ -1,0 +1,484 @@
+//! The loop of the journal: what the store had answered, and lost, is given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::journal::Journal;
+use super::{Failover, PAUSE};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::{Conflict, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::platform::clock::{Clock, Instant};
+use crate::store::{Change, LogTarget, Progress, Reports};
+use crate::wal::{Entry, Position, Record};
+
+/// Records of one page of the journal: more than one call sets, so that a page has all of at least one.
+const PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
+
+/// Bytes of one page of the journal.
+const PAGE_BYTES: usize = 2 * CALL_BYTES_MAX;
+
+/// How often the other brokers are looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// How often a broker with a journal looks at the others, before it would count as silent.
+const LOOKS: u32 = 4;
+
+/// Times the silence of a broker, after which nobody waits for it although it says that it restores.
+const BUSY_MAX: u32 = 30;
+
+/// What goes to a partition.
+type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
+
+impl<S: LogTarget> Failover<S> {
+    /// Whether something that the store lost is not given back yet, by this broker or by another one.
+    pub(super) fn is_restoring(&self) -> bool {
+        self.store.losses().borrow().is_restoring
+    }
+
+    /// Whether the store was seen to lose something that is not given back yet.
+    pub(super) fn is_giving_back(&self) -> bool {
+        self.is_restoring() && self.losses() > 0
+    }
+
+    /// Watches over the journal until `stop`: drops what is old enough, and offers all of it when the store may have lost
+    /// some of it. It does so at the start as well, since nobody watched before.
+    pub(super) async fn watch(&self, stop: CancellationToken) {
+        let mut losses = self.store.losses();
+        let (mut restored, mut noticed, mut has_taken) = (None, losses.borrow().count, false);
+        self.store.hold_at_losses();
+        loop {
+            let count = losses.borrow_and_update().count;
+            self.metrics.store.losses.inc_by(count - noticed);
+            noticed = count;
+            if restored != Some(count) {
+                if restored.is_some() {
+                    // Another Redis may answer there now.
+                    self.identified.store(false, Ordering::Relaxed);
+                }
+                self.metrics.store.restoring.set(1);
+                self.buffered.notify_one();
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.restore(restored.is_some() || has_taken) => {}
+                }
+                (restored, has_taken) = (Some(count), false);
+                self.store.restored(count);
+                self.metrics.store.restoring.set(i64::from(self.is_restoring()));
+                continue;
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = losses.changed() => if changed.is_err() { return },
+                () = self.taken.notified() => {
+                    // The broker that had them is perhaps the only one that would notice what the store lost.
+                    self.store.hold_at_losses();
+                    (restored, has_taken) = (None, true);
+                }
+                missed = self.journal_look() => if missed { restored = None },
+            }
+        }
+    }
+
+    /// Forgets this broker among those that restore: its journal goes on with its next start.
+    pub(super) async fn leave_restorers(&self) {
+        if self.journal.is_some()
+            && let Err(error) = self.limited(self.store.report(&self.broker, Progress::Gone)).await
+        {
+            tracing::debug!(%error, "other brokers were not told that this one stops");
+        }
+    }
+
+    /// What is being waited for, for people.
+    pub(super) fn restoring_detail(&self) -> String {
+        let restorers = self.restorers.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.journal.as_ref().filter(|_| self.is_lossy()).map_or(0, |journal| journal.log().depth().records);
+        match restorers.awaited.len() {
+            0 => format!("restoring what the store lost: up to {left} records of the journal are left"),
+            others => format!("restoring what the store lost: {others} other brokers are not done"),
+        }
+    }
+
+    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss meanwhile.
+    async fn restore(&self, is_loss: bool) {
+        let (began, count) = (Clock::System.instant(), self.losses());
+        let mut says = if is_loss { Progress::Lost } else { Progress::Look };
+        while self.restore_once(says, began, count).await {
+            says = Progress::Look;
+        }
+    }
+
+    /// Answers whether another broker noticed another loss.
+    async fn restore_once(&self, says: Progress, began: Instant, count: u64) -> bool {
+        let is_loss = says == Progress::Lost;
+        let offered_at = self.begin_offer(says, began).await;
+        if is_loss {
+            self.give_back_topics().await;
+        }
+        let given_back = self.offer_journal(count).await;
+        if self.losses() != count {
+            // It has lost more: all of it is offered again, from the beginning.
+            return false;
+        }
+        self.made_up.store(count + 1, Ordering::Relaxed);
+        self.offered_at.store(offered_at.as_ms(), Ordering::Relaxed);
+        self.buffered.notify_one();
+        if self.wait_for_others(began, is_loss, offered_at).await {
+            return true;
+        }
+        if given_back > 0 {
+            tracing::warn!(messages = given_back, "the store had lost messages: the journal gave them back");
+        }
+        let took = Clock::System.instant().since(began);
+        self.metrics.store.restore_seconds.observe(took.as_secs_f64());
+        false
+    }
+
+    /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from now on
+    /// counts for all losses before it.
+    async fn begin_offer(&self, says: Progress, began: Instant) -> Timestamp {
+        loop {
+            match self.limited(self.store.report(&self.broker, says)).await {
+                Ok(reports) => return reports.now.max(reports.lost_at),
+                Err(error) if self.gives_up(&error, began) => return Timestamp::default(),
+                Err(_) => Clock::System.sleep(PAUSE.0).await,
+            }
+        }
+    }
+
+    /// Whether nobody can be asked any more: a Redis that does not allow to ask must not keep messages from consumers for good.
+    fn gives_up(&self, error: &Error, began: Instant) -> bool {
+        let most = if error.is_outage() { BUSY_MAX } else { 1 };
+        Clock::System.instant().since(began) >= self.options.silence * most
+    }
+
+    /// Creates the topics again that this broker knows and the store does not, as they were.
+    async fn give_back_topics(&self) {
+        for last in self.known.all() {
+            let mut pause = PAUSE.0;
+            while let Err(error) = self.give_back_topic(&last).await {
+                if !error.is_outage() {
+                    tracing::warn!(%error, topic = %last.topic, "a topic that the store lost is not created again");
+                    break;
+                }
+                Clock::System.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        }
+    }
+
+    async fn give_back_topic(&self, last: &Descriptor) -> Result<()> {
+        if self.limited(self.store.topic_or_tombstone(&last.topic)).await?.is_none() {
+            self.limited(self.store.create(last)).await?;
+            tracing::warn!(topic = %last.topic, "topic lost by the store: created again");
+        }
+        Ok(())
+    }
+
+    /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether one
+    /// noticed another loss, so that what this broker has is to be offered again.
+    async fn wait_for_others(&self, began: Instant, is_loss: bool, offered_at: Timestamp) -> bool {
+        let said = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
+        loop {
+            let waited = Clock::System.instant().since(began);
+            let reports = match self.limited(self.store.report(&self.broker, said)).await {
+                Ok(reports) => reports,
+                Err(error) if self.gives_up(&error, began) => {
+                    tracing::warn!(%error, "it is not known whether other brokers have given back what the store lost");
+                    return false;
+                }
+                Err(_) => {
+                    Clock::System.sleep(PAUSE.1).await;
+                    continue;
+                }
+            };
+            let Reports { now, lost_at, brokers: reports } = reports;
+            if self.journal.is_some() && lost_at > offered_at && waited < self.options.silence * BUSY_MAX {
+                return true;
+            }
+            let reported: BTreeSet<&str> = reports.iter().map(|report| report.broker.as_str()).collect();
+            let others = |broker: &&str| **broker != self.broker;
+            let mut awaited: BTreeSet<String> = BTreeSet::new();
+            for report in reports.iter().filter(|report| others(&report.broker.as_str())) {
+                let is_silent = waited >= self.options.silence && now.since(report.at) >= self.options.silence;
+                if !(is_silent || report.is_settled) {
+                    awaited.insert(report.broker.clone());
+                }
+            }
+            if waited < self.options.silence && is_loss {
+                let known = self.restorers();
+                awaited.extend(
+                    known
+                        .iter()
+                        .filter(|broker| !reported.contains(broker.as_str()) && others(&broker.as_str()))
+                        .cloned(),
+                );
+            }
+            if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
+                self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
+                return false;
+            }
+            self.set_awaited(awaited);
+            Clock::System.sleep(LOOK_AFTER).await;
+        }
+    }
+
+    /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers whether
+    /// one of them noticed a loss that this broker did not.
+    async fn journal_look(&self) -> bool {
+        let Some(journal) = &self.journal else { return std::future::pending().await };
+        // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
+        self.clock.sleep(self.options.silence / LOOKS).await;
+        journal.log().observe();
+        let before = self.losses();
+        let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
+        match self.limited(self.store.report(&self.broker, Progress::Settled(offered_at))).await {
+            Ok(Reports { lost_at, .. }) if lost_at > offered_at => {
+                journal.broken();
+                return true;
+            }
+            Ok(reports) if self.losses() == before => {
+                self.set_restorers(reports.brokers.into_iter().map(|report| report.broker).collect());
+                if journal.log().depth().records > 0
+                    && let Err(error) = journal.look().await
+                    && self.unsaid.journal_not_trimmed.is_due(Clock::System.instant())
+                {
+                    tracing::warn!(%error, "journal not trimmed");
+                }
+            }
+            _ => journal.broken(),
+        }
+        false
+    }
+
+    /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and answers
+    /// how many messages it had lost. What is newer must not go to a store that lost what is older once more.
+    async fn offer_journal(&self, losses: u64) -> u64 {
+        let Some(journal) = &self.journal else { return 0 };
+        let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
+        let (mut said, mut unread_since) = (None, None);
+        while self.losses() == losses {
+            let now = Clock::System.instant();
+            if said.is_none_or(|said| now.since(said) >= self.options.silence / LOOKS)
+                && self.limited(self.store.report(&self.broker, Progress::Busy)).await.is_ok()
+            {
+                said = Some(now);
+            }
+            let why = match journal.log().peek(after, PAGE_RECORDS, PAGE_BYTES).await {
+                Ok(page) => match self.offer_page(journal, page, losses).await {
+                    Ok(None) => break,
+                    Ok(Some((last, changed))) => {
+                        (after, pause, given_back, unread_since) = (Some(last), PAUSE.0, given_back + changed, None);
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+                Err(error) if now.since(*unread_since.get_or_insert(now)) >= self.options.silence => {
+                    // A disk that fails must not keep what Redis has from its consumers.
+                    tracing::error!(%error, "journal unreadable: what the store lost is not given back");
+                    break;
+                }
+                Err(error) => error,
+            };
+            if self.unsaid.journal_unread.is_due(Clock::System.instant()) {
+                tracing::warn!(error = %why, "what the store lost is not given back yet");
+            }
+            Clock::System.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+        journal.broken();
+        given_back
+    }
+
+    /// Offers a page of the journal, and answers where it ends and how many messages the store had lost; `None` at the end.
+    ///
+    /// # Errors
+    /// Why it has to be offered again.
+    async fn offer_page(
+        &self,
+        journal: &Journal,
+        mut page: Vec<Entry>,
+        losses: u64,
+    ) -> Result<Option<(Position, u64)>> {
+        if !self.identified.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("it is not known yet whether it is the same store"));
+        }
+        drop_part_of_a_call(&mut page, journal.log().depth().end);
+        let Some(last) = page.last().map(|entry| entry.position) else { return Ok(None) };
+        let mut topics: BTreeMap<TopicName, Vec<Record>> = BTreeMap::new();
+        for entry in page {
+            topics.entry(entry.record.topic().clone()).or_default().push(entry.record);
+        }
+        let mut changed = 0;
+        for (topic, records) in topics {
+            changed += self.restore_topic(&topic, records, losses).await?;
+        }
+        journal.metrics().replayed.inc_by(changed);
+        Ok(Some((last, changed)))
+    }
+
+    async fn restore_topic(&self, topic: &TopicName, records: Vec<Record>, losses: u64) -> Result<u64> {
+        for record in &records {
+            if let Record::Delete(deleted) = record {
+                self.delete_again(deleted).await?;
+            }
+        }
+        // What only ends needs no topic.
+        let newest =
+            records.iter().filter(|record| matches!(record, Record::Set { .. })).filter_map(Record::version).max();
+        let found = match newest {
+            Some(newest) => self.destination(topic, newest).await?,
+            None => self.limited(self.store.topic(topic)).await?,
+        };
+        let Some(descriptor) = found else { return Ok(0) };
+        let mut partitions = Changes::new();
+        for record in records {
+            if let Some(change) = change(&descriptor, &record) {
+                partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));
+            }
+        }
+        let mut changed = 0;
+        for (partition, changes) in partitions {
+            for call in calls(changes) {
+                changed += self.restore_call(&descriptor, partition, call, losses).await?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What the store refuses for what it is goes to the WAL, so that it holds up nothing.
+    async fn restore_call(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        changes: Vec<(Record, Change)>,
+        losses: u64,
+    ) -> Result<u64> {
+        let (records, changes): (Vec<Record>, Vec<Change>) = changes.into_iter().unzip();
+        match self.limited(self.store.restore(descriptor, partition, &changes, losses)).await {
+            Err(error) if !error.is_outage() && error.kind() != Kind::Stale => {
+                tracing::warn!(%error, topic = %descriptor.topic, records = records.len(), "not given back yet: left to the WAL");
+                let requests: Vec<Record> = records.into_iter().filter_map(request).collect();
+                self.wal.append(requests.clone()).await?;
+                self.note_behind(&requests);
+                self.buffered.notify_one();
+                Ok(0)
+            }
+            answered => answered,
+        }
+    }
+
+    /// A topic that this broker deleted, and that another one brought back, goes again.
+    async fn delete_again(&self, deleted: &Descriptor) -> Result<()> {
+        let found = self.limited(self.store.topic_or_tombstone(&deleted.topic)).await?;
+        let there = match found {
+            Some(there) if there.deleted || there.incarnation != deleted.incarnation => return Ok(()),
+            Some(there) => there,
+            // So that a tombstone is left.
+            None => self.limited(self.store.create(deleted)).await?,
+        };
+        self.limited(self.store.delete_again(&there, deleted.deleted_at)).await
+    }
+}
+
+/// What the journal says of a message, unless it was pushed before its topic was deleted.
+fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
+    match record.clone() {
+        Record::Set { message, version, groups, call, .. } => {
+            descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
+        }
+        Record::End { id, version, groups, .. } => Some(Change::End { id, version, groups }),
+        Record::Create(_) | Record::Delete(_) | Record::Push { .. } | Record::Cancel { .. } => None,
+    }
+}
+
+/// What the WAL asks for so that the same comes of it.
+fn request(record: Record) -> Option<Record> {
+    match record {
+        Record::Set { topic, message, version, .. } => {
+            Some(Record::Push { topic, message, version, conflict: Conflict::Replace, call: None, origin: None })
+        }
+        Record::End { topic, partition, id, version, .. } => {
+            Some(Record::Cancel { topic, partition, id, version: version.plus(1) })
+        }
+        Record::Create(_) | Record::Delete(_) | Record::Push { .. } | Record::Cancel { .. } => None,
+    }
+}
+
+/// The call that a record is of.
+fn call_of(record: &Record) -> Option<(&str, u64)> {
+    match record {
+        Record::Set { call, .. } => Some((&call.stream, call.seq)),
+        _ => None,
+    }
+}
+
+/// Leaves out the end of a page of a log with this end that may have only a part of what its last call set.
+pub(super) fn drop_part_of_a_call(page: &mut Vec<Entry>, end: Option<Position>) {
+    if page.last().map(|entry| entry.position) >= end {
+        return;
+    }
+    let Some(last) = page.last().and_then(|entry| call_of(&entry.record)).map(|(s, n)| (s.to_owned(), n)) else {
+        return;
+    };
+    let is_other = |entry: &Entry| call_of(&entry.record) != Some((last.0.as_str(), last.1));
+    if let Some(whole) = page.iter().rposition(is_other) {
+        page.truncate(whole + 1);
+    }
+}
+
+/// Cuts changes into calls of the store, none of which has only a part of what one call set.
+fn calls(changes: Vec<(Record, Change)>) -> Vec<Vec<(Record, Change)>> {
+    let mut calls: Vec<Vec<(Record, Change)>> = vec![Vec::new()];
+    let mut bytes = 0;
+    for (record, change) in changes {
+        let size = if let Change::Set { message, .. } = &change { message.envelope.payload.len() } else { 0 };
+        let goes_on = |call: &Vec<(Record, Change)>| {
+            call.last().is_some_and(|(last, _)| call_of(last).is_some() && call_of(last) == call_of(&record))
+        };
+        match calls.last_mut() {
+            Some(call) if goes_on(call) || (call.len() < CALL_IDS_MAX / 2 && bytes + size < CALL_BYTES_MAX) => {
+                bytes += size;
+                call.push((record, change));
+            }
+            _ => {
+                bytes = size;
+                calls.push(vec![(record, change)]);
+            }
+        }
+    }
+    calls.retain(|call| !call.is_empty());
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::message::{MessageId, NewMessage};
+    use crate::model::time::Timestamp;
+    use crate::model::version::{CallId, Version};
+
+    fn set(seq: u64) -> Result<(Record, Change)> {
+        let message = NewMessage::new("x").id(MessageId::new(format!("m{seq}"))?).accept(Timestamp::from_ms(1))?;
+        let (version, groups, call) = (Version::from_us(seq), Vec::new(), CallId { stream: "s".into(), seq });
+        let change = Change::Set { message: message.clone(), version, groups: groups.clone(), call: call.clone() };
+        Ok((Record::Set { topic: TopicName::new("orders")?, message, version, groups, call }, change))
+    }
+
+    #[test]
+    fn no_call_of_the_store_has_a_part_of_what_a_call_set() -> Result<()> {
+        let changes: Vec<_> = (0..3_000).map(|n| set(n / 700)).collect::<Result<_>>()?;
+        let calls = calls(changes);
+        assert!(calls.len() > 1);
+        let ends: Vec<_> = calls.iter().map(|call| (call_of(&call[0].0), call_of(&call[call.len() - 1].0))).collect();
+        assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! How many files, sockets among them, this process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::model::limits::CONNECTIONS_MAX;
+
+/// Files that are kept for the rest: the stores' own, Redis, other brokers, targets of webhooks.
+const REST: u64 = 1_000;
+
+/// More are never needed: all connections, and all that webhooks post at the same time.
+const ENOUGH: u64 = 65_536;
+
+/// Raises the limit of this process, as far as this user may and it makes sense: a shell's 1,024 are fewer than the
+/// connections that dwell takes. Answers what it is then.
+pub fn raise() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if current.is_some_and(|current| current < wanted) {
+        // Refused, it stays as it was, which is what is answered.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many connections there may be with so many files: at most [`CONNECTIONS_MAX`], and at least half of the files.
+pub fn connections_max(files: u64) -> usize {
+    let room = files.saturating_sub(REST).max(files / 2);
+    usize::try_from(room).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_left_for_the_rest() {
+        for (files, connections) in [(64, 32), (1_024, 512), (2_500, 1_500), (11_000, 10_000), (u64::MAX, 10_000)] {
+            assert_eq!(connections_max(files), connections, "{files}");
+        }
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_goes() {
+        let before = getrlimit(Resource::Nofile);
+        let raised = raise();
+        assert!(raised >= before.maximum.unwrap_or(ENOUGH).min(ENOUGH));
+        assert!(before.current.is_none_or(|before| raised >= before));
+        assert_eq!((raise(), getrlimit(Resource::Nofile).maximum), (raised, before.maximum));
+    }
+}

@@ -1,0 +1,118 @@
+//! What stays wrong is not said again and again, and what fails a thousand times is not said a thousand times.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::platform::clock::Instant;
+
+/// How long what was said is enough, while it stays wrong.
+const ENOUGH: Duration = Duration::from_secs(60);
+
+/// How long it is enough once it was over: what comes and goes many times a second is not said each time.
+const ENOUGH_ONCE_OVER: Duration = Duration::from_secs(10);
+
+/// Decides whether a line is to be logged that may be true twice a second for hours. One for each thing to be said.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    last: Option<Instant>,
+    is_over: bool,
+}
+
+impl Seldom {
+    /// Whether it is to be said now. It is taken as said then.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let mut said = self.said();
+        let enough = if said.is_over { ENOUGH_ONCE_OVER } else { ENOUGH };
+        if said.last.is_some_and(|last| now.since(last) < enough) {
+            return false;
+        }
+        *said = Said { last: Some(now), is_over: false };
+        true
+    }
+
+    /// It is not wrong any more. Answers whether it was said, so that the end is to be said too.
+    pub fn is_over(&self) -> bool {
+        let mut said = self.said();
+        said.last.is_some() && !std::mem::replace(&mut said.is_over, true)
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lines that are logged at once.
+const FEW: u32 = 10;
+
+/// The span after which one line more is logged.
+const ONE_MORE: Duration = Duration::from_secs(10);
+
+/// Decides which of many lines of one kind are logged: ten at once, then one each ten seconds.
+#[derive(Debug, Default)]
+pub struct Few {
+    /// Lines that were logged and not made up for since.
+    said: u32,
+    /// Since when the next of them is being made up for.
+    since: Instant,
+    unlogged: u64,
+}
+
+impl Few {
+    /// Whether this one is to be logged, and then how many were not since the last that was.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        let spans = u32::try_from(now.since(self.since).as_secs() / ONE_MORE.as_secs()).unwrap_or(u32::MAX);
+        self.said = self.said.saturating_sub(spans);
+        self.since = if self.said == 0 { now } else { self.since.plus(ONE_MORE.saturating_mul(spans)) };
+        if self.said == FEW {
+            self.unlogged += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::START.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn what_stays_wrong_is_said_each_minute() {
+        let seldom = Seldom::default();
+        let said: Vec<u64> = (5..200).filter(|second| seldom.is_due(at(*second))).collect();
+        assert_eq!(said, [5, 65, 125, 185]);
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_said_each_ten_seconds_and_its_end_as_often() {
+        let (seldom, mut begun, mut ended) = (Seldom::default(), Vec::new(), Vec::new());
+        assert!(!seldom.is_over());
+        for second in 0..25 {
+            begun.extend(seldom.is_due(at(second)).then_some(second));
+            ended.extend(seldom.is_over().then_some(second));
+        }
+        assert_eq!((&begun, &ended), (&vec![0, 10, 20], &vec![0, 10, 20]));
+        // What is not said at once because it was said just before is said when it stays.
+        assert!(!seldom.is_due(at(25)) && seldom.is_due(at(30)));
+    }
+
+    #[test]
+    fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
+        let mut few = Few::default();
+        let mut said = Vec::new();
+        for second in 1_000..1_035 {
+            said.extend((0..100).filter_map(|_| few.admit(at(second)).map(|unlogged| (second, unlogged))));
+        }
+        let first: Vec<(u64, u64)> = vec![(1_000, 0); 10];
+        assert_eq!(said, [first, vec![(1_010, 990), (1_020, 999), (1_030, 999)]].concat());
+        // After a long silence there are ten again, not more.
+        assert_eq!((0..100).filter(|_| few.admit(at(9_000)).is_some()).count(), 10);
+    }
+}

@@ -1,0 +1,78 @@
+//! The name of the request that is being worked on: in its answer, and in its lines of the log.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::limits::REQUEST_ID_BYTES_MAX;
+
+/// The header that carries it, in both directions.
+pub const REQUEST_ID: &str = "dwell-request-id";
+
+tokio::task_local! {
+    /// The request that is being worked on.
+    static CURRENT: RequestId;
+}
+
+/// The name of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// One that no other request has.
+    pub fn fresh() -> RequestId {
+        let mut text = [0; ulid::ULID_LEN];
+        RequestId((*ulid::Ulid::new().array_to_str(&mut text)).into())
+    }
+
+    /// The one that a client gives, if it is 1 to 128 of `A-Z a-z 0-9 . _ : -`: nothing that could forge a line of a log.
+    pub fn given(text: &[u8]) -> Option<RequestId> {
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
+        let sane = (1..=REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.iter().all(allowed);
+        std::str::from_utf8(text).ok().filter(|_| sane).map(|text| RequestId(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// That of the request that is being worked on here, if one is.
+    pub fn current() -> Option<RequestId> {
+        CURRENT.try_with(RequestId::clone).ok()
+    }
+
+    /// Works for this request.
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, work)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sane_one_is_taken() {
+        for sane in ["a", "01JH2Y0000000000000000000", "7b1c:3.x_y-z", &"a".repeat(REQUEST_ID_BYTES_MAX)] {
+            assert_eq!(RequestId::given(sane.as_bytes()).map(|id| id.to_string()).as_deref(), Some(sane));
+        }
+        for bad in ["", "a b", "a\n", "a\"b", "a=b", "é", "a\u{1b}[31m", &"a".repeat(REQUEST_ID_BYTES_MAX + 1)] {
+            assert_eq!(RequestId::given(bad.as_bytes()), None, "{bad:?}");
+        }
+        assert_eq!(RequestId::given(b"\xff"), None);
+        assert_ne!(RequestId::fresh(), RequestId::fresh());
+    }
+
+    #[tokio::test]
+    async fn it_is_known_where_the_request_is_worked_on_and_nowhere_else() {
+        let id = RequestId::fresh();
+        assert_eq!(id.clone().scope(async { RequestId::current() }).await, Some(id));
+        assert_eq!(RequestId::current(), None);
+    }
+}

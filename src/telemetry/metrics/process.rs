@@ -1,0 +1,90 @@
+//! The process itself: its version, its memory, and the disk that it writes to.
+//!
+//! Read from `/proc` when somebody looks, under the names that other programs use. The collector of the prometheus crate
+//! is not used: its CPU time counts whole seconds, which hides what a sidecar costs.
+
+use prometheus::{Counter, Gauge, IntGauge};
+
+use super::make::Maker;
+use crate::model::error::Result;
+use crate::platform::clock::{self, Clock};
+
+/// The metrics of a process.
+#[derive(Debug)]
+pub struct ProcessMetrics {
+    /// Bytes that are free on the disk of the data directory; not a number when the file system cannot say.
+    pub data_dir_free: Gauge,
+    cpu: Counter,
+    resident: IntGauge,
+    virtual_memory: IntGauge,
+    threads: IntGauge,
+    open_files: IntGauge,
+    files_max: Gauge,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new(make: &Maker) -> Result<ProcessMetrics> {
+        let info = make.gauges("dwell_build_info", &["version"], "always 1")?;
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let started = make.measure(
+            "process_start_time_seconds",
+            "when the process started, in seconds since 1970 on the local clock",
+        )?;
+        started.set(Clock::System.now().as_ms() as f64 / 1_000.0);
+        Ok(ProcessMetrics {
+            data_dir_free: make.measure(
+                "dwell_data_dir_free_bytes",
+                "bytes that are free on the disk of `data_dir`; below 64 MiB nothing more is pushed there",
+            )?,
+            cpu: make.seconds("process_cpu_seconds_total", "CPU time of the process, user and system")?,
+            resident: make.gauge("process_resident_memory_bytes", "memory of the process in RAM. Linux only")?,
+            virtual_memory: make.gauge("process_virtual_memory_bytes", "address space of the process. Linux only")?,
+            threads: make.gauge("process_threads", "threads of the process. Linux only")?,
+            open_files: make
+                .gauge("process_open_fds", "files that the process has open, sockets among them. Linux only")?,
+            files_max: make
+                .measure("process_max_fds", "files that the process may have open; `+Inf` without a limit")?,
+        })
+    }
+
+    /// Reads what only a look can tell.
+    pub fn observe(&self) {
+        self.cpu.inc_by((clock::cpu_time().as_secs_f64() - self.cpu.get()).max(0.0));
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        self.files_max.set(files.map_or(f64::INFINITY, |files| files as f64));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        for (gauge, name, unit) in [
+            (&self.resident, "VmRSS:", 1_024),
+            (&self.virtual_memory, "VmSize:", 1_024),
+            (&self.threads, "Threads:", 1),
+        ] {
+            if let Some(number) = number_of(&status, name) {
+                gauge.set(number.saturating_mul(unit));
+            }
+        }
+        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+            // One of them is the directory itself.
+            let open = files.count().saturating_sub(1);
+            self.open_files.set(i64::try_from(open).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// The number behind a name in `/proc/self/status`.
+fn number_of(status: &str, name: &str) -> Option<i64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_by_name() {
+        let status = "Name:\tdwell\nVmSize:\t  205032 kB\nVmRSS:\t   31204 kB\nThreads:\t7\n";
+        assert_eq!(number_of(status, "VmRSS:"), Some(31_204));
+        assert_eq!(number_of(status, "Threads:"), Some(7));
+        assert_eq!(number_of(status, "VmSwap:"), None);
+    }
+}

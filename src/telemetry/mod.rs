@@ -1,0 +1,4 @@
+//! Metrics and traces.
+
+pub mod metrics;
+pub mod spans;
