@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use dwell::app::embed::Dwell;
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
 use dwell::model::error::Result;
 use dwell::model::message::{Key, MessageId, NewMessage};
@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     let store = match std::env::var("REDIS_URL") {
         Ok(url) => StoreOptions::Redis {
             redis: RedisOptions { prefix: format!("dwell-example-{}", std::process::id()), ..RedisOptions::new(url) },
-            failover: FailoverOptions::new(&dir),
+            failover: OutageOptions::new(&dir),
         },
         Err(_) => StoreOptions::Embedded { dir: dir.clone() },
     };

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use dwell::app::embed::Dwell;
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::{Broker, Options, Which};
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     let name = format!("dwell-control-{}", std::process::id());
     let dir = std::env::temp_dir().join(&name);
     let redis = RedisOptions { prefix: name, ..RedisOptions::new(&url) };
-    let store = StoreOptions::Redis { redis, failover: FailoverOptions::new(&dir) };
+    let store = StoreOptions::Redis { redis, failover: OutageOptions::new(&dir) };
     let dwell = Dwell::open(store, Options::default()).await?;
     let (broker, topic) = (dwell.broker(), TopicName::new("orders")?);
 

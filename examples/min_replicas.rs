@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use dwell::app::embed::Dwell;
-use dwell::app::engine::{Confirmation, FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{Confirmation, OutageOptions, RedisOptions, StoreOptions};
 use dwell::broker::Options;
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{NewMessage, TopicName};
@@ -31,7 +31,7 @@ async fn open(url: &str, replicas: u32) -> Result<Dwell> {
         confirmation: Confirmation { replicas, fsync: false },
         ..RedisOptions::new(url)
     };
-    let failover = FailoverOptions::new(std::env::temp_dir().join(name));
+    let failover = OutageOptions::new(std::env::temp_dir().join(name));
     Dwell::open(StoreOptions::Redis { redis, failover }, Options::default()).await
 }
 

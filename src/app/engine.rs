@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::broker::{Broker, Options};
 use crate::model::error::{Error, Result};
-use crate::outage::Failover;
-pub use crate::outage::FailoverOptions;
+use crate::outage::BufferedStore;
+pub use crate::outage::OutageOptions;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{check_owner, make_directory};
 use crate::store::embedded::Embedded;
@@ -18,7 +18,7 @@ use crate::store::redis::{Redis, location_of};
 use crate::telemetry::metrics::Metrics;
 // Which store it is, is decided here: so what measures one is found here as well.
 use crate::platform::tasks::Tasks;
-pub use crate::store::redis::{BareRedis, BareStyle, Confirmation, RedisOptions, RedisUsage};
+pub use crate::store::redis::{BaselineRedis, BaselineStyle, Confirmation, RedisOptions, RedisUsage};
 pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 use crate::store::{Description, Store};
 
@@ -39,7 +39,7 @@ pub enum StoreOptions {
         /// Where it is, and how it is spoken to.
         redis: RedisOptions,
         /// What keeps pushes while it is away.
-        failover: FailoverOptions,
+        failover: OutageOptions,
     },
 }
 
@@ -142,7 +142,7 @@ async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) ->
             claim_directory(&failover.dir)?;
             let timeout = redis.timeout;
             let store = Redis::open(redis, clock, metrics.clone()).await?;
-            Ok(Arc::new(Failover::open(store, failover, timeout, metrics).await?))
+            Ok(Arc::new(BufferedStore::open(store, failover, timeout, metrics).await?))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::model::limits::{
 };
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::Dead;
 
 /// How often in a second a rate is kept to: after so many pages there is a rest.
@@ -224,7 +224,7 @@ impl Broker {
         Ok(DeadSwept { count, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    async fn deed_page(&self, pair: &Pair, ids: &[MessageId], deed: Deed) -> Result<u64> {
+    async fn deed_page(&self, pair: &GroupPartition, ids: &[MessageId], deed: Deed) -> Result<u64> {
         let answers = match deed {
             Deed::Redrive => self.store.redrive(pair, ids).await?,
             Deed::Purge => self.store.purge(pair, ids).await?,

@@ -1,7 +1,7 @@
 //! Why a message is not delivered yet.
 
 use super::Broker;
-use crate::delivery::{Hindrance, Whereabouts};
+use crate::delivery::{Hindrance, MessageLocation};
 use crate::model::error::Result;
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -146,19 +146,19 @@ impl Broker {
         let here = self.groups.find(descriptor, group)?;
         let hindrance = here.as_ref().and_then(|dispatch| dispatch.hindrance(partition));
         Ok(match here.and_then(|dispatch| dispatch.whereabouts(partition, id)) {
-            Some(Whereabouts::Out { attempt, deadline }) => {
+            Some(MessageLocation::Out { attempt, deadline }) => {
                 let clock = self.store.clock();
                 let until = clock.now().plus(deadline.since(clock.local().instant()));
                 Reason::new("in_flight", format!("a consumer has it as attempt {attempt}, until {until}"))
             }
-            Some(Whereabouts::Decided) => {
+            Some(MessageLocation::Decided) => {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
-            Some(Whereabouts::Held) => hindrance.map_or_else(
+            Some(MessageLocation::Held) => hindrance.map_or_else(
                 || Reason::new("prefetched", "due, and ready for the next consumer who asks this broker"),
                 hindered,
             ),
-            Some(Whereabouts::InLine) => Reason::new(
+            Some(MessageLocation::InLine) => Reason::new(
                 "behind_its_key",
                 "an earlier message of its key is not settled yet, or its own next attempt is not due",
             ),

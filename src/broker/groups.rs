@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Options, no_group};
-use crate::coordination::lease::Keeper;
+use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
-use crate::delivery::{Dispatch, Heartbeats, Membership, PrefetchBudget, Terms};
+use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, Terms};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -17,10 +17,10 @@ use crate::telemetry::spans::Tracer;
 
 type Place = (TopicName, GroupName);
 
-/// One [`Dispatch`] for each group that a local consumer asked for.
+/// One [`GroupDelivery`] for each group that a local consumer asked for.
 pub(super) struct Groups {
     store: Arc<dyn Store>,
-    keeper: Arc<Keeper>,
+    keeper: Arc<LeaseKeeper>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
     timing: Timing,
@@ -32,14 +32,14 @@ pub(super) struct Groups {
 }
 
 struct Joined {
-    dispatch: Arc<Dispatch>,
+    dispatch: Arc<GroupDelivery>,
     partitions: usize,
 }
 
 impl Groups {
     pub(super) fn new(
         store: Arc<dyn Store>,
-        keeper: Arc<Keeper>,
+        keeper: Arc<LeaseKeeper>,
         metrics: Arc<Metrics>,
         tasks: Tasks,
         options: &Options,
@@ -59,14 +59,14 @@ impl Groups {
     /// # Errors
     /// `NotFound` when the topic has no such group, `Unavailable` while the process stops, `Full` past
     /// [`Options::member_partitions`].
-    pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<Dispatch>> {
+    pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         if self.is_stopping() {
             return Err(Error::unavailable("this dwell is stopping; ask another one"));
         }
         if let Some(dispatch) = self.find(descriptor, group)?.filter(|dispatch| !dispatch.is_closed()) {
             return Ok(dispatch);
         }
-        let dispatch = Arc::new(Dispatch::new(
+        let dispatch = Arc::new(GroupDelivery::new(
             self.store.clone(),
             self.keeper.clone(),
             descriptor.clone(),
@@ -104,7 +104,7 @@ impl Groups {
     }
 
     /// The dispatch of a group, if this process consumes for it. # Errors: `NotFound` when the topic has no such group.
-    pub(super) fn find(&self, descriptor: &Descriptor, group: &GroupName) -> Result<Option<Arc<Dispatch>>> {
+    pub(super) fn find(&self, descriptor: &Descriptor, group: &GroupName) -> Result<Option<Arc<GroupDelivery>>> {
         if !descriptor.groups.contains(group) {
             return Err(no_group(&descriptor.topic, group));
         }
@@ -114,7 +114,7 @@ impl Groups {
     }
 
     /// How many messages of a pair are reserved here and not handed out.
-    pub(super) fn held(&self, pair: &Pair) -> u64 {
+    pub(super) fn held(&self, pair: &GroupPartition) -> u64 {
         let joined = self.lock();
         let held =
             joined.get(&(pair.topic.clone(), pair.group.clone())).map(|there| there.dispatch.held(pair.partition));

@@ -7,7 +7,7 @@ use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, State, WaitingCursor, Window};
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
@@ -132,7 +132,7 @@ impl Broker {
 
     async fn list_page(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         which: Which,
         window: Window,
         place: &Place,

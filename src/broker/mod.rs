@@ -3,67 +3,67 @@
 //! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
 //! message itself.
 
-mod audit;
-mod census;
-mod copying;
+mod verify;
+mod stats_collector;
+mod group_copy;
 mod control;
 mod dead;
 mod dead_scan;
-mod firing;
+mod scheduler;
 mod duplicates;
 mod explain;
 mod forecast;
 mod groups;
 mod hand_over;
-mod lanes;
-mod known;
+mod push_batcher;
+mod topic_retry;
 mod list;
 mod locate;
-mod moving;
+mod topic_move;
 mod options;
 mod precondition;
 mod push;
 mod read_limiter;
 mod reserve;
 mod schedules;
-mod scrape;
+mod metrics_refresh;
 mod settle;
 mod settle_anywhere;
-mod spread;
+mod default_partitioner;
 mod subscriptions;
 mod topics;
-mod window;
+mod bulk;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use audit::Audit;
+pub use bulk::{BulkAction, BulkOutcome};
 pub use control::RescheduleOutcome;
 pub use dead::{DeadList, DeadSweep, DeadSwept};
 pub use dead_scan::DeadFilter;
 pub use list::{ListEntry, MessageList, Which};
-pub use moving::TopicMoved;
 pub use options::Options;
 pub use precondition::Precondition;
 pub use push::{Offer, PushOutcome};
 pub use reserve::ReserveRequest;
 pub use schedules::ScheduleList;
 pub use subscriptions::{GroupWish, PauseFor, Subscribed};
+pub use topic_move::TopicMoved;
 pub use topics::Declared;
-pub use window::{WindowDeed, WindowDone};
+pub use verify::Audit;
 
-use self::copying::Filling;
+use self::default_partitioner::DefaultPartitioner;
+use self::group_copy::Filling;
 use self::groups::Groups;
-use self::lanes::Lanes;
 use self::locate::Location;
+use self::metrics_refresh::Looks;
+use self::push_batcher::PushBatcher;
 use self::read_limiter::ReadLimiter;
-use self::scrape::Looks;
-use self::spread::Spread;
 use self::topics::Topics;
-use crate::coordination::lease::Keeper;
+use crate::coordination::lease::LeaseKeeper;
 use crate::delivery::remote::Remote;
-use crate::delivery::{Delivery, Dispatch, Session, Want};
+use crate::delivery::{Delivery, GroupDelivery, Session, Want};
 use crate::model::error::{Error, Fault, Missing, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
@@ -81,10 +81,10 @@ use crate::telemetry::spans::Tracer;
 pub struct Broker {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
-    keeper: Arc<Keeper>,
+    keeper: Arc<LeaseKeeper>,
     topics: Arc<Topics>,
-    lanes: Arc<Lanes>,
-    spread: Arc<Spread>,
+    lanes: Arc<PushBatcher>,
+    spread: Arc<DefaultPartitioner>,
     groups: Arc<Groups>,
     remote: Arc<Remote>,
     filling: Filling,
@@ -129,10 +129,10 @@ impl Broker {
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
         let member = MemberId::fresh(&host_name());
         let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
-        let keeper = Arc::new(Keeper::new(store.clone(), member, options.lease_ttl));
+        let keeper = Arc::new(LeaseKeeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
-        let lanes = Arc::new(Lanes::new(store.clone(), topics.clone(), tasks.clone()));
+        let lanes = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
         let (spread, filling, looks) = (Arc::default(), Filling::default(), Arc::default());
         // It paces what the store really does, whatever clock messages go by.
@@ -143,8 +143,8 @@ impl Broker {
     /// Keeps leases, answers other brokers, fires schedules, counts for the metrics and listens to the store until `stop`,
     /// which has to come after the loops of the pairs have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        let schedules = firing::Schedules::new(self.clone());
-        let census = census::Census::new(self.clone());
+        let schedules = scheduler::Schedules::new(self.clone());
+        let census = stats_collector::Census::new(self.clone());
         let watched = futures_util::future::join(census.run(stop.clone()), self.watch_store(stop.clone()));
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
         tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.run(stop));
@@ -265,7 +265,7 @@ impl Broker {
     }
 
     /// The dispatch of a group. One whose copy was cut short goes on being filled.
-    fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<Dispatch>> {
+    fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         let dispatch = self.groups.join(descriptor, group)?;
         drop(self.copy_group(descriptor, group));
         Ok(dispatch)

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::control::outcome;
+use super::default_partitioner::Turn;
 use super::duplicates;
-use super::lanes::Arrived;
-use super::spread::Turn;
+use super::push_batcher::Arrived;
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::census::PAIRS_AT_ONCE;
+use super::stats_collector::PAIRS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::TOPICS_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair, Settings};
+use crate::model::topic::{Descriptor, GroupPartition, Settings};
 use crate::platform::clock::Instant;
-use crate::store::{Calls, MemberReport, PairStats, Store};
+use crate::store::{Calls, MemberReport, PartitionStats, Store};
 use crate::telemetry::metrics::{Metrics, TopicMetrics};
 
 /// How long a descriptor is believed without asking. A change made elsewhere takes effect within it; a push under an old
@@ -271,7 +271,7 @@ impl Broker {
     ///
     /// # Errors
     /// `NotFound`, `Full`.
-    pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(Pair, PairStats)>> {
+    pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.look(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
     }
@@ -284,7 +284,7 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-    ) -> Result<(Arc<Descriptor>, Vec<(Pair, PairStats)>)> {
+    ) -> Result<(Arc<Descriptor>, Vec<(GroupPartition, PartitionStats)>)> {
         let descriptor = self.topics.look_again(topic).await?;
         if !descriptor.groups.contains(group) {
             return Err(no_group(topic, group));
@@ -302,8 +302,12 @@ impl Broker {
         self.store.members(topic, group, timing.absent_after()).await
     }
 
-    async fn stats_of(&self, descriptor: &Descriptor, groups: &[GroupName]) -> Result<Vec<(Pair, PairStats)>> {
-        let pairs: Vec<Pair> = descriptor
+    async fn stats_of(
+        &self,
+        descriptor: &Descriptor,
+        groups: &[GroupName],
+    ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
+        let pairs: Vec<GroupPartition> = descriptor
             .partitions()
             .flat_map(|p| groups.iter().map(move |g| (p, g)))
             .map(|(p, g)| descriptor.pair(p, g))

@@ -13,7 +13,7 @@ use super::supervisor::Supervisor;
 use super::{logging, output};
 use crate::api::http::Listen;
 use crate::app::config::Config;
-use crate::app::engine::{FailoverOptions, StoreOptions, claim_directory};
+use crate::app::engine::{OutageOptions, StoreOptions, claim_directory};
 use crate::app::server::{Server, ServerOptions};
 use crate::model::limits::CONNECTIONS_MAX;
 use crate::platform::files;
@@ -92,14 +92,14 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
         None => StoreOptions::Embedded { dir: dir.join("store") },
         Some(redis) => StoreOptions::Redis {
             redis,
-            failover: FailoverOptions {
+            failover: OutageOptions {
                 limit_bytes: config.wal_limit_bytes,
                 journal_window: config.journal_window(),
                 adopt,
                 start_without: config.redis.start_without,
                 silence: config.broker_options().lease_ttl,
                 hand_over: config.hand_over.clone(),
-                ..FailoverOptions::new(dir)
+                ..OutageOptions::new(dir)
             },
         },
     };

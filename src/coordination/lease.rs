@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{Claim, Glance, MemberId, Renewal, Store};
 
@@ -95,7 +95,7 @@ impl Lease {
 
     /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
     fn tell(&self, why: &str) {
-        let Claim { pair: Pair { topic, group, partition }, epoch } = &self.claim;
+        let Claim { pair: GroupPartition { topic, group, partition }, epoch } = &self.claim;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, error = why, "lease not renewed");
     }
 
@@ -112,17 +112,17 @@ impl Lease {
 }
 
 /// Renews all leases of this process.
-pub struct Keeper {
+pub struct LeaseKeeper {
     store: Arc<dyn Store>,
     member: MemberId,
     ttl: Duration,
     leases: Mutex<Vec<Arc<Lease>>>,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     /// No leases yet.
-    pub fn new(store: Arc<dyn Store>, member: MemberId, ttl: Duration) -> Keeper {
-        Keeper { store, member, ttl, leases: Mutex::default() }
+    pub fn new(store: Arc<dyn Store>, member: MemberId, ttl: Duration) -> LeaseKeeper {
+        LeaseKeeper { store, member, ttl, leases: Mutex::default() }
     }
 
     /// Who this process is.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Dispatch;
+use super::GroupDelivery;
 use crate::model::error::Error;
 
 /// What happened since it was logged last.
@@ -40,7 +40,7 @@ impl Changes {
     }
 }
 
-impl Dispatch {
+impl GroupDelivery {
     /// Logs what happened to leases since the last time.
     pub(super) fn log_changes(&self) {
         let Happened { lost, why, recovered, messages } = std::mem::take(&mut *self.changes.lock());

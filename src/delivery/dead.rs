@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::Dispatch;
+use super::GroupDelivery;
 use crate::model::error::Result;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::DeadBounds;
 
@@ -40,7 +40,7 @@ impl DeadKeeper {
     }
 
     /// Drops what is past the bounds. A look that fails is made again later: nobody waits for it.
-    pub(super) async fn look(&mut self, dispatch: &Dispatch, pair: &Pair) {
+    pub(super) async fn look(&mut self, dispatch: &GroupDelivery, pair: &GroupPartition) {
         let now = dispatch.store.clock().local().instant();
         self.next = drop_past(dispatch, pair, now).await.unwrap_or_else(|error| {
             tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
@@ -50,7 +50,7 @@ impl DeadKeeper {
 }
 
 /// Drops what is past the bounds now, and answers when something may be again.
-async fn drop_past(dispatch: &Dispatch, pair: &Pair, now: Instant) -> Result<Instant> {
+async fn drop_past(dispatch: &GroupDelivery, pair: &GroupPartition, now: Instant) -> Result<Instant> {
     let descriptor = dispatch.descriptor();
     let (age, count) = (descriptor.settings.dead_max_age, descriptor.settings.dead_max_count);
     let age = (!age.is_zero()).then_some(age);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::Dispatch;
-use super::owned::Kick;
-use super::tenure::{Acquisition, Tenure};
+use super::GroupDelivery;
+use super::owned_partition::Kick;
+use super::ownership::{Acquisition, Ownership};
 use crate::coordination::membership::{Action, Event, Member, Timing};
 use crate::model::error::Kind;
 use crate::model::partition::Partition;
@@ -18,7 +18,7 @@ use crate::store::{Channel, Heartbeat, Loss, MemberState, Releases, Wake};
 
 /// The loop of one membership.
 pub struct Membership {
-    dispatch: Arc<Dispatch>,
+    dispatch: Arc<GroupDelivery>,
     member: Member,
     tasks: Tasks,
     /// Tells a tenure to give its pair up.
@@ -38,7 +38,7 @@ pub struct Membership {
 
 impl Membership {
     /// Joins with the first step of [`Membership::run`]. Its tenures run in `tasks`.
-    pub fn new(dispatch: Arc<Dispatch>, timing: Timing, tasks: Tasks) -> Box<Membership> {
+    pub fn new(dispatch: Arc<GroupDelivery>, timing: Timing, tasks: Tasks) -> Box<Membership> {
         let descriptor = dispatch.descriptor();
         let (topic, group) = (descriptor.topic.clone(), dispatch.group.clone());
         let wakes = dispatch.store.wakes();
@@ -208,7 +208,12 @@ impl Membership {
 }
 
 /// One tenure, from the acquisition to its end. There is one for each owned pair, so it is to be small.
-async fn tenure(dispatch: Arc<Dispatch>, partition: Partition, kick: Arc<Kick>, tell: mpsc::UnboundedSender<Event>) {
+async fn tenure(
+    dispatch: Arc<GroupDelivery>,
+    partition: Partition,
+    kick: Arc<Kick>,
+    tell: mpsc::UnboundedSender<Event>,
+) {
     let event = match Box::pin(acquire(&dispatch, partition, &kick)).await {
         Ok(tenure) => {
             let _ = tell.send(Event::Acquired(partition));
@@ -225,9 +230,13 @@ async fn tenure(dispatch: Arc<Dispatch>, partition: Partition, kick: Arc<Kick>, 
 
 /// # Errors
 /// Why there is no tenure, for the membership.
-async fn acquire(dispatch: &Arc<Dispatch>, partition: Partition, kick: &Arc<Kick>) -> Result<Box<Tenure>, Event> {
+async fn acquire(
+    dispatch: &Arc<GroupDelivery>,
+    partition: Partition,
+    kick: &Arc<Kick>,
+) -> Result<Box<Ownership>, Event> {
     // Never given up half-way: its lease would be kept without anyone who serves.
-    Err(match Tenure::acquire(dispatch, partition, kick).await {
+    Err(match Ownership::acquire(dispatch, partition, kick).await {
         Ok(Acquisition::Owned(tenure)) => return Ok(tenure),
         Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
@@ -258,7 +267,7 @@ async fn acquire(dispatch: &Arc<Dispatch>, partition: Partition, kick: &Arc<Kick
 mod tests {
     use super::*;
     use crate::coordination::lease::Lease;
-    use crate::delivery::owned::Owned;
+    use crate::delivery::owned_partition::Owned;
 
     fn size_of_future<A, B, C, D, F: Future>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
         size_of::<F>()
@@ -268,7 +277,7 @@ mod tests {
     /// waited for seldom, and what most pairs do not have.
     #[test]
     fn an_owned_pair_that_waits_is_small() {
-        let sizes = [size_of_future(tenure), size_of::<Tenure>(), size_of::<Owned>(), size_of::<Lease>()];
+        let sizes = [size_of_future(tenure), size_of::<Ownership>(), size_of::<Owned>(), size_of::<Lease>()];
         let most = [800, 160, 640, 192];
         assert!(sizes.iter().zip(most).all(|(size, most)| *size <= most), "{sizes:?} bytes, at most {most:?}");
         assert!(size_of::<Membership>() <= 1_024, "{}", size_of::<Membership>());

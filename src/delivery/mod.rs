@@ -1,27 +1,27 @@
-//! Handing out what is due: one [`Dispatch`] for each group of a topic, one loop for each pair it owns.
+//! Handing out what is due: one [`GroupDelivery`] for each group of a topic, one loop for each pair it owns.
 //!
 //! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
-//! due. Dispatch never looks at a message's payload, never polls, and never touches a pair it does not own.
+//! due. GroupDelivery never looks at a message's payload, never polls, and never touches a pair it does not own.
 
-mod arrivals;
+mod wakeups;
 mod changes;
 mod dead;
 mod delivery;
 mod demand;
-mod following;
-mod gate;
+mod settings_sync;
+mod rate_limiter;
 mod heartbeats;
 mod membership;
-mod owned;
-mod pacing;
+mod owned_partition;
+mod rate_wait;
 mod prefetch;
-mod recent;
+mod verdict_cache;
 pub mod remote;
-mod serving;
+mod owner_loop;
 mod session;
 mod settle;
 mod table;
-mod tenure;
+mod ownership;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -36,22 +36,22 @@ pub use membership::Membership;
 pub use prefetch::PrefetchBudget;
 pub use session::{Hand, Session};
 pub use settle::check_receipt;
-pub use table::{Now, Policy, Table, Want, Whereabouts};
+pub use table::{MessageLocation, Now, Policy, Table, Want};
 pub use verdict::{StaleReason, UnknownReason, Verdict};
 
-use self::arrivals::Arrivals;
 use self::changes::Changes;
 use self::demand::Demand;
-use self::gate::Gate;
-use self::owned::{Owned, now};
-use crate::coordination::lease::Keeper;
+use self::owned_partition::{Owned, now};
+use self::rate_limiter::RateLimiter;
+use self::wakeups::Wakeups;
+use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::WAITERS_MAX;
 use crate::model::message::{GroupName, MessageId};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{Epoch, Store};
 use crate::telemetry::metrics::{GroupMetrics, Metrics};
 use crate::telemetry::spans::{SpanKind, Tracer, about};
@@ -63,17 +63,17 @@ pub const SHORT_POLL: Duration = Duration::from_millis(100);
 const ATTENTION: Duration = Duration::from_secs(1);
 
 /// The deliveries of one group of a topic on this process.
-pub struct Dispatch {
+pub struct GroupDelivery {
     store: Arc<dyn Store>,
-    keeper: Arc<Keeper>,
+    keeper: Arc<LeaseKeeper>,
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
     pairs: RwLock<BTreeMap<Partition, Arc<Owned>>>,
     /// The last epoch of each partition that this process owned and does not own now.
     lost: RwLock<BTreeMap<Partition, Epoch>>,
     tag: GroupTag,
-    arrivals: Arrivals,
-    gate: Gate,
+    arrivals: Wakeups,
+    gate: RateLimiter,
     demand: Demand,
     changes: Changes,
     terms: Terms,
@@ -82,7 +82,7 @@ pub struct Dispatch {
     /// The topic is gone, and with it everything that is out.
     gone: CancellationToken,
     /// Says that leases cannot be acquired, for another reason than an outage.
-    unacquired: Seldom,
+    unacquired: RepeatThrottle,
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
     tracer: Tracer,
@@ -118,20 +118,20 @@ pub enum Hindrance {
 /// A consumer that works on what it got is between two requests for a moment.
 const BETWEEN_REQUESTS: Duration = Duration::from_secs(1);
 
-impl Dispatch {
+impl GroupDelivery {
     /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
         store: Arc<dyn Store>,
-        keeper: Arc<Keeper>,
+        keeper: Arc<LeaseKeeper>,
         descriptor: Arc<Descriptor>,
         group: GroupName,
         terms: Terms,
         metrics: Arc<Metrics>,
         tracer: Tracer,
-    ) -> Dispatch {
+    ) -> GroupDelivery {
         let counts = metrics.group(&descriptor.topic, &group);
         let demand = Demand::new(store.clock().local().clone(), counts.clone());
-        Dispatch {
+        GroupDelivery {
             counts,
             tag: GroupTag::of(&descriptor.topic, &group),
             metrics,
@@ -142,14 +142,14 @@ impl Dispatch {
             descriptor: RwLock::new(descriptor),
             pairs: RwLock::default(),
             lost: RwLock::default(),
-            arrivals: Arrivals::default(),
-            gate: Gate::default(),
+            arrivals: Wakeups::default(),
+            gate: RateLimiter::default(),
             demand,
             changes: Changes::default(),
             terms,
             closed: CancellationToken::new(),
             gone: CancellationToken::new(),
-            unacquired: Seldom::default(),
+            unacquired: RepeatThrottle::default(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Dispatch {
     }
 
     /// Where a message is in the memory of this process.
-    pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<Whereabouts> {
+    pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<MessageLocation> {
         let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
         pairs.get(&partition).and_then(|owned| owned.table().whereabouts(id))
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::ATTENTION;
-use super::owned::Kick;
+use super::owned_partition::Kick;
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PREFETCH_BYTES_MAX};
 use crate::platform::clock::Instant;
 use crate::store::ReserveLimit;

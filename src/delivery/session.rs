@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::delivery::{Decision, Delivery, Receipt};
-use super::owned::now;
-use super::{Dispatch, Want};
+use super::owned_partition::now;
+use super::{GroupDelivery, Want};
 use crate::model::error::Result;
 use crate::platform::clock::Instant;
 
 /// A consumer that stays. Dropped without [`Session::end`] it went away: what it had in hand is nacked at once.
 pub struct Session {
-    dispatch: Arc<Dispatch>,
+    dispatch: Arc<GroupDelivery>,
     hand: Arc<Hand>,
     max_in_flight: usize,
     /// Overrides the topic's.
@@ -28,7 +28,7 @@ impl Session {
     /// # Errors
     /// `Full` with too many consumers waiting.
     pub fn open(
-        dispatch: Arc<Dispatch>,
+        dispatch: Arc<GroupDelivery>,
         max_in_flight: usize,
         visibility_timeout: Option<Duration>,
     ) -> Result<Session> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select};
 
-use super::Dispatch;
+use super::GroupDelivery;
 use super::delivery::{Decision, GroupTag, Receipt};
-use super::owned::{Owned, now};
+use super::owned_partition::{Owned, now};
 use super::table::{Decided, Now};
 use super::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
@@ -40,7 +40,7 @@ pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Des
     if is_ours { Ok(receipt) } else { Err(Verdict::Unknown(UnknownReason::NotIssued)) }
 }
 
-impl Dispatch {
+impl GroupDelivery {
     /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.
     pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());

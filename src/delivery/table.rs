@@ -3,23 +3,23 @@
 //! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
-mod choice;
-mod draft;
+mod next_message;
+mod pending_settlement;
 mod order;
 mod settle;
-mod whereabouts;
+mod location;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::choice::Chooser;
+pub use self::location::MessageLocation;
+use self::next_message::NextMessage;
 use self::order::{Keepsake, Lane, Order, lane_of};
 pub(super) use self::settle::Decided;
-pub use self::whereabouts::Whereabouts;
 use super::delivery::{Delivery, GroupTag, Receipt};
-use super::recent::Recent;
 use super::session::{Hand, Place};
+use super::verdict_cache::VerdictCache;
 use crate::codec::{DeadReason, DeadRecord};
 use crate::model::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
 use crate::model::message::{Message, MessageId};
@@ -157,10 +157,10 @@ pub struct Table {
     tickets: u64,
     drafted: u64,
     /// None before the first delivery has ended.
-    recent: Option<Box<Recent>>,
+    recent: Option<Box<VerdictCache>>,
     appetite: usize,
     order: Option<Box<Order>>,
-    chooser: Chooser,
+    chooser: NextMessage,
 }
 
 impl Table {
@@ -186,7 +186,7 @@ impl Table {
             drafted: 0,
             recent: None,
             appetite: APPETITE_FIRST,
-            chooser: Chooser::default(),
+            chooser: NextMessage::default(),
         }
     }
 

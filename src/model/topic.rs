@@ -232,8 +232,8 @@ impl Descriptor {
     }
 
     /// The pair of a group in a partition.
-    pub fn pair(&self, partition: Partition, group: &GroupName) -> Pair {
-        Pair { topic: self.topic.clone(), partition, group: group.clone() }
+    pub fn pair(&self, partition: Partition, group: &GroupName) -> GroupPartition {
+        GroupPartition { topic: self.topic.clone(), partition, group: group.clone() }
     }
 }
 
@@ -244,7 +244,7 @@ fn is_never(deleted_at: &u64) -> bool {
 
 /// One group's part of one partition: its own zset and hash pair. The unit of ownership.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pair {
+pub struct GroupPartition {
     /// The topic.
     pub topic: TopicName,
     /// The partition of it.
@@ -253,7 +253,7 @@ pub struct Pair {
     pub group: GroupName,
 }
 
-impl std::fmt::Display for Pair {
+impl std::fmt::Display for GroupPartition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}/{}", self.topic, self.partition, self.group)
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::Failover;
+use super::BufferedStore;
 use super::journal::Journal;
-use super::offer::Answer;
+use super::replay_batch::Answer;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, Message, MessageId};
 use crate::model::partition::Partition;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::store::{
     Call, Charge, Epoch, Fate, Fates, LogTarget, Owner, Pushed, Put, Recovered, RepairCursor, Repaired, ReserveLimit,
@@ -19,7 +19,7 @@ use crate::store::{
 };
 use crate::wal::Record;
 
-impl<S: LogTarget> Failover<S> {
+impl<S: LogTarget> BufferedStore<S> {
     /// Keeps what a push set, and answers whether all of it is kept. `losses` is how many there had been before the push.
     ///
     /// # Errors
@@ -194,19 +194,19 @@ fn over(descriptor: &Descriptor, partition: Partition, message: &Message, versio
 pub(super) struct JournaledOwner {
     inner: Box<dyn Owner>,
     journal: Arc<Journal>,
-    pair: Pair,
+    pair: GroupPartition,
     /// The versions of what is reserved.
     reserved: HashMap<MessageId, Version>,
 }
 
 impl JournaledOwner {
-    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, pair: Pair) -> JournaledOwner {
+    pub(super) fn new(inner: Box<dyn Owner>, journal: Arc<Journal>, pair: GroupPartition) -> JournaledOwner {
         JournaledOwner { inner, journal, pair, reserved: HashMap::new() }
     }
 
     fn end(&mut self, id: &MessageId) -> Option<Record> {
         let version = self.reserved.remove(id)?;
-        let Pair { topic, partition, group } = self.pair.clone();
+        let GroupPartition { topic, partition, group } = self.pair.clone();
         Some(Record::End { topic, partition, id: id.clone(), version, groups: vec![group] })
     }
 }

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use crate::model::error::{Error, Kind};
 use crate::platform::clock::Clock;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 
 /// Closed while the store answers. It opens with the first push that the store does not take. It closes as soon as the
 /// store has answered a page of what was buffered (or a ping, if nothing was): the rest of a long WAL is replayed beside
@@ -12,13 +12,17 @@ use crate::platform::log_throttle::Seldom;
 #[derive(Debug)]
 pub(super) struct Breaker {
     reason: watch::Sender<Option<Error>>,
-    away: Seldom,
-    refused: Seldom,
+    away: RepeatThrottle,
+    refused: RepeatThrottle,
 }
 
 impl Default for Breaker {
     fn default() -> Breaker {
-        Breaker { reason: watch::Sender::new(None), away: Seldom::default(), refused: Seldom::default() }
+        Breaker {
+            reason: watch::Sender::new(None),
+            away: RepeatThrottle::default(),
+            refused: RepeatThrottle::default(),
+        }
     }
 }
 

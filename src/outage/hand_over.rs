@@ -8,7 +8,7 @@
 use std::sync::PoisonError;
 
 use super::restore::drop_part_of_a_call;
-use super::{Failover, PAGE_BYTES, PAGE_RECORDS};
+use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS};
 use crate::codec::NumberedRecord;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, STREAM_BYTES_MAX};
@@ -28,7 +28,7 @@ const JOURNAL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
 /// Logs of which it is remembered how far they were taken.
 const TAKEN_LOGS_MAX: usize = 64;
 
-impl<S: LogTarget> Failover<S> {
+impl<S: LogTarget> BufferedStore<S> {
     /// Gives what is buffered to another broker, if one is configured; and what the journal has, while the store is
     /// unavailable. What it does not take in time stays on disk.
     pub(super) async fn hand_over(&self) {

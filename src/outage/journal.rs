@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::error::Result;
 use crate::platform::clock::{Clock, Instant};
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
 
@@ -23,7 +23,7 @@ pub(super) struct Journal {
     clock: Clock,
     metrics: WalMetrics,
     trail: Mutex<Trail>,
-    unwritten: Seldom,
+    unwritten: RepeatThrottle,
 }
 
 /// How far the journal reached when.
@@ -48,7 +48,7 @@ impl Trail {
 impl Journal {
     pub(super) fn new(log: Wal, window: Duration, clock: Clock, metrics: WalMetrics) -> Journal {
         let trail = Mutex::new(Trail { marks: VecDeque::new(), unbroken: clock.instant() });
-        Journal { log, window, clock, metrics, trail, unwritten: Seldom::default() }
+        Journal { log, window, clock, metrics, trail, unwritten: RepeatThrottle::default() }
     }
 
     pub(super) fn log(&self) -> &Wal {

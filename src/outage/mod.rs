@@ -5,15 +5,15 @@
 //! due: that was fixed before it came.
 
 mod answers;
-mod behind;
+mod ordered_topics;
 mod breaker;
-mod buffer;
-mod control;
+mod push;
+mod changes;
 mod hand_over;
 mod journal;
-mod known;
-mod offer;
-mod offset;
+mod topic_cache;
+mod replay_batch;
+mod clock_offset;
 mod replay;
 mod restore;
 mod store;
@@ -27,22 +27,22 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
 
-use self::behind::Behind;
 use self::breaker::Breaker;
 use self::journal::Journal;
-use self::known::Known;
+use self::ordered_topics::OrderedTopics;
+use self::topic_cache::Known;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::outage::successor::HandOverOptions;
 use crate::platform::clock::Clock;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::LogTarget;
 use crate::telemetry::metrics::{Metrics, WalMetrics};
 use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 
 /// Where what is buffered is kept, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailoverOptions {
+pub struct OutageOptions {
     /// The directory of everything that is kept; made if it is not there. One process at a time.
     pub dir: PathBuf,
     /// Bytes on disk past which nothing is buffered; also of the journal, which has as many again.
@@ -60,10 +60,10 @@ pub struct FailoverOptions {
     pub hand_over: Option<HandOverOptions>,
 }
 
-impl FailoverOptions {
+impl OutageOptions {
     /// The defaults for a directory: 1 GiB, no journal.
-    pub fn new(dir: impl Into<PathBuf>) -> FailoverOptions {
-        FailoverOptions {
+    pub fn new(dir: impl Into<PathBuf>) -> OutageOptions {
+        OutageOptions {
             dir: dir.into(),
             limit_bytes: LIMIT_BYTES,
             journal_window: None,
@@ -76,10 +76,10 @@ impl FailoverOptions {
 }
 
 /// A store that takes pushes while the one behind it is away.
-pub struct Failover<S> {
+pub struct BufferedStore<S> {
     store: S,
     clock: Clock,
-    options: FailoverOptions,
+    options: OutageOptions,
     timeout: Duration,
     breaker: Breaker,
     metrics: Arc<Metrics>,
@@ -89,7 +89,7 @@ pub struct Failover<S> {
     /// This broker among those that restore.
     broker: String,
     known: Known,
-    behind: Behind,
+    behind: OrderedTopics,
     /// How many losses of the store the journal has made up for; one more than that, and 0 before the first.
     made_up: AtomicU64,
     /// When the last whole offer of the journal began, ms by the store's clock.
@@ -148,28 +148,28 @@ impl Heard {
 /// What the loops have to say for as long as it stays so.
 #[derive(Debug, Default)]
 struct Unsaid {
-    not_taken: Seldom,
-    not_replayed: Seldom,
-    replay: Seldom,
-    dropped: Seldom,
-    journal_unread: Seldom,
-    journal_not_trimmed: Seldom,
+    not_taken: RepeatThrottle,
+    not_replayed: RepeatThrottle,
+    replay: RepeatThrottle,
+    dropped: RepeatThrottle,
+    journal_unread: RepeatThrottle,
+    journal_not_trimmed: RepeatThrottle,
 }
 
-impl<S: LogTarget> Failover<S> {
+impl<S: LogTarget> BufferedStore<S> {
     /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start. A
     /// push waits for the store as long as `timeout`, which the store shall keep as well.
     ///
     /// # Errors
     /// `Conflict` when another process has the directory, or when what is buffered belongs to another store. The store's
     /// own when it refuses how it is configured here and was never reached with this directory, unless
-    /// [`FailoverOptions::start_without`].
+    /// [`OutageOptions::start_without`].
     pub async fn open(
         store: S,
-        options: FailoverOptions,
+        options: OutageOptions,
         timeout: Duration,
         metrics: Arc<Metrics>,
-    ) -> Result<Failover<S>> {
+    ) -> Result<BufferedStore<S>> {
         let clock = store.clock().local().clone();
         let (wal_metrics, journal_metrics) = (metrics.wal("wal"), metrics.wal("journal"));
         let wal = open_log("wal", &options, &clock, wal_metrics.clone()).await?;
@@ -181,7 +181,7 @@ impl<S: LogTarget> Failover<S> {
             None => None,
         };
         let found = wal.depth();
-        let behind = Behind::new(found.end.filter(|_| found.records > 0));
+        let behind = OrderedTopics::new(found.end.filter(|_| found.records > 0));
         let known = Known::load(options.dir.join("topics.json"));
         let breaker = Breaker::default();
         let broker = match &journal {
@@ -190,7 +190,7 @@ impl<S: LogTarget> Failover<S> {
         };
         let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
-        let failover = Failover {
+        let failover = BufferedStore {
             store,
             clock,
             options,
@@ -319,7 +319,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 /// How long the store's own time limit may take to speak.
 const GRACE: Duration = Duration::from_millis(20);
 
-fn another_store(options: &FailoverOptions, store: &impl LogTarget, kept: u64) -> String {
+fn another_store(options: &OutageOptions, store: &impl LogTarget, kept: u64) -> String {
     format!(
         "{} holds {kept} messages that were buffered for another store than the one at {}: connect to that one, or let \
          this one have them with --adopt",
@@ -334,7 +334,7 @@ fn named_at(identity: &str) -> Option<Timestamp> {
 }
 
 /// Opening reads what is there: beside the runtime, not in it.
-async fn open_log(name: &str, options: &FailoverOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
+async fn open_log(name: &str, options: &OutageOptions, clock: &Clock, metrics: WalMetrics) -> Result<Wal> {
     metrics.limit.set(i64::try_from(options.limit_bytes).unwrap_or(i64::MAX));
     let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
     let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::offer::{Offered, outage};
-use super::{Failover, PAGE_BYTES, PAGE_RECORDS, PAUSE};
+use super::replay_batch::{Offered, outage};
+use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind};
 use crate::platform::clock::{Clock, Instant};
 use crate::store::LogTarget;
@@ -22,7 +22,7 @@ enum Step {
     Stuck,
 }
 
-impl<S: LogTarget> Failover<S> {
+impl<S: LogTarget> BufferedStore<S> {
     /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes keep
     /// half of the store.
     pub(super) async fn replay(&self, stop: CancellationToken) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::journal::Journal;
-use super::{Failover, PAUSE};
+use super::{BufferedStore, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{Conflict, TopicName};
@@ -37,7 +37,7 @@ const BUSY_MAX: u32 = 30;
 /// What goes to a partition.
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
 
-impl<S: LogTarget> Failover<S> {
+impl<S: LogTarget> BufferedStore<S> {
     /// Whether something that the store lost is not given back yet, by this broker or by another one.
     pub(super) fn is_restoring(&self) -> bool {
         self.store.losses().borrow().is_restoring

@@ -7,25 +7,25 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Failover;
+use super::BufferedStore;
 use super::answers::JournaledOwner;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
 use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember,
-    LogTarget, Loss, MemberId, MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal,
+    Acquired, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, LogTarget,
+    Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal,
     Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
-    Tenant, Vitals, WaitingCursor, Wakes, Window, WindowPage,
+    Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 
 #[async_trait]
-impl<S: LogTarget> Store for Failover<S> {
+impl<S: LogTarget> Store for BufferedStore<S> {
     fn describe(&self) -> Description {
         let inner = self.store.describe();
         let buffered =
@@ -225,17 +225,17 @@ impl<S: LogTarget> Store for Failover<S> {
         self.postpone(descriptor, partition, call, reschedule).await
     }
 
-    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         self.store.peek(pair, id).await
     }
 
-    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         self.store.bodies(pair, ids).await
     }
 
     async fn waiting(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
@@ -245,7 +245,7 @@ impl<S: LogTarget> Store for Failover<S> {
 
     async fn in_flight(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
@@ -256,15 +256,15 @@ impl<S: LogTarget> Store for Failover<S> {
         self.buffered_keys(topic, id).await
     }
 
-    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
         self.store.stats(pairs).await
     }
 
-    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         self.store.audit(pair, from, repair).await
     }
 
-    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
         self.store.depth(pairs, within).await
     }
 
@@ -276,21 +276,21 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.give_census(member).await
     }
 
-    fn vitals(&self) -> Vitals {
+    fn vitals(&self) -> HealthSnapshot {
         self.wal.observe();
         if let Some(journal) = &self.journal {
             journal.log().observe();
         }
-        Vitals { free_bytes: free_bytes(&self.options.dir), is_away: self.breaker.reason().is_some() }
+        HealthSnapshot { free_bytes: free_bytes(&self.options.dir), is_away: self.breaker.reason().is_some() }
     }
 
-    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         self.store.forecast(pairs, spans).await
     }
 
     async fn window(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
@@ -298,19 +298,19 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.window(pair, window, after, limit).await
     }
 
-    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.store.dead(pair, after, limit).await
     }
 
-    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.store.redrive(pair, ids).await
     }
 
-    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.store.purge(pair, ids).await
     }
 
-    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         self.store.drop_dead(pair, bounds).await
     }
 
@@ -339,7 +339,7 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.fire(descriptor, partition, firing).await
     }
 
-    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
         self.store.move_page(from, pair, to).await
     }
 
@@ -359,7 +359,13 @@ impl<S: LogTarget> Store for Failover<S> {
         self.store.slots(topic, group, ask).await
     }
 
-    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
         let acquired = self.store.acquire(pair, member, ttl, generation).await?;
         Ok(match (acquired, &self.journal) {
             (Acquired::Owned(owner), Some(journal)) => {
@@ -369,7 +375,7 @@ impl<S: LogTarget> Store for Failover<S> {
         })
     }
 
-    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
         self.store.tenants(pairs).await
     }
 

@@ -13,7 +13,7 @@ const ENOUGH_ONCE_OVER: Duration = Duration::from_secs(10);
 
 /// Decides whether a line is to be logged that may be true twice a second for hours. One for each thing to be said.
 #[derive(Debug, Default)]
-pub struct Seldom(Mutex<Said>);
+pub struct RepeatThrottle(Mutex<Said>);
 
 #[derive(Debug, Default)]
 struct Said {
@@ -21,7 +21,7 @@ struct Said {
     is_over: bool,
 }
 
-impl Seldom {
+impl RepeatThrottle {
     /// Whether it is to be said now. It is taken as said then.
     pub fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said();
@@ -52,7 +52,7 @@ const ONE_MORE: Duration = Duration::from_secs(10);
 
 /// Decides which of many lines of one kind are logged: ten at once, then one each ten seconds.
 #[derive(Debug, Default)]
-pub struct Few {
+pub struct BurstThrottle {
     /// Lines that were logged and not made up for since.
     said: u32,
     /// Since when the next of them is being made up for.
@@ -60,7 +60,7 @@ pub struct Few {
     unlogged: u64,
 }
 
-impl Few {
+impl BurstThrottle {
     /// Whether this one is to be logged, and then how many were not since the last that was.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         let spans = u32::try_from(now.since(self.since).as_secs() / ONE_MORE.as_secs()).unwrap_or(u32::MAX);
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn what_stays_wrong_is_said_each_minute() {
-        let seldom = Seldom::default();
+        let seldom = RepeatThrottle::default();
         let said: Vec<u64> = (5..200).filter(|second| seldom.is_due(at(*second))).collect();
         assert_eq!(said, [5, 65, 125, 185]);
     }
 
     #[test]
     fn what_comes_and_goes_is_said_each_ten_seconds_and_its_end_as_often() {
-        let (seldom, mut begun, mut ended) = (Seldom::default(), Vec::new(), Vec::new());
+        let (seldom, mut begun, mut ended) = (RepeatThrottle::default(), Vec::new(), Vec::new());
         assert!(!seldom.is_over());
         for second in 0..25 {
             begun.extend(seldom.is_due(at(second)).then_some(second));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
-        let mut few = Few::default();
+        let mut few = BurstThrottle::default();
         let mut said = Vec::new();
         for second in 1_000..1_035 {
             said.extend((0..100).filter_map(|_| few.admit(at(second)).map(|unlogged| (second, unlogged))));

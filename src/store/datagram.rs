@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::wake::Wake;
+use super::notifications::Wake;
 use crate::model::limits::{DATAGRAM_BYTES_MAX, DATAGRAMS_BYTES_MAX};
 
 /// What a datagram counts as, at least: one that is empty takes memory too.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::limits::MEMBER_BYTES_MAX;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 
 /// A process that may own pairs. It has a random part, so that a restarted process is another member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,7 +90,7 @@ pub struct Tenant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The pair.
-    pub pair: Pair,
+    pub pair: GroupPartition,
     /// The epoch under which it owns the pair.
     pub epoch: Epoch,
 }

@@ -4,23 +4,23 @@
 //! Two stores fulfil it: Redis and the embedded sled store. The conformance suite is its definition. Nothing above
 //! this module knows which store it has. A store decides nothing about retries, deadlines or who should own what.
 
-mod audit;
+mod verify;
 mod call;
-mod census;
+mod depth;
 mod clock;
 mod clock_note;
-mod control;
+mod changes;
 mod datagram;
 pub mod embedded;
 mod epoch;
 mod hand_over;
 mod listing;
 mod log_target;
-mod loss;
+mod data_loss;
 mod member;
 mod outcome;
 mod schedule;
-mod wake;
+mod notifications;
 pub mod redis;
 
 use std::time::Duration;
@@ -30,33 +30,34 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use audit::{AuditCursor, AuditPage, Defect, Finding};
 pub use call::{Call, Calls};
-pub use census::{CensusClaim, PairDepth, Vitals};
+pub use changes::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
 pub use clock::StoreClock;
 pub use clock_note::ClockNote;
-pub use control::{Cancelled, Expected, Fate, Fates, Put, Reschedule, Rescheduled};
+pub use data_loss::Loss;
 pub use datagram::{Datagram, Datagrams};
+pub use depth::{CensusClaim, HealthSnapshot, PartitionDepth};
 pub(crate) use epoch::random_text;
 pub use epoch::{Claim, Epoch, MemberId, Tenant};
 pub use hand_over::{HandedOver, LogKind, TakenOver};
 pub use listing::{InFlightCursor, Listed, Page, WaitingCursor, Window};
 pub use log_target::{BrokerReport, Change, LogTarget, Progress, Replayed, Reports, origin_page};
-pub use loss::Loss;
 pub use member::{Heartbeat, LiveMember, MemberReport, MemberState, slot_of};
+pub use notifications::{Channel, Releases, Sleeper, Wake, Wakes};
 pub use outcome::{
     Acquired, Buried, Charge, Copied, CopyCursor, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Forecast, Glance, MovedPage, PairStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired, Reservation,
-    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State, WindowPage,
+    Forecast, Glance, MovedPage, PartitionStats, Peeked, Pushed, Recovered, Renewal, RepairCursor, Repaired,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, SlotAsk, Slots, Spans, State,
+    WindowPage,
 };
 pub use schedule::{Fired, Firing, ScheduleChange, ScheduleRecord};
-pub use wake::{Channel, Releases, Sleeper, Wake, Wakes};
+pub use verify::{Defect, Finding, VerifyCursor, VerifyPage};
 
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 
 /// What anyone may do to a topic.
 ///
@@ -224,11 +225,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Rescheduled>;
 
     /// Looks at one message of a pair.
-    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>>;
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
     /// The messages of these ids that a pair has, scheduled, ready or in flight, in the order asked; what is not there or
     /// unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
-    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         let mut bodies = Vec::with_capacity(ids.len());
         for id in ids {
             let peeked = self.peek(pair, id).await?.filter(|peeked| !matches!(peeked.state, State::Dead { .. }));
@@ -241,7 +242,7 @@ pub trait Store: Send + Sync + 'static {
     /// most `limit` after a cursor. What does not move meanwhile is listed exactly once.
     async fn waiting(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
@@ -251,7 +252,7 @@ pub trait Store: Send + Sync + 'static {
     /// may be listed twice.
     async fn in_flight(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>>;
@@ -262,11 +263,11 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Counts the messages of pairs, in the order asked.
-    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>>;
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>>;
 
     /// Counts the messages of pairs, and of what is scheduled how much becomes due within each of some spans from now, in
     /// the order asked.
-    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>>;
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>>;
 
     /// Makes this member the one that counts for all who share the store, for `ttl` from now, unless another one is.
     async fn claim_census(&self, _member: &MemberId, _ttl: Duration) -> Result<CensusClaim> {
@@ -279,34 +280,34 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What its process can say of it at once, without asking it: for those who look at metrics.
-    fn vitals(&self) -> Vitals;
+    fn vitals(&self) -> HealthSnapshot;
 
     /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
-    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>>;
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>>;
 
     /// A page of the messages of a pair that wait, scheduled or ready, and are due in a window, at most `limit` after a
     /// place; the earliest first.
     async fn window(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
     ) -> Result<WindowPage>;
 
     /// Dead messages of a pair, oldest death first, at most `limit` after a cursor.
-    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
+    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage>;
 
     /// Makes dead messages ready again, with no attempt counted, and answers for each whether it was dead.
     /// At most [`crate::model::limits::RECOVER_IDS_MAX`] ids.
-    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
+    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Deletes dead messages, and answers for each whether it was dead.
     /// At most [`crate::model::limits::RECOVER_IDS_MAX`] ids.
-    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>>;
+    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
-    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped>;
+    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped>;
 
     /// Where there are schedules: partitions of topics, sorted. Some may have none any more, or be of a topic that is gone.
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>>;
@@ -342,14 +343,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Stale` when the other topic has changed or either is gone; `Full`.
-    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage>;
+    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
 
     /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
     /// asked to.
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from here.
-    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage>;
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage>;
 
     /// Records heartbeats of a member in some groups, and returns the live members of each group, sorted: those with a
     /// heartbeat within `ttl`. Announces a member that is new, and one whose demand has changed.
@@ -369,10 +370,16 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict` when
     /// another acquisition came first, and changed nothing: try again.
-    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired>;
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired>;
 
     /// Who owns pairs now, in the order asked; `None` for a pair without an epoch, and in a store of one process.
-    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>>;
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>>;
 
     /// Sends a datagram to a member, at most [`crate::model::limits::DATAGRAM_BYTES_MAX`] bytes. False if certainly no process
     /// receives what is sent to it now; true promises nothing.

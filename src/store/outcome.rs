@@ -104,7 +104,7 @@ pub struct Peeked {
 
 /// What a pair holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PairStats {
+pub struct PartitionStats {
     /// Due later.
     pub scheduled: u64,
     /// Due and not taken.

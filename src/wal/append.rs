@@ -70,7 +70,7 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // Behind the seal nothing counts, so what may have been written of these records never comes back, if the
+                // OrderedTopics the seal nothing counts, so what may have been written of these records never comes back, if the
                 // seal is durable.
                 segment.distrust();
                 let sealed = segment.seal();

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::append::{Addition, full};
+use super::directory::Note;
 use super::entry::{Depth, Entry, Position};
 use super::log::Log;
 use super::options::WalOptions;
-use super::place::Note;
 use super::read::Step;
 use crate::model::error::{Error, Result};
 use crate::model::message::{MessageId, TopicName};

@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 
 use super::damage::Lack;
+use super::directory::{Directory, Note};
 use super::entry::{Depth, Position};
 use super::options::WalOptions;
-use super::place::{Note, Place};
 use super::segment::Segment;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::WalMetrics;
 
 /// The log in its directory.
@@ -22,7 +22,7 @@ pub(super) struct Log {
     pub(super) options: WalOptions,
     pub(super) metrics: WalMetrics,
     /// `None` until the disk let the directory be taken.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Directory>,
     pub(super) segments: VecDeque<Segment>,
     /// The number of the next record.
     pub(super) next: u64,
@@ -38,7 +38,7 @@ pub(super) struct Log {
     lost: u64,
     /// Why nothing can be appended, and since when.
     pub(super) failed: Option<(Error, Instant)>,
-    pub(super) unwritten: Seldom,
+    pub(super) unwritten: RepeatThrottle,
 }
 
 impl Log {
@@ -60,7 +60,7 @@ impl Log {
             damaged: 0,
             lost: 0,
             failed: None,
-            unwritten: Seldom::default(),
+            unwritten: RepeatThrottle::default(),
         };
         match log.take_place() {
             Err(error) if error.kind() == Kind::Conflict => Err(error),
@@ -76,7 +76,7 @@ impl Log {
         if self.place.is_some() {
             return Ok(());
         }
-        let (place, done) = Place::take(&self.options.dir)?;
+        let (place, done) = Directory::take(&self.options.dir)?;
         let firsts = place.segments()?;
         place.keep_reserve(self.options.disk_reserve_bytes);
         self.done = done;
@@ -133,7 +133,7 @@ impl Log {
         let Some(segment) = self.segments.get_mut(index) else { return Err(Error::bug("no such segment")) };
         let mut opened = segment.open(done);
         if opened.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable)
-            && self.place.as_ref().is_some_and(Place::give_reserve)
+            && self.place.as_ref().is_some_and(Directory::give_reserve)
         {
             opened = segment.open(done);
         }
@@ -202,7 +202,7 @@ impl Log {
     ///
     /// # Errors
     /// `Unavailable`, with the reason.
-    pub(super) fn place(&self) -> Result<&Place> {
+    pub(super) fn place(&self) -> Result<&Directory> {
         match (&self.place, &self.failed) {
             (Some(place), _) => Ok(place),
             (None, Some((error, _))) => Err(again(error)),

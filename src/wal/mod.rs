@@ -7,7 +7,7 @@
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
 mod append;
-mod bundle;
+mod record_batch;
 mod committer;
 mod damage;
 mod entry;
@@ -15,10 +15,10 @@ mod keys;
 mod log;
 mod names;
 mod options;
-mod place;
+mod directory;
 mod read;
 mod segment;
-mod survey;
+mod inspect;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -30,16 +30,16 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use self::append::Addition;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub use self::bundle::fuzzing as bundle_fuzzing;
 use self::committer::{Command, Committer, Shown, check_limit};
+use self::directory::Note;
 pub use self::entry::{Cancelled, Depth, Entry, Position};
+pub use self::inspect::Inspection;
 use self::log::{Log, again};
 use self::names::Names;
 pub use self::options::{LIMIT_BYTES, WalOptions};
-use self::place::Note;
-pub use self::survey::Survey;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::record_batch::fuzzing as bundle_fuzzing;
 pub use crate::codec::Record;
 use crate::codec::UnnumberedRecord;
 use crate::model::error::{Error, Result};

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
-use super::bundle;
 use super::damage::{Lack, broken, refused};
 use super::entry::{Entry, Position};
 use super::keys;
+use super::record_batch;
 use crate::codec::{NumberedRecord, UnnumberedRecord};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
-use crate::platform::disk::{Disk, Mark, PART_BYTES, Parts, Refusal, create, guarded, sync_directory};
+use crate::platform::disk::{ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal, create, guarded, sync_directory};
 
 /// Bytes that sled may use for its cache, for each open segment.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
@@ -59,7 +59,7 @@ pub(super) struct Segment {
 #[derive(Debug)]
 struct Open {
     disk: Disk,
-    last: Mark,
+    last: MarkerFile,
 }
 
 /// What a scan found.
@@ -89,7 +89,7 @@ impl Segment {
     pub(super) fn found(parent: &Path, first: u64, limit: Option<u64>) -> Segment {
         let dir = parent.join(Segment::name(first));
         // A mark that cannot be read says nothing.
-        let mark = |name| Mark::peek(&dir.join(name)).ok().flatten();
+        let mark = |name| MarkerFile::peek(&dir.join(name)).ok().flatten();
         let sealed = mark(SEALED).filter(|end| *end >= first).or(limit);
         let last = mark(LAST).map_or(first, |last| last.saturating_add(1).max(first));
         let end = sealed.unwrap_or(last).min(limit.unwrap_or(u64::MAX));
@@ -107,9 +107,9 @@ impl Segment {
         let dir = parent.join(Segment::name(first));
         let unavailable = |error: io::Error| broken(&dir, &error.into());
         let disk = Disk::open(&dir, CACHE_BYTES).map_err(|refusal| refused(&dir, refusal))?;
-        let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
+        let (last, _) = MarkerFile::open(&dir.join(LAST)).map_err(unavailable)?;
         last.set(first - 1).map_err(unavailable)?;
-        let (sealed, _) = Mark::open(&dir.join(SEALED)).map_err(unavailable)?;
+        let (sealed, _) = MarkerFile::open(&dir.join(SEALED)).map_err(unavailable)?;
         sealed.set(0).map_err(unavailable)?;
         disk.sync().map_err(unavailable)?;
         sync_directory(&dir).map_err(unavailable)?;
@@ -190,7 +190,7 @@ impl Segment {
             disk = Disk::open(&dir, CACHE_BYTES);
         }
         let disk = disk.map_err(|refusal| refused(&dir, refusal))?;
-        let (last, _) = Mark::open(&dir.join(LAST)).map_err(unavailable)?;
+        let (last, _) = MarkerFile::open(&dir.join(LAST)).map_err(unavailable)?;
         let lack = if self.is_verified { None } else { self.guarded(|segment| segment.verify(disk.tree(), done))? };
         if !self.is_sealed {
             // A process that died while it made the segment may not have come to this.
@@ -211,7 +211,7 @@ impl Segment {
         let last_record = self.last_record(tree)?.map(|record| record.number);
         let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
         let expected = self.end;
-        // Behind a seal nothing counts, and before it nothing may be missing.
+        // OrderedTopics a seal nothing counts, and before it nothing may be missing.
         self.end = if self.is_sealed { present.min(expected) } else { present };
         gone.split_off(&self.end);
         self.gone.extend(gone);
@@ -229,14 +229,14 @@ impl Segment {
     pub(super) fn time_of(&self, number: u64) -> Option<Timestamp> {
         let tree = self.open.as_ref()?.disk.tree();
         let (_, bundle) = guarded(|| self.bundle_of(tree, number)).ok()?.ok()??;
-        bundle::records(bundle).find(|(record, _)| record.number == number).map(|(record, _)| record.at)
+        record_batch::records(bundle).find(|(record, _)| record.number == number).map(|(record, _)| record.at)
     }
 
     /// The last record that can be read.
     fn last_record(&self, tree: &Tree) -> Result<Option<NumberedRecord>> {
         for entry in tree.range(keys::bundles(self.first..NUMBER_MAX)).rev() {
             let (_, bundle) = self.bundle(tree, entry)?;
-            if let Some((record, _)) = bundle::records(bundle).last() {
+            if let Some((record, _)) = record_batch::records(bundle).last() {
                 return Ok(Some(record));
             }
         }
@@ -255,7 +255,7 @@ impl Segment {
         let (key, first) = entry.map_err(failed)?;
         let number = keys::number_of(&key).unwrap_or_default();
         let part = |at| tree.get(keys::part(number, at)).map_err(failed);
-        match Parts::join(first, part) {
+        match ChunkedValue::join(first, part) {
             // What is cut is a gap in the numbers.
             Err(error) if error.kind() == Kind::Corrupt => Ok((number, Bytes::new())),
             bundle => Ok((number, bundle?)),
@@ -269,7 +269,7 @@ impl Segment {
     pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>) -> Result<()> {
         let number = self.end + records.len() as u64;
         let mut batch = Batch::default();
-        for (first, bundle) in bundle::bundled(self.end, records) {
+        for (first, bundle) in record_batch::bundled(self.end, records) {
             put(&mut batch, first, &bundle)?;
         }
         self.write(batch)?;
@@ -301,7 +301,7 @@ impl Segment {
             for (first, bundle) in bundles {
                 let parts = u16::try_from(bundle.len().div_ceil(PART_BYTES)).unwrap_or(u16::MAX);
                 (1..=parts).for_each(|at| batch.remove(&keys::part(first, at)));
-                match bundle::without(bundle, numbers) {
+                match record_batch::without(bundle, numbers) {
                     Some(left) => put(&mut batch, first, &left)?,
                     None => batch.remove(&keys::bundle(first)),
                 }
@@ -351,7 +351,7 @@ impl Segment {
         let begin = self.bundle_of(tree, scanned.reached)?.map_or(scanned.reached, |(first, _)| first);
         for entry in tree.range(keys::bundles(begin..self.end)) {
             let (_, bundle) = self.bundle(tree, entry)?;
-            for (NumberedRecord { number, at, record }, read) in bundle::records(bundle) {
+            for (NumberedRecord { number, at, record }, read) in record_batch::records(bundle) {
                 if !(scanned.reached..self.end).contains(&number) || self.gone.contains(&number) {
                     continue;
                 }
@@ -389,7 +389,7 @@ impl Segment {
     pub(super) fn seal(&mut self) -> Result<()> {
         self.is_sealed = true;
         let unavailable = |error: io::Error| broken(&self.dir, &error.into());
-        let (sealed, _) = Mark::open(&self.dir.join(SEALED)).map_err(unavailable)?;
+        let (sealed, _) = MarkerFile::open(&self.dir.join(SEALED)).map_err(unavailable)?;
         sealed.set(self.end).map_err(unavailable)?;
         sealed.sync().map_err(unavailable)
     }
@@ -427,7 +427,7 @@ fn bytes_in(dir: &Path) -> u64 {
 
 /// Puts a bundle under its first number.
 fn put(batch: &mut Batch, first: u64, bundle: &[u8]) -> Result<()> {
-    let parts = Parts::cut(bundle)?;
+    let parts = ChunkedValue::cut(bundle)?;
     batch.insert(&keys::bundle(first), parts.first);
     for (at, part) in (1..).zip(parts.further) {
         batch.insert(&keys::part(first, at), part);

@@ -79,7 +79,7 @@ fn what_was_refused_in_a_new_segment_does_not_come_back() -> Result<()> {
     }
     drop(log);
     // As the seal is after the first write failed.
-    let mark = crate::platform::disk::Mark::open(&dir.path().join(Segment::name(1)).join("sealed"));
+    let mark = crate::platform::disk::MarkerFile::open(&dir.path().join(Segment::name(1)).join("sealed"));
     mark.and_then(|(mark, _)| mark.set(1)).map_err(|error| Error::bug(error.to_string()))?;
     let mut log = open(dir.path())?;
     append(&mut log, "new")?;

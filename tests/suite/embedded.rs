@@ -11,7 +11,7 @@ use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::platform::clock::Clock;
 use dwell::store::embedded::Embedded;
-use dwell::store::{Acquired, PairStats, Pushed, Settlement, Store};
+use dwell::store::{Acquired, PartitionStats, Pushed, Settlement, Store};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use tokio::sync::Notify;
@@ -61,7 +61,7 @@ async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
     assert_eq!(world.store.identity("second").await?, "first");
     assert_eq!(world.store.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
     let orders = world.existing(descriptor);
-    assert_eq!(orders.stats().await?, PairStats { owner: None, ..before });
+    assert_eq!(orders.stats().await?, PartitionStats { owner: None, ..before });
     assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 5);
     for id in ["m000000", "m000001", "m000002", "later"] {
         assert_eq!(orders.push(id, 0).await?, Pushed::Duplicate, "{id}");
@@ -101,12 +101,12 @@ async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
     assert_eq!(kind_of(auditor.reserve(up_to(1)).await), Some(Kind::Stale));
     wanted.groups = both.descriptor.groups.clone();
     let again = world.existing(world.store.update(&wanted).await?);
-    assert_eq!(again.stats_of(&audit).await?, PairStats::default());
+    assert_eq!(again.stats_of(&audit).await?, PartitionStats::default());
     assert_eq!(again.stats().await?.ready, 1);
     let descriptor = again.descriptor.clone();
     drop((both, again, auditor));
     let world = world.reopened().await?;
-    assert_eq!(world.existing(descriptor).stats_of(&audit).await?, PairStats::default());
+    assert_eq!(world.existing(descriptor).stats_of(&audit).await?, PartitionStats::default());
     Ok(())
 }
 

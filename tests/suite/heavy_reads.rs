@@ -9,7 +9,7 @@ use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::{FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX, GROUPS_MAX, PARTITIONS_MAX};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
 use dwell::model::topic::Settings;
-use dwell::outage::FailoverOptions;
+use dwell::outage::OutageOptions;
 use dwell::platform::clock::Clock;
 use dwell::store::redis::RedisOptions;
 use dwell::store::{Pushed, Window};
@@ -52,8 +52,7 @@ async fn read(broker: &Broker, topic: &TopicName, which: usize) -> Result<()> {
 #[tokio::test]
 async fn many_reads_of_the_largest_topic_hold_up_no_push() -> Result<()> {
     let (redis, dir) = (RedisServer::start().await?, scratch()?);
-    let store =
-        StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: FailoverOptions::new(dir.path()) };
+    let store = StoreOptions::Redis { redis: RedisOptions::new(redis.url()), failover: OutageOptions::new(dir.path()) };
     let engine = Engine::start(store, Options::default(), Clock::System).await?;
     let broker = engine.broker();
     let topic = large(broker).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::topic::{Descriptor, Pair, Settings};
+use dwell::model::topic::{Descriptor, GroupPartition, Settings};
 use dwell::store::{Acquired, Channel, MemberId, Settlement};
 use tokio::sync::Notify;
 
@@ -60,8 +60,8 @@ impl Load {
         Ok(())
     }
 
-    fn pair(&self, partition: Partition) -> Pair {
-        Pair { topic: self.descriptor.topic.clone(), partition, group: GroupName::standard() }
+    fn pair(&self, partition: Partition) -> GroupPartition {
+        GroupPartition { topic: self.descriptor.topic.clone(), partition, group: GroupName::standard() }
     }
 
     /// Nothing that was stored is lost, and what was refused was not stored, unless nobody could know.

@@ -4,7 +4,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::message::GroupName;
 use dwell::model::partition::Partition;
 use dwell::model::topic::Descriptor;
-use dwell::store::{CopyCursor, PairStats, Pushed};
+use dwell::store::{CopyCursor, PartitionStats, Pushed};
 
 use crate::support::{TestTopic, World, kind_of};
 
@@ -54,7 +54,7 @@ async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Resul
     again.groups.push(audit()?);
     let again = world.existing(world.store.update(&again).await?);
     assert!(again.descriptor.leaving.is_empty() && !again.descriptor.has_same(&both.descriptor, &audit()?));
-    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?, PairStats::default());
+    assert_eq!(again.stats_of(&again.pair_of("audit")?).await?, PartitionStats::default());
     assert_eq!((again.stats().await?.ready, again.push("new", 0).await?), (300, Pushed::Stored));
     assert_eq!(again.stats_of(&again.pair_of("audit")?).await?.ready, 1);
     // And the deletion of the topic takes what a group left behind.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::store::{PairStats, Settlement};
+use dwell::store::{PartitionStats, Settlement};
 
 use crate::support::{World, up_to};
 
@@ -39,7 +39,7 @@ async fn nothing_is_lost_doubled_or_early(world: World) -> Result<()> {
     }
     assert_eq!(drained.len(), MESSAGES);
     let stats = orders.stats().await?;
-    assert_eq!(PairStats { owner: None, ..stats }, PairStats::default());
+    assert_eq!(PartitionStats { owner: None, ..stats }, PartitionStats::default());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::broker::{Broker, Options, WindowDeed, WindowDone};
+use dwell::broker::{Broker, BulkAction, BulkOutcome, Options};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{Due, GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
@@ -36,13 +36,13 @@ fn minutes(world: &World, from: u64, to: u64) -> Window {
     Window { from: at(from), to: at(to) }
 }
 
-async fn change(broker: &Broker, window: Window, deed: WindowDeed) -> Result<WindowDone> {
+async fn change(broker: &Broker, window: Window, deed: BulkAction) -> Result<BulkOutcome> {
     let (topic, group) = place()?;
     broker.change_window(&topic, &group, window, deed, None).await
 }
 
-fn changed(count: u64) -> WindowDone {
-    WindowDone { changed: count, ..WindowDone::default() }
+fn changed(count: u64) -> BulkOutcome {
+    BulkOutcome { changed: count, ..BulkOutcome::default() }
 }
 
 /// When a message is due.
@@ -60,8 +60,8 @@ async fn a_window_is_cancelled_and_nothing_else(world: World) -> Result<()> {
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
     let (topic, group) = place()?;
     assert_eq!(broker.count_window(&topic, &group, window).await?, 2);
-    assert_eq!(change(broker, window, WindowDeed::Cancel).await?, changed(2));
-    assert_eq!(change(broker, window, WindowDeed::Cancel).await?, changed(0));
+    assert_eq!(change(broker, window, BulkAction::Cancel).await?, changed(2));
+    assert_eq!(change(broker, window, BulkAction::Cancel).await?, changed(0));
     for (id, there) in [("m9", true), ("m10", false), ("m15", false), ("m20", true)] {
         assert_eq!(due(broker, id).await?.is_some(), there, "{id}");
     }
@@ -71,7 +71,7 @@ async fn a_window_is_cancelled_and_nothing_else(world: World) -> Result<()> {
 async fn a_window_is_postponed_and_a_repeat_changes_nothing(world: World) -> Result<()> {
     let running = shop(&world, &[10, 15, 20, 30]).await?;
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
-    let deed = WindowDeed::Postpone(Duration::from_secs(600));
+    let deed = BulkAction::Postpone(Duration::from_secs(600));
     assert_eq!(change(broker, window, deed).await?, changed(2));
     assert_eq!(change(broker, window, deed).await?, changed(0));
     let at = |minute| Some(minutes(&world, minute, 60).from);
@@ -83,7 +83,7 @@ async fn a_window_is_postponed_and_a_repeat_changes_nothing(world: World) -> Res
 
 async fn a_window_is_advanced_but_not_before_now(world: World) -> Result<()> {
     let running = shop(&world, &[10, 70]).await?;
-    let deed = WindowDeed::Advance(Duration::from_secs(3_600));
+    let deed = BulkAction::Advance(Duration::from_secs(3_600));
     assert_eq!(change(&running.broker, minutes(&world, 5, 65), deed).await?, changed(1));
     assert_eq!(due(&running.broker, "m10").await?, Some(world.now()));
     assert_eq!(change(&running.broker, minutes(&world, 65, 75), deed).await?, changed(1));
@@ -95,15 +95,15 @@ async fn what_was_parked_comes_back(world: World) -> Result<()> {
     let running = shop(&world, &[10, 15, 40]).await?;
     let (broker, window) = (&running.broker, minutes(&world, 10, 20));
     let before = due(broker, "m15").await?;
-    assert_eq!(change(broker, window, WindowDeed::Park).await?, changed(2));
+    assert_eq!(change(broker, window, BulkAction::Park).await?, changed(2));
     assert!(due(broker, "m15").await? > Some(world.now().plus(Duration::from_secs(1_824 * 86_400))));
-    assert_eq!(change(broker, window, WindowDeed::Unpark).await?, changed(2));
+    assert_eq!(change(broker, window, BulkAction::Unpark).await?, changed(2));
     assert_eq!(due(broker, "m15").await?, before);
-    assert_eq!(change(broker, window, WindowDeed::Unpark).await?, changed(0));
+    assert_eq!(change(broker, window, BulkAction::Unpark).await?, changed(0));
     // When it was due has passed meanwhile.
-    assert_eq!(change(broker, window, WindowDeed::Park).await?, changed(2));
+    assert_eq!(change(broker, window, BulkAction::Park).await?, changed(2));
     world.pass(3_600_000);
-    assert_eq!(change(broker, window, WindowDeed::Unpark).await?, changed(2));
+    assert_eq!(change(broker, window, BulkAction::Unpark).await?, changed(2));
     assert_eq!(due(broker, "m15").await?, Some(world.now()));
     Ok(())
 }
@@ -111,21 +111,21 @@ async fn what_was_parked_comes_back(world: World) -> Result<()> {
 async fn a_window_that_is_wrong_is_refused(world: World) -> Result<()> {
     let running = shop(&world, &[10]).await?;
     let hour = minutes(&world, 0, 60);
-    let short = WindowDeed::Postpone(Duration::from_secs(3_599));
+    let short = BulkAction::Postpone(Duration::from_secs(3_599));
     let years = Window { from: world.now(), to: world.now().plus(Duration::from_secs(1_826 * 86_400)) };
-    let far = WindowDeed::Postpone(Duration::from_secs(3_650 * 86_400));
+    let far = BulkAction::Postpone(Duration::from_secs(3_650 * 86_400));
     for (window, deed) in [
-        (Window { from: hour.to, to: hour.from }, WindowDeed::Cancel),
+        (Window { from: hour.to, to: hour.from }, BulkAction::Cancel),
         (hour, short),
-        (years, WindowDeed::Park),
+        (years, BulkAction::Park),
         (hour, far),
     ] {
         assert_eq!(kind_of(change(&running.broker, window, deed).await), Some(Kind::Invalid), "{deed:?}");
     }
     let (topic, group) = place()?;
-    let cursor = running.broker.change_window(&topic, &group, hour, WindowDeed::Cancel, Some("x.y")).await;
+    let cursor = running.broker.change_window(&topic, &group, hour, BulkAction::Cancel, Some("x.y")).await;
     assert_eq!(kind_of(cursor), Some(Kind::Invalid));
-    assert_eq!(change(&running.broker, hour, WindowDeed::Postpone(Duration::from_secs(3_600))).await?, changed(1));
+    assert_eq!(change(&running.broker, hour, BulkAction::Postpone(Duration::from_secs(3_600))).await?, changed(1));
     Ok(())
 }
 
@@ -135,7 +135,7 @@ async fn a_window_of_many_is_changed_to_the_last(world: World) -> Result<()> {
     let (topic, group) = place()?;
     let message = |_| NewMessage::new("close").after(Duration::from_secs(1_800));
     running.broker.push_batch(&topic, (0..MANY).map(message).collect()).await?;
-    let (window, deed) = (minutes(&world, 0, 60), WindowDeed::Postpone(Duration::from_secs(7_200)));
+    let (window, deed) = (minutes(&world, 0, 60), BulkAction::Postpone(Duration::from_secs(7_200)));
     let (mut all, mut cursor) = (0, None);
     loop {
         let done = running.broker.change_window(&topic, &group, window, deed, cursor.as_deref()).await?;

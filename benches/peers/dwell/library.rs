@@ -5,7 +5,7 @@ use std::time::Duration;
 use dwell::broker::{Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::app::embed::Dwell;
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
 
@@ -26,7 +26,7 @@ impl Library {
     pub(crate) async fn open() -> Result<Library> {
         let dir = std::path::PathBuf::from(std::env::var("DATA")?).join("dwell");
         let url = format!("redis://127.0.0.1:{}", std::env::var("REDIS_PORT")?);
-        let store = StoreOptions::Redis { redis: RedisOptions::new(url), failover: FailoverOptions::new(dir) };
+        let store = StoreOptions::Redis { redis: RedisOptions::new(url), failover: OutageOptions::new(dir) };
         let dwell = Dwell::open(store, Options::default()).await?;
         let topic = TopicName::new("bench")?;
         dwell.broker().declare(topic.clone(), dwell.broker().topic_defaults().clone()).await?;

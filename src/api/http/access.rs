@@ -5,15 +5,15 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::needs::{Need, is_read};
+use super::audit_log::Line;
+use super::authorization::{Need, is_read};
 use super::problem::{Class, Problem};
-use super::trail::Line;
-use super::{App, body, guard, params};
+use super::{App, body, origin_guard, path_params};
 use crate::api::access::Actor;
 
 /// Refuses who has no token, or none that is good for what is asked. What operators do is written down.
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    if let Err(problem) = params::check_path(request.uri().path()) {
+    if let Err(problem) = path_params::check_path(request.uri().path()) {
         return refused(&app, request, problem);
     }
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -74,7 +74,7 @@ fn lacks(need: Need, actor: Option<&Actor>) -> Option<Problem> {
 
 /// The token that a request shows.
 pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let value = guard::single(headers, header::AUTHORIZATION)?;
+    let value = origin_guard::single(headers, header::AUTHORIZATION)?;
     let shown = value.and_then(|value| value.split_once(' '));
     Ok(shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim()))
 }

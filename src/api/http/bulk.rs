@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::params::{GroupPath, NoParams, Params};
+use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::strict::{Json, present};
-use crate::broker::WindowDeed;
+use super::strict_json::{Json, present};
+use crate::broker::BulkAction;
 use crate::model::error::Fault;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Window;
@@ -72,13 +72,13 @@ pub(crate) struct BulkChange {
 }
 
 impl BulkChange {
-    fn deed(&self) -> Result<WindowDeed, Problem> {
+    fn deed(&self) -> Result<BulkAction, Problem> {
         match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
-            ("cancel", None) => Ok(WindowDeed::Cancel),
-            ("park", None) => Ok(WindowDeed::Park),
-            ("unpark", None) => Ok(WindowDeed::Unpark),
-            ("postpone", Some(by)) => Ok(WindowDeed::Postpone(by)),
-            ("advance", Some(by)) => Ok(WindowDeed::Advance(by)),
+            ("cancel", None) => Ok(BulkAction::Cancel),
+            ("park", None) => Ok(BulkAction::Park),
+            ("unpark", None) => Ok(BulkAction::Unpark),
+            ("postpone", Some(by)) => Ok(BulkAction::Postpone(by)),
+            ("advance", Some(by)) => Ok(BulkAction::Advance(by)),
             ("postpone" | "advance", None) => Err(Problem::wrong(Fault::Missing, "by", "is missing: by how much?")),
             ("cancel" | "park" | "unpark", Some(_)) => {
                 Err(Problem::wrong(Fault::Exclusive, "by", "belongs to `postpone` and `advance`"))

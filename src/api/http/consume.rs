@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::consumer::{Consumer, ShownToken};
-use super::params::{GroupPath, NoParams};
+use super::message_json::Contents;
+use super::path_params::{GroupPath, NoParams};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem, WaitProblem};
 use super::schema;
-use super::shape::Contents;
-use super::strict::{JsonOrDefault, present};
+use super::strict_json::{JsonOrDefault, present};
 use super::{App, json_list};
 use crate::broker::ReserveRequest;
 use crate::delivery;

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::params::{MessagePath, Params, TopicPath};
+use super::message_json::due_of;
+use super::path_params::{MessagePath, Params, TopicPath};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, MatchProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::shape::due_of;
-use super::strict::{Json, present};
+use super::strict_json::{Json, present};
 use crate::model::error::{Fault, Kind};
 use crate::model::message::{Due, Key, MessageId, TopicName};
 use crate::model::partition::Partition;

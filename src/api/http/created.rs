@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::guard::single;
+use super::origin_guard::single;
 use super::problem::{Class, Problem};
 use super::reply::Reply;
 use crate::broker::Precondition;

@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::created::{self, Place};
-use super::params::{CronPath, NoParams, Params, TopicPath};
+use super::message_json::{Meta, payload_of, payload_text};
+use super::path_params::{CronPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::shape::{Meta, payload_of, payload_text};
-use super::strict::{Json, present};
+use super::strict_json::{Json, present};
 use super::{App, json_list};
 use crate::model::error::Fault;
 use crate::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};

@@ -9,14 +9,14 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::faults::collect;
-use super::params::{GroupPath, NoParams, Params};
+use super::field_errors::collect;
+use super::message_json::{Contents, FailedAttempt};
+use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::shape::{Contents, FailedAttempt};
-use super::strict::{Items, JsonOrDefault, present};
+use super::strict_json::{Items, JsonOrDefault, present};
 use super::{App, json_list};
 use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
 use crate::codec::DeadReason;

@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi, PartialSchema};
 
 use super::problem::ProblemBody;
 use super::settle::SettlementProblem;
-use super::{needs, problem_sets, schema};
+use super::{authorization, problem_sets, schema};
 use crate::api::access::Scope;
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ fn token(scope: Scope) -> SecurityScheme {
 
 /// The document of everything that the router serves.
 pub(super) fn complete(mut document: Document) -> Value {
-    needs::document(&mut document);
+    authorization::document(&mut document);
     let mut document = serde_json::to_value(document).unwrap_or_default();
     forbid_null(&mut document);
     document

@@ -7,8 +7,8 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::needs::may_see_payloads;
-use super::params::{MessagePath, Params};
+use super::authorization::may_see_payloads;
+use super::path_params::{MessagePath, Params};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
 use super::reply::Reply;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::params::{GroupPath, Params};
+use super::path_params::{GroupPath, Params};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
 use super::reply::Reply;

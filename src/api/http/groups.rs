@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::created::{self, Place};
-use super::params::{GroupPath, NoParams, TopicPath};
+use super::path_params::{GroupPath, NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::strict::{JsonOrDefault, present};
+use super::strict_json::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
 use crate::broker::{GroupWish, PauseFor};
 use crate::model::error::Fault;

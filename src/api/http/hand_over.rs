@@ -7,11 +7,11 @@ use axum::http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::params::NoParams;
+use super::path_params::NoParams;
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
-use super::strict::media_type;
+use super::strict_json::media_type;
 use super::{App, body, schema};
 use crate::api::access::{Scope, Scopes};
 use crate::codec::decode_page;

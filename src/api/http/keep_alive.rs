@@ -13,7 +13,7 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::crowd::{Reading, Seat};
+use super::connection_limit::{Reading, Seat};
 use crate::platform::clock::{Clock, Instant};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -194,7 +194,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::api::http::crowd::Crowd;
+    use crate::api::http::connection_limit::ConnectionLimiter;
     use crate::model::time::Timestamp;
     use crate::platform::clock::Manual;
 
@@ -215,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn silence_between_requests_is_long_and_a_header_is_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let crowd = Crowd::new(1);
+        let crowd = ConnectionLimiter::new(1);
         let taken = crowd.enter().await;
         let seat = taken.seat();
         let (mut client, broker) = duplex(64);
@@ -252,7 +252,7 @@ mod tests {
     async fn idle_connection_ends_as_if_its_client_had_closed_it() {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
-            let crowd = Crowd::new(1);
+            let crowd = ConnectionLimiter::new(1);
             let taken = crowd.enter().await;
             if !is_first {
                 drop(taken.seat().begin());
@@ -271,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn rest_of_a_refused_body_is_no_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let crowd = Crowd::new(1);
+        let crowd = ConnectionLimiter::new(1);
         let taken = crowd.enter().await;
         let (mut client, broker) = duplex(64);
         let mut broker = KeepAlive::new(broker, taken.seat().clone(), HEADER, IDLE, Clock::Manual(time.clone()));

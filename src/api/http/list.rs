@@ -6,11 +6,11 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::params::{Params, TopicPath};
+use super::message_json::{Contents, FailedAttempt};
+use super::path_params::{Params, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::TopicProblem;
 use super::schema;
-use super::shape::{Contents, FailedAttempt};
 use super::{App, json_list};
 use crate::broker::{ListEntry, Which};
 use crate::model::error::{Error, Fault, Result};

@@ -19,18 +19,18 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_budget::AnswerBudget;
-use super::crowd::{Crowd, Seat};
+use super::connection_limit::{ConnectionLimiter, Seat};
 use super::keep_alive::{Announcement, KeepAlive};
-use super::patient::Patient;
 use super::socket::{self, SocketMode};
 use super::tls::Tls;
-use super::{Listen, watched};
+use super::write_timeout::WriteTimeout;
+use super::{Listen, body_tracking};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT, IDLE_TIMEOUT,
 };
 use crate::platform::clock::Clock;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 
@@ -142,7 +142,7 @@ impl Listener {
         tasks: Tasks,
     ) {
         let stop = tasks.stopping();
-        let (crowd, unsaid) = (Crowd::new(how.max), Seldom::default());
+        let (crowd, unsaid) = (ConnectionLimiter::new(how.max), RepeatThrottle::default());
         let accept = async {
             loop {
                 let stream = match self.accept().await {
@@ -220,7 +220,7 @@ async fn encrypted(
 }
 
 /// After a connection could not be taken. Without file descriptors it will not be taken either until another one ends.
-async fn recover(error: &std::io::Error, crowd: &Crowd) {
+async fn recover(error: &std::io::Error, crowd: &ConnectionLimiter) {
     if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
         crowd.make_room();
         Clock::System.sleep(ACCEPT_PAUSE).await;
@@ -233,13 +233,13 @@ async fn answer(
     seat: Arc<Seat>,
     announcement: Announcement,
     request: Request<Incoming>,
-) -> Result<Response<watched::Answer<Body>>> {
+) -> Result<Response<body_tracking::Answer<Body>>> {
     let turn = seat.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
     let announcement = announcement.to(request.version(), request.headers());
-    let request = request.map(|body| Body::new(watched::Request::new(body, seat)));
+    let request = request.map(|body| Body::new(body_tracking::Request::new(body, seat)));
     let Ok(mut answered) = router.call(request).await;
     announcement.write(answered.headers_mut());
-    Ok(answered.map(|body| watched::Answer::new(body, turn)))
+    Ok(answered.map(|body| body_tracking::Answer::new(body, turn)))
 }
 
 /// Serves one connection. After `stop` it answers the request that it has, and no other.
@@ -253,7 +253,7 @@ async fn connection(
     let router = TowerToHyperService::new(router);
     let announcement = Announcement::new(how.idle_timeout);
     let service = service_fn(|request| answer(router.clone(), seat.clone(), announcement.clone(), request));
-    let stream = Patient::new(stream, ANSWER_TIMEOUT, Clock::System, answers);
+    let stream = WriteTimeout::new(stream, ANSWER_TIMEOUT, Clock::System, answers);
     let stream = KeepAlive::new(stream, seat.clone(), how.header_timeout, how.idle_timeout, Clock::System);
     let connection = http1::Builder::new()
         .header_read_timeout(None)

@@ -8,34 +8,34 @@ mod verify;
 mod batch;
 mod body;
 mod body_budget;
-mod body_faults;
+mod body_errors;
 mod console;
 mod consume;
 mod consumer;
 mod control;
 mod created;
-mod crowd;
+mod connection_limit;
 mod dead;
 mod document;
 mod explain;
 mod fallback;
-mod faults;
+mod field_errors;
 mod forecast;
 mod groups;
-mod guard;
+mod origin_guard;
 mod hand_over;
 mod json_list;
 mod keep_alive;
 mod list;
 mod listen;
 mod listener;
-mod moving;
-mod look;
-mod needs;
-mod observe;
+mod topic_move;
+mod get_message;
+mod authorization;
+mod request_log;
 mod operations;
-mod params;
-mod patient;
+mod path_params;
+mod write_timeout;
 mod problem;
 mod problem_sets;
 mod problem_types;
@@ -43,20 +43,20 @@ mod push;
 mod schema;
 mod reply;
 mod cron;
-mod series;
+mod route_metrics;
 mod settle;
-mod shape;
+mod message_json;
 mod socket;
 mod stream;
-mod strict;
+mod strict_json;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod topics;
-mod trail;
-mod watched;
+mod audit_log;
+mod body_tracking;
 mod bulk;
 
 use std::ops::Deref;
@@ -73,14 +73,14 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use audit_log::BY_HAND;
 pub use console::{Console, FILES as CONSOLE_FILES};
-pub use guard::Guard;
 pub use listen::{ACCEPTED as LISTEN_ACCEPTED, Listen};
 pub use listener::{Connections, Door, Listener};
+pub use origin_guard::Guard;
 pub use problem_types::{ProblemType, problem_types};
 pub use socket::{MODE_ACCEPTED, SocketMode};
 pub use tls::{Tls, TlsFiles, check_certificates, check_key};
-pub use trail::BY_HAND;
 
 use crate::api::access::Access;
 use crate::broker::Broker;
@@ -92,7 +92,7 @@ use crate::platform::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 use answer_budget::AnswerBudget;
 use body_budget::BodyBudget;
-use observe::Faults;
+use request_log::Faults;
 
 /// What every request has at hand. Clones share it: each layer of each request makes some, so one must cost no more than
 /// a counter.
@@ -210,7 +210,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(document::Head::openapi())
         .routes(routes!(topics::declare, topics::describe, topics::delete))
         .routes(routes!(topics::list))
-        .routes(routes!(moving::move_topic))
+        .routes(routes!(topic_move::move_topic))
         .routes(routes!(forecast::forecast))
         .routes(routes!(explain::explain))
         .routes(routes!(bulk::count, bulk::change))
@@ -225,7 +225,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(cron::resume))
         .routes(routes!(push::push, list::list))
         .routes(routes!(batch::push_batch))
-        .routes(routes!(look::look, control::cancel, control::reschedule))
+        .routes(routes!(get_message::look, control::cancel, control::reschedule))
         .routes(routes!(consume::reserve))
         .routes(routes!(stream::stream))
         .routes(routes!(settle::ack))
@@ -249,8 +249,8 @@ pub fn openapi() -> serde_json::Value {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (router, document) = routes().split_for_parts();
-    series::expect(&app.metrics.http, &document);
-    let of_batch = get(look::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
+    route_metrics::expect(&app.metrics.http, &document);
+    let of_batch = get(get_message::look_at_batch).delete(control::cancel_batch).patch(control::reschedule_batch);
     let router = router.route("/v1/topics/{topic}/messages/batch", of_batch);
     layered(router.merge(console::routes(app.console)), app)
 }
@@ -262,8 +262,8 @@ fn layered(router: Router<App>, app: App) -> Router {
         .fallback(fallback::no_route)
         .method_not_allowed_fallback(fallback::no_method)
         .layer(from_fn_with_state(app.clone(), access::check))
-        .layer(from_fn_with_state(app.clone(), guard::check))
-        .layer(CatchPanicLayer::custom(observe::panicked))
-        .layer(from_fn_with_state(app.clone(), observe::observe))
+        .layer(from_fn_with_state(app.clone(), origin_guard::check))
+        .layer(CatchPanicLayer::custom(request_log::panicked))
+        .layer(from_fn_with_state(app.clone(), request_log::observe))
         .with_state(app)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::control::GroupFate;
-use super::faults::{Faults, FieldError};
+use super::field_errors::{Faults, FieldError};
 use super::push::PushResult;
 use super::reply::Reply;
 use super::schema;

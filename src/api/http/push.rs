@@ -12,12 +12,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::batch::BatchMessage;
 use super::created::{self, Place};
-use super::params::{Params, TopicPath};
+use super::message_json::{Meta, due_of, trace_of_headers};
+use super::path_params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
 use super::problem_sets::{BodyProblem, TopicProblem};
 use super::schema;
-use super::shape::{Meta, due_of, trace_of_headers};
-use super::strict::{media_type, parse};
+use super::strict_json::{media_type, parse};
 use super::{App, body};
 use crate::broker::PushOutcome;
 use crate::model::error::{Error, Fault, Result};

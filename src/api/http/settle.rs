@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
-use super::faults::collect;
-use super::params::{GroupPath, NoParams};
+use super::field_errors::collect;
+use super::path_params::{GroupPath, NoParams};
 use super::problem::{Class, Problem};
 use super::problem_sets::{BodyProblem, SettlementProblems};
 use super::reply::Reply;
 use super::schema;
-use super::strict::{Items, Json, TextOr, present};
+use super::strict_json::{Items, Json, TextOr, present};
 use crate::delivery::remote::Ruling;
 use crate::delivery::{Decision, UnknownReason, Verdict};
 use crate::model::error::{Fault, Kind};
@@ -367,7 +367,7 @@ impl HowItFailed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::http::strict::parse;
+    use crate::api::http::strict_json::parse;
 
     #[test]
     fn the_page_lists_every_reason_with_its_answer() {

@@ -14,15 +14,15 @@ use crate::model::error::{Error, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
-    Acquired, AuditCursor, AuditPage, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped,
-    DeadPage, Description, Fired, Firing, Forecast, HandedOver, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant, Vitals, WaitingCursor,
-    Wakes, Window, WindowPage,
+    Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
+    Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant,
+    VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -136,55 +136,72 @@ impl Store for Away {
         away()
     }
 
-    async fn peek(&self, _: &Pair, _: &MessageId) -> Result<Option<Peeked>> {
+    async fn peek(&self, _: &GroupPartition, _: &MessageId) -> Result<Option<Peeked>> {
         away()
     }
 
-    async fn waiting(&self, _: &Pair, _: Window, _: Option<&WaitingCursor>, _: usize) -> Result<Page<WaitingCursor>> {
+    async fn waiting(
+        &self,
+        _: &GroupPartition,
+        _: Window,
+        _: Option<&WaitingCursor>,
+        _: usize,
+    ) -> Result<Page<WaitingCursor>> {
         away()
     }
 
-    async fn in_flight(&self, _: &Pair, _: Option<&InFlightCursor>, _: usize) -> Result<Page<InFlightCursor>> {
+    async fn in_flight(
+        &self,
+        _: &GroupPartition,
+        _: Option<&InFlightCursor>,
+        _: usize,
+    ) -> Result<Page<InFlightCursor>> {
         away()
     }
 
-    async fn stats(&self, _: &[Pair]) -> Result<Vec<PairStats>> {
+    async fn stats(&self, _: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
         away()
     }
 
-    async fn depth(&self, _: &[Pair], _: &[Duration]) -> Result<Vec<PairDepth>> {
+    async fn depth(&self, _: &[GroupPartition], _: &[Duration]) -> Result<Vec<PartitionDepth>> {
         away()
     }
 
-    fn vitals(&self) -> Vitals {
-        Vitals::default()
+    fn vitals(&self) -> HealthSnapshot {
+        HealthSnapshot::default()
     }
 
-    async fn audit(&self, _: &Pair, _: Option<&AuditCursor>, _: bool) -> Result<AuditPage> {
+    async fn audit(&self, _: &GroupPartition, _: Option<&VerifyCursor>, _: bool) -> Result<VerifyPage> {
         away()
     }
 
-    async fn forecast(&self, _: &[Pair], _: Spans) -> Result<Vec<Forecast>> {
+    async fn forecast(&self, _: &[GroupPartition], _: Spans) -> Result<Vec<Forecast>> {
         away()
     }
 
-    async fn window(&self, _: &Pair, _: Window, _: Option<&(Timestamp, MessageId)>, _: usize) -> Result<WindowPage> {
+    async fn window(
+        &self,
+        _: &GroupPartition,
+        _: Window,
+        _: Option<&(Timestamp, MessageId)>,
+        _: usize,
+    ) -> Result<WindowPage> {
         away()
     }
 
-    async fn dead(&self, _: &Pair, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
+    async fn dead(&self, _: &GroupPartition, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
         away()
     }
 
-    async fn redrive(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, _: &GroupPartition, _: &[MessageId]) -> Result<Vec<bool>> {
         away()
     }
 
-    async fn purge(&self, _: &Pair, _: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, _: &GroupPartition, _: &[MessageId]) -> Result<Vec<bool>> {
         away()
     }
 
-    async fn drop_dead(&self, _: &Pair, _: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, _: &GroupPartition, _: DeadBounds) -> Result<DeadDropped> {
         away()
     }
 
@@ -213,7 +230,7 @@ impl Store for Away {
         away()
     }
 
-    async fn move_page(&self, _: &Descriptor, _: &Pair, _: &Descriptor) -> Result<MovedPage> {
+    async fn move_page(&self, _: &Descriptor, _: &GroupPartition, _: &Descriptor) -> Result<MovedPage> {
         away()
     }
 
@@ -233,11 +250,11 @@ impl Store for Away {
         away()
     }
 
-    async fn acquire(&self, _: &Pair, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
+    async fn acquire(&self, _: &GroupPartition, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
         away()
     }
 
-    async fn tenants(&self, _: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+    async fn tenants(&self, _: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
         away()
     }
 

@@ -11,19 +11,19 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::created::{self, Place, precondition, tagged, unmatched};
-use super::params::{NoParams, TopicPath};
+use super::path_params::{NoParams, TopicPath};
 use super::problem::Problem;
 use super::problem_sets::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
-use super::strict::{JsonOrDefault, present};
+use super::strict_json::{JsonOrDefault, present};
 use crate::model::error::{Kind, Result};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::model::topic::{Descriptor, Expiry, Ordering, Pair, Settings};
-use crate::store::PairStats;
+use crate::model::topic::{Descriptor, Expiry, GroupPartition, Ordering, Settings};
+use crate::store::PartitionStats;
 
 /// Settings of a topic. A field that is absent stays unchanged, or has its default in a new topic.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -203,8 +203,8 @@ pub(crate) struct PartitionState {
     owner: Option<String>,
 }
 
-impl From<&PairStats> for Counts {
-    fn from(stats: &PairStats) -> Counts {
+impl From<&PartitionStats> for Counts {
+    fn from(stats: &PartitionStats) -> Counts {
         Counts {
             scheduled: stats.scheduled,
             ready: stats.ready,
@@ -216,7 +216,7 @@ impl From<&PairStats> for Counts {
 }
 
 impl Counts {
-    pub(super) fn add(&mut self, stats: &PairStats) {
+    pub(super) fn add(&mut self, stats: &PartitionStats) {
         self.scheduled += stats.scheduled;
         self.ready += stats.ready;
         self.in_flight += stats.in_flight;
@@ -225,8 +225,8 @@ impl Counts {
     }
 }
 
-impl From<(Pair, PairStats)> for PartitionState {
-    fn from((pair, stats): (Pair, PairStats)) -> PartitionState {
+impl From<(GroupPartition, PartitionStats)> for PartitionState {
+    fn from((pair, stats): (GroupPartition, PartitionStats)) -> PartitionState {
         PartitionState {
             partition: pair.partition,
             group: pair.group.to_string(),
@@ -238,7 +238,7 @@ impl From<(Pair, PairStats)> for PartitionState {
 }
 
 impl TopicDescription {
-    fn new(descriptor: &Descriptor, stats: Vec<(Pair, PairStats)>) -> TopicDescription {
+    fn new(descriptor: &Descriptor, stats: Vec<(GroupPartition, PartitionStats)>) -> TopicDescription {
         let mut totals: Vec<GroupTotals> = Vec::new();
         for group in &descriptor.groups {
             let mut counts = Counts::default();

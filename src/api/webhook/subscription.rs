@@ -16,7 +16,7 @@ use crate::model::error::Result;
 use crate::model::limits::{WAIT_MAX, WEBHOOK_MARGIN};
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::platform::clock::Clock;
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::WebhookMetrics;
 use crate::telemetry::spans::{Span, SpanKind, about};
 
@@ -37,7 +37,7 @@ pub struct Subscription {
     timeout: Duration,
     poster: Poster,
     /// Says that POSTs fail, and that they work again.
-    fails: Seldom,
+    fails: RepeatThrottle,
 }
 
 impl Subscription {
@@ -55,7 +55,7 @@ impl Subscription {
             timeout: webhook.timeout,
             poster: Poster::new(webhook, clock.clone())?,
             clock,
-            fails: Seldom::default(),
+            fails: RepeatThrottle::default(),
         })
     }
 

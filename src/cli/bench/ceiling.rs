@@ -6,11 +6,11 @@ use std::io::Write as _;
 
 use futures_util::future::try_join_all;
 
-use super::book::Name;
-use super::load::per_second;
+use super::results::Name;
 use super::speed::CONNECTIONS;
+use super::workload::per_second;
 use super::{BATCH, Bench, LANES};
-use crate::app::engine::{BareRedis, BareStyle};
+use crate::app::engine::{BaselineRedis, BaselineStyle};
 use crate::cli::failure::Failure;
 use crate::platform::clock::Clock;
 
@@ -34,7 +34,7 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
     match &bench.stores.bare {
         Some(bare) => {
             let key = |lane: usize| format!("{}:{lane}", bench.bare_prefix());
-            let lanes = Lanes { bare, payload: bench.payload.as_bytes(), key: &key };
+            let lanes = PushBatcher { bare, payload: bench.payload.as_bytes(), key: &key };
             note("bare push", "messages/s", lanes.run(messages, Step::Push).await?);
             note("bare drain", "messages/s", lanes.run(messages, Step::Take).await?);
             note("bare life", "messages/s", lanes.run(messages, Step::Both).await?);
@@ -91,13 +91,13 @@ pub(super) enum Step {
 }
 
 /// As many callers as a load of batches has, each with keys of its own as a partition has.
-struct Lanes<'a> {
-    bare: &'a BareRedis,
+struct PushBatcher<'a> {
+    bare: &'a BaselineRedis,
     payload: &'a [u8],
     key: &'a dyn Fn(usize) -> String,
 }
 
-impl Lanes<'_> {
+impl PushBatcher<'_> {
     /// Answers messages a second.
     async fn run(&self, messages: usize, step: Step) -> Result<f64, Failure> {
         let batches = messages.div_ceil(LANES * BATCH).max(1);
@@ -105,9 +105,9 @@ impl Lanes<'_> {
             let key = (self.key)(lane);
             for n in 0..batches {
                 if step != Step::Take {
-                    self.bare.push(&key, &ids(n), self.payload, BareStyle::Together).await?;
+                    self.bare.push(&key, &ids(n), self.payload, BaselineStyle::Together).await?;
                 }
-                if step != Step::Push && self.bare.take(&key, BATCH, BareStyle::Together).await? != BATCH {
+                if step != Step::Push && self.bare.take(&key, BATCH, BaselineStyle::Together).await? != BATCH {
                     return Err(Failure::new("bare messages are missing"));
                 }
             }

@@ -3,10 +3,10 @@
 use std::num::NonZeroU16;
 
 use super::ceiling::ids;
-use super::door::Door;
 use super::pending::{lives, ratio};
+use super::target::Target;
 use super::{BATCH, Bench};
-use crate::app::engine::{BareRedis, BareStyle, RedisUsage};
+use crate::app::engine::{BaselineRedis, BaselineStyle, RedisUsage};
 use crate::cli::failure::Failure;
 
 /// The commands of a bare life.
@@ -19,10 +19,10 @@ const INSIDE: [&str; 5] = ["zadd", "hset", "zrange", "hmget", "hdel"];
 const CEILING: &str = "bare, a command for each message";
 
 /// Batches of one partition: pushed, reserved, acked, and the next.
-pub(super) async fn run(bench: &Bench, bare: &BareRedis) -> Result<(), Failure> {
+pub(super) async fn run(bench: &Bench, bare: &BaselineRedis) -> Result<(), Failure> {
     let lives_count = bench.plan.messages.div_ceil(BATCH);
     let key = format!("{}:cost", bench.bare_prefix());
-    for (style, way) in [(BareStyle::Each, CEILING), (BareStyle::Together, "bare, a command for each batch")] {
+    for (style, way) in [(BaselineStyle::Each, CEILING), (BaselineStyle::Together, "bare, a command for each batch")] {
         let before = bare.usage().await?;
         for n in 0..lives_count {
             bare.push(&key, &ids(n), bench.payload.as_bytes(), style).await?;
@@ -30,7 +30,7 @@ pub(super) async fn run(bench: &Bench, bare: &BareRedis) -> Result<(), Failure> 
         }
         note(bench, bare, way, &BARE, &before).await?;
     }
-    let door = Door::Library(bench.library.broker().clone());
+    let door = Target::Library(bench.library.broker().clone());
     let topic = bench.topic_of(&door, "cost", NonZeroU16::MIN).await?;
     // The lease is taken before.
     door.reserve(&topic, 1, std::time::Duration::ZERO).await?;
@@ -42,7 +42,7 @@ pub(super) async fn run(bench: &Bench, bare: &BareRedis) -> Result<(), Failure> 
 }
 
 /// What the commands took that the scripts called; the rest of the scripts' time is Lua.
-async fn inside(bench: &Bench, bare: &BareRedis, before: &RedisUsage) -> Result<(), Failure> {
+async fn inside(bench: &Bench, bare: &BaselineRedis, before: &RedisUsage) -> Result<(), Failure> {
     let after = bare.usage().await?;
     let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;
     let of_scripts = Some(("cost", "dwell, commands".to_owned()));
@@ -56,7 +56,7 @@ async fn inside(bench: &Bench, bare: &BareRedis, before: &RedisUsage) -> Result<
 
 async fn note(
     bench: &Bench,
-    bare: &BareRedis,
+    bare: &BaselineRedis,
     way: &str,
     commands: &[&str],
     before: &RedisUsage,

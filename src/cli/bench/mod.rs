@@ -2,11 +2,11 @@
 //!
 //! Every round measures everything once, the ceilings too, so that a machine that is busy for a while is busy for both.
 
-mod book;
+mod results;
 mod ceiling;
 mod cost;
-mod door;
-mod load;
+mod target;
+mod workload;
 mod pending;
 mod plan;
 mod process;
@@ -16,7 +16,7 @@ mod scale;
 mod sidecar;
 mod speed;
 mod store;
-mod timely;
+mod latency;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
@@ -32,13 +32,13 @@ use crate::app::embed::Dwell;
 use crate::model::message::TopicName;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
-use book::{Book, Name};
-use door::Door;
 pub(super) use plan::BenchArgs;
 use plan::Plan;
 use progress::Progress;
+use results::{Name, Results};
 use sidecar::Sidecar;
 use store::{Place, Stores};
+use target::Target;
 
 /// Messages of a batch.
 const BATCH: usize = 100;
@@ -77,7 +77,7 @@ struct Bench {
     library: Dwell,
     sidecar: Sidecar,
     payload: String,
-    book: RefCell<Book>,
+    book: RefCell<Results>,
     progress: Progress,
     topics: Cell<usize>,
     /// How far the store's clock is ahead of ours, microseconds.
@@ -108,7 +108,7 @@ impl Bench {
     }
 
     async fn measure(&self) -> Result<(), Failure> {
-        let doors = [Door::Library(self.library.broker().clone()), Door::Http(self.sidecar.client.clone())];
+        let doors = [Target::Library(self.library.broker().clone()), Target::Http(self.sidecar.client.clone())];
         self.binary()?;
         for round in 1..=self.plan.rounds {
             self.progress.round(round, self.plan.rounds);
@@ -123,16 +123,16 @@ impl Bench {
                 cost::run(self, bare).await?;
             }
             if self.plan.wants("lateness") {
-                timely::ceiling(self).await?;
+                latency::ceiling(self).await?;
             }
             for door in &doors {
                 if self.plan.wants("lateness") {
                     self.progress.step("lateness");
-                    timely::lateness(self, door, door.name()).await?;
+                    latency::lateness(self, door, door.name()).await?;
                 }
                 if self.plan.wants("burst") {
                     self.progress.step("burst");
-                    timely::burst(self, door).await?;
+                    latency::burst(self, door).await?;
                 }
             }
             if self.plan.wants("scale") {
@@ -173,12 +173,12 @@ impl Bench {
     }
 
     /// A new topic with the partitions of the plan.
-    async fn topic(&self, door: &Door, name: &str) -> Result<TopicName, Failure> {
+    async fn topic(&self, door: &Target, name: &str) -> Result<TopicName, Failure> {
         self.topic_of(door, name, self.plan.partitions).await
     }
 
     /// A new topic: nothing that an earlier measure left behind is in it.
-    async fn topic_of(&self, door: &Door, name: &str, partitions: NonZeroU16) -> Result<TopicName, Failure> {
+    async fn topic_of(&self, door: &Target, name: &str, partitions: NonZeroU16) -> Result<TopicName, Failure> {
         self.topics.set(self.topics.get() + 1);
         let topic = TopicName::new(format!("{name}-{}", self.topics.get()))?;
         door.declare(&topic, partitions).await?;

@@ -3,12 +3,12 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use super::door::{Door, Wanted};
-use super::load::Load;
 use super::sidecar::Sidecar;
 use super::store::Place;
-use super::{BATCH, Bench, process, timely};
-use crate::app::engine::{BareRedis, RedisUsage};
+use super::target::{Target, Wanted};
+use super::workload::Load;
+use super::{BATCH, Bench, latency, process};
+use crate::app::engine::{BaselineRedis, RedisUsage};
 use crate::cli::failure::Failure;
 use crate::model::message::TopicName;
 use crate::platform::clock::Clock;
@@ -43,10 +43,10 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
     let ready = sidecar.ready_after.as_secs_f64() * 1e3;
     bench.note(("start to ready", way("")), "ms", ready, None);
     idle(bench, &sidecar, &topic, &way("")).await?;
-    let door = Door::Http(sidecar.client.clone());
+    let door = Target::Http(sidecar.client.clone());
     if bench.plan.wants("lateness") {
         for _ in 0..bench.plan.rounds {
-            timely::lateness(bench, &door, &format!("HTTP, {levels} pending")).await?;
+            latency::lateness(bench, &door, &format!("HTTP, {levels} pending")).await?;
         }
     }
     note_resident(bench, &sidecar, way(", after lateness"))?;
@@ -59,7 +59,7 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
 /// Answers how many are pending at the end.
 async fn filled(bench: &Bench, topic: &TopicName) -> Result<usize, Failure> {
     let dwell = bench.stores.library("pending", "pending").await?;
-    let door = Door::Library(dwell.broker().clone());
+    let door = Target::Library(dwell.broker().clone());
     door.declare(topic, PARTITIONS).await?;
     let due_at = Clock::System.now().plus(FAR);
     let before = usage(bench).await?;
@@ -86,7 +86,7 @@ async fn filled(bench: &Bench, topic: &TopicName) -> Result<usize, Failure> {
 }
 
 /// Batches that live among the pending messages, one after the other.
-async fn growth(bench: &Bench, door: &Door, topic: &TopicName, pending: usize) -> Result<(), Failure> {
+async fn growth(bench: &Bench, door: &Target, topic: &TopicName, pending: usize) -> Result<(), Failure> {
     door.reserve(topic, 1, Duration::ZERO).await?;
     for _ in 0..bench.plan.rounds {
         let before = usage(bench).await?;
@@ -106,12 +106,12 @@ async fn growth(bench: &Bench, door: &Door, topic: &TopicName, pending: usize) -
 }
 
 /// Growth is compared with its first level.
-fn growth_ceiling(what: &str) -> Option<super::book::Name> {
+fn growth_ceiling(what: &str) -> Option<super::results::Name> {
     Some(("growth", format!("{what} at {FIRST_LEVEL} pending")))
 }
 
 /// Batches of one partition, each pushed, reserved and acked before the next.
-pub(super) async fn lives(bench: &Bench, door: &Door, topic: &TopicName, count: usize) -> Result<(), Failure> {
+pub(super) async fn lives(bench: &Bench, door: &Target, topic: &TopicName, count: usize) -> Result<(), Failure> {
     let wanted = [Wanted { due_at: None, key: Some(KEY) }; BATCH];
     for _ in 0..count {
         door.push_batch(topic, &bench.payload, &wanted).await?;
@@ -127,7 +127,7 @@ pub(super) async fn lives(bench: &Bench, door: &Door, topic: &TopicName, count: 
 
 /// A consumer waits for what is not due.
 async fn idle(bench: &Bench, sidecar: &Sidecar, topic: &TopicName, way: &str) -> Result<(), Failure> {
-    let door = Door::Http(sidecar.client.clone());
+    let door = Target::Http(sidecar.client.clone());
     // The leases are taken before.
     door.reserve(topic, 1, Duration::from_millis(500)).await?;
     let span = bench.plan.idle;
@@ -160,7 +160,7 @@ fn note_resident(bench: &Bench, sidecar: &Sidecar, way: String) -> Result<(), Fa
 /// What Redis says of its work, if there is one.
 pub(super) async fn usage(bench: &Bench) -> Result<Option<RedisUsage>, Failure> {
     match &bench.stores.bare {
-        Some(bare) => Ok(Some(BareRedis::usage(bare).await?)),
+        Some(bare) => Ok(Some(BaselineRedis::usage(bare).await?)),
         None => Ok(None),
     }
 }

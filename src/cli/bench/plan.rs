@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::latency::RATE;
 use super::pending::levels;
-use super::timely::RATE;
 use crate::app::config::RedisUrl;
 use crate::cli::failure::Failure;
 use crate::model::limits::PARTITIONS_MAX;

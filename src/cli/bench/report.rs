@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::Bench;
-use super::book::Row;
+use super::results::Row;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::model::time::Timestamp;

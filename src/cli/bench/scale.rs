@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use futures_util::future::try_join_all;
 
 use super::ceiling::ceiling;
-use super::door::Door;
-use super::load::{Load, per_second};
+use super::target::Target;
+use super::workload::{Load, per_second};
 use super::{BATCH, Bench, LANES};
 use crate::app::embed::Dwell;
 use crate::cli::failure::Failure;
@@ -20,7 +20,7 @@ const MEMBERS: [usize; 3] = [1, 2, 4];
 
 /// Measures every size once. Several members need a store that they share.
 pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
-    let one = Door::Library(bench.library.broker().clone());
+    let one = Target::Library(bench.library.broker().clone());
     let of = || ceiling(if bench.stores.bare.is_some() { "bare life" } else { "write and fsync" });
     for partitions in PARTITIONS {
         let topic = bench.topic_of(&one, "scale", NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN)).await?;
@@ -45,7 +45,7 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
 
 /// A backlog that the members drain together, after each has taken its share of the partitions.
 async fn shared(bench: &Bench, fleet: &[Dwell]) -> Result<f64, Failure> {
-    let doors: Vec<Door> = fleet.iter().map(|member| Door::Library(member.broker().clone())).collect();
+    let doors: Vec<Target> = fleet.iter().map(|member| Target::Library(member.broker().clone())).collect();
     let Some(first) = doors.first() else { return Ok(0.0) };
     let topic = bench.topic_of(first, "fleet", NonZeroU16::new(16).unwrap_or(NonZeroU16::MIN)).await?;
     let each = bench.plan.messages.div_ceil(fleet.len());
@@ -58,7 +58,7 @@ async fn shared(bench: &Bench, fleet: &[Dwell]) -> Result<f64, Failure> {
         .iter()
         .map(|door| Load { door, topic: topic.clone(), payload: &bench.payload, batch: BATCH, lanes })
         .collect();
-    let tally = super::load::Tally::new(each * fleet.len());
+    let tally = super::workload::Tally::new(each * fleet.len());
     let pushing = try_join_all(loads.iter().map(|load| load.push(each, |_| Default::default())));
     let consuming = try_join_all(loads.iter().map(|load| load.share(&tally)));
     futures_util::future::try_join(pushing, consuming).await?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::ceiling::{ceiling, livez};
-use super::door::{Door, Wanted};
-use super::load::Load;
+use super::target::{Target, Wanted};
+use super::workload::Load;
 use super::{BATCH, Bench, LANES};
 use crate::cli::failure::Failure;
 
@@ -13,8 +13,8 @@ pub(super) const CONNECTIONS: [usize; 3] = [1, 32, 256];
 
 /// Measures every way once.
 pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
-    let library = Door::Library(bench.library.broker().clone());
-    let http = Door::Http(bench.sidecar.client.clone());
+    let library = Target::Library(bench.library.broker().clone());
+    let http = Target::Http(bench.sidecar.client.clone());
     batches(bench, &library).await?;
     batches(bench, &http).await?;
     for connections in CONNECTIONS {
@@ -23,7 +23,7 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn batches(bench: &Bench, door: &Door) -> Result<(), Failure> {
+async fn batches(bench: &Bench, door: &Target) -> Result<(), Failure> {
     let way = format!("{}, batch {BATCH}", door.name());
     let of = |what: &str| match bench.stores.bare {
         Some(_) => ceiling(&format!("bare {what}")),
@@ -32,7 +32,7 @@ async fn batches(bench: &Bench, door: &Door) -> Result<(), Failure> {
     measured(bench, door, &way, (BATCH, LANES), bench.plan.messages, of).await
 }
 
-async fn single(bench: &Bench, door: &Door, connections: usize) -> Result<(), Failure> {
+async fn single(bench: &Bench, door: &Target, connections: usize) -> Result<(), Failure> {
     let way = format!("{}, single, {connections} connections", door.name());
     let messages = bench.plan.single_messages(connections);
     measured(bench, door, &way, (1, connections), messages, |_| ceiling(&livez(connections))).await
@@ -40,17 +40,17 @@ async fn single(bench: &Bench, door: &Door, connections: usize) -> Result<(), Fa
 
 async fn measured(
     bench: &Bench,
-    door: &Door,
+    door: &Target,
     way: &str,
     (batch, lanes): (usize, usize),
     messages: usize,
-    of: impl Fn(&str) -> Option<super::book::Name>,
+    of: impl Fn(&str) -> Option<super::results::Name>,
 ) -> Result<(), Failure> {
     let note = |what: &'static str, value| bench.note((what, way.to_owned()), "messages/s", value, of(what));
     // What it costs the sidecar says more than how fast it was, where others want the processors too.
     let cost = |what: &str, spent: Duration| match door {
-        Door::Http(_) => bench.note_processor(format!("{what}, {way}"), spent, messages, ceiling_processor()),
-        Door::Library(_) => {}
+        Target::Http(_) => bench.note_processor(format!("{what}, {way}"), spent, messages, ceiling_processor()),
+        Target::Library(_) => {}
     };
     if bench.plan.wants("push") || bench.plan.wants("drain") {
         let topic = bench.topic(door, "backlog").await?;
@@ -75,6 +75,6 @@ async fn measured(
 }
 
 /// What the sidecar's processor time for a message is compared with: that for the smallest request.
-fn ceiling_processor() -> Option<super::book::Name> {
+fn ceiling_processor() -> Option<super::results::Name> {
     Some(("processor", livez(32)))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::app::config::RedisUrl;
 use crate::app::embed::Dwell;
-use crate::app::engine::{BareRedis, FailoverOptions, RedisOptions, StoreOptions};
+use crate::app::engine::{BaselineRedis, OutageOptions, RedisOptions, StoreOptions};
 use crate::broker;
 use crate::cli::failure::Failure;
 use crate::cli::scratch::ScratchDir;
@@ -30,7 +30,7 @@ pub(super) struct Stores {
     pub(super) scratch: ScratchDir,
     redis: Option<(RedisUrl, String)>,
     /// The same Redis without dwell.
-    pub(super) bare: Option<BareRedis>,
+    pub(super) bare: Option<BaselineRedis>,
 }
 
 impl Stores {
@@ -42,7 +42,7 @@ impl Stores {
         let Some(url) = redis else { return Ok(Stores { scratch, redis: None, bare: None }) };
         let prefix = prefix.unwrap_or(&name).to_owned();
         let options = RedisOptions { timeout: BARE_TIMEOUT, ..RedisOptions::new(url.secret().clone()) };
-        let bare = BareRedis::open(&options).await?;
+        let bare = BaselineRedis::open(&options).await?;
         for part in PARTS {
             let prefix = format!("{prefix}-{part}");
             if bare.holds(&prefix).await? {
@@ -73,7 +73,7 @@ impl Stores {
                     .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
                 let options = RedisOptions::new(url.secret().clone());
                 let redis = RedisOptions { prefix, timeout: REDIS_TIMEOUT, allow_eviction: true, ..options };
-                StoreOptions::Redis { redis, failover: FailoverOptions::new(&dir) }
+                StoreOptions::Redis { redis, failover: OutageOptions::new(&dir) }
             }
         };
         let options = broker::Options { drain_timeout: Duration::from_secs(1), ..broker::Options::default() };

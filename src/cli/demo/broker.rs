@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::http::Listen;
 use crate::app::config::{Config, RedisUrl, Sources};
-use crate::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use crate::app::server::{Server, ServerOptions};
 use crate::broker;
 use crate::cli::failure::Failure;
@@ -35,7 +35,7 @@ pub(super) async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failur
                 allow_eviction: true,
                 ..RedisOptions::new(url.secret().clone())
             };
-            (StoreOptions::Redis { redis, failover: FailoverOptions::new(dir.path()) }, Some(name))
+            (StoreOptions::Redis { redis, failover: OutageOptions::new(dir.path()) }, Some(name))
         }
         None => (StoreOptions::Embedded { dir: dir.path().join("store") }, None),
     };

@@ -12,8 +12,8 @@ use super::judge::{DiskFacts, StoreFacts};
 use crate::app::config::Config;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
-use crate::platform::disk::{Mark, free_bytes, lock_holder};
-use crate::wal::Survey;
+use crate::platform::disk::{MarkerFile, free_bytes, lock_holder};
+use crate::wal::Inspection;
 
 /// Small durable writes that are measured.
 const WRITES: usize = 20;
@@ -25,22 +25,22 @@ const WRITE_BYTES: usize = 512;
 #[derive(Debug)]
 pub(super) struct DataDir {
     pub(super) disk: DiskFacts,
-    pub(super) wal: Result<Option<Survey>, String>,
-    pub(super) journal: Result<Option<Survey>, String>,
+    pub(super) wal: Result<Option<Inspection>, String>,
+    pub(super) journal: Result<Option<Inspection>, String>,
     pub(super) store: StoreFacts,
 }
 
 impl DataDir {
     /// Looks at everything that a broker with this configuration keeps on disk. It may take as long as the disk does.
     pub(super) fn look(config: &Config, dir: &Path) -> DataDir {
-        let survey = |name| Survey::of(&dir.join(name)).map_err(|error| error.to_string());
+        let survey = |name| Inspection::of(&dir.join(name)).map_err(|error| error.to_string());
         let (wal, journal) = (survey("wal"), survey("journal"));
         let logs = match (config.redis.url.is_some(), config.journal_window().is_some()) {
             (false, _) => [None, None],
             (true, false) => [Some(&wal), None],
             (true, true) => [Some(&wal), Some(&journal)],
         };
-        let wanted = |survey: &Result<Option<Survey>, String>| {
+        let wanted = |survey: &Result<Option<Inspection>, String>| {
             let taken = survey.as_ref().ok().and_then(Option::as_ref).map_or(0, |survey| survey.bytes);
             config.wal_limit_bytes.saturating_sub(taken)
         };
@@ -66,7 +66,7 @@ impl DataDir {
 
     /// The process that has the directory.
     pub(super) fn holder(&self) -> Option<u32> {
-        let of = |survey: &Result<Option<Survey>, String>| survey.as_ref().ok()?.as_ref()?.holder;
+        let of = |survey: &Result<Option<Inspection>, String>| survey.as_ref().ok()?.as_ref()?.holder;
         of(&self.wal).or(self.store.holder)
     }
 }
@@ -116,7 +116,7 @@ fn store(dir: &Path) -> StoreFacts {
     StoreFacts {
         is_there: dir.join("db").exists(),
         bytes,
-        commits: Mark::peek(&mark).ok().flatten(),
+        commits: MarkerFile::peek(&mark).ok().flatten(),
         age,
         holder: lock_holder(&dir.join("db")),
     }

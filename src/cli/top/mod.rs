@@ -3,10 +3,10 @@
 //! Three parts that know little of one another: `asking` talks to the broker, `state` is what is shown and chosen, `view`
 //! makes lines of it. Only this file waits, and only `screen` touches the terminal.
 
-mod asking;
+mod client;
 mod line;
-mod once;
-mod reading;
+mod print_once;
+mod snapshot;
 mod rows;
 mod screen;
 mod state;
@@ -23,7 +23,7 @@ use clap::Args;
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyCode, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
 
-use self::asking::{Seen, ask, check};
+use self::client::{Seen, ask, check};
 use self::screen::Screen;
 use self::state::{Event, State};
 use super::ServerArgs;
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if args.once || is_dumb || !io::stdout().is_terminal() {
-        return once::run(client, server, args.every).await;
+        return print_once::run(client, server, args.every).await;
     }
     let mut signals = Signals::listen()?;
     let mut screen = Screen::enter(!is_set("NO_COLOR")).map_err(lost)?;

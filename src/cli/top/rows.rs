@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::reading::{Quantile, Rates, TopicRates};
+use super::snapshot::{Quantile, Rates, TopicRates};
 use crate::cli::api::Counts;
 
 /// What a topic holds, in all its groups.

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use crossterm::event::KeyCode;
 
-use super::asking::{Seen, Wanted};
-use super::reading::{Rates, Reading};
+use super::client::{Seen, Wanted};
 use super::rows::{Depth, Row, Sort, rows};
+use super::snapshot::{Rates, Snapshot};
 use crate::cli::api::Topic;
 use crate::cli::client::Readiness;
 
@@ -72,7 +72,7 @@ pub(super) struct State {
     /// The first row that is shown.
     pub(super) from: usize,
     pub(super) readiness: Option<Result<Readiness, String>>,
-    pub(super) reading: Option<Reading>,
+    pub(super) reading: Option<Snapshot>,
     pub(super) rates: Option<Rates>,
     /// Why nobody answers, and how often in a row.
     pub(super) away: Option<(String, u64)>,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::asking::{Answer, Seen};
-use super::reading::Reading;
+use super::client::{Answer, Seen};
+use super::snapshot::Snapshot;
 use super::state::{Event, State};
 use crate::cli::api::Topic;
 use crate::cli::client::{Readiness, StoreOf};
@@ -24,7 +24,7 @@ pub(super) fn seen(seconds: u64, names: Option<&[String]>, described: Vec<(Strin
     };
     let answer = Answer {
         readiness: Ok(Readiness { detail: None, store }),
-        reading: Reading::new(at, &exposition::read(&format!("{METRICS}{pushes}"))),
+        reading: Snapshot::new(at, &exposition::read(&format!("{METRICS}{pushes}"))),
         topics: names.map(<[String]>::to_vec),
         described,
         trouble: None,

@@ -4,14 +4,14 @@
 //! It never decides who owns a pair (the lease does), never judges whether a lease is valid (`lease` does), and never
 //! needs to be right about the others: whatever it believes, a pair has one owner. docs/internals/architecture.md explains the rest.
 
-mod act;
-mod candidates;
+mod effects;
+mod claim_order;
 mod demand;
 mod event;
-mod hear;
-mod pairs;
-mod pulse;
-mod sweep;
+mod on_announcement;
+mod partitions;
+mod heartbeat;
+mod orphan_sweep;
 mod timing;
 
 #[cfg(test)]
@@ -24,11 +24,11 @@ pub use demand::LINGER;
 pub use event::{Action, Event, Standing};
 pub use timing::Timing;
 
-use self::candidates::Candidates;
+use self::claim_order::ClaimOrder;
 use self::demand::Demand;
-use self::pairs::Pairs;
-use self::pulse::Pulse;
-use self::sweep::Sweep;
+use self::heartbeat::HeartbeatTimer;
+use self::orphan_sweep::OrphanSweep;
+use self::partitions::Partitions;
 use crate::coordination::assignment::{Seat, Shares};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::{Partition, hash};
@@ -53,10 +53,10 @@ pub struct Member {
     demand: Demand,
     /// After the lists had become stale: who was there before.
     awaited: Option<Shares>,
-    pulse: Pulse,
-    pairs: Pairs,
-    candidates: Candidates,
-    sweep: Sweep,
+    pulse: HeartbeatTimer,
+    pairs: Partitions,
+    candidates: ClaimOrder,
+    sweep: OrphanSweep,
     /// How many partitions may be tried by guess until the next heartbeat is answered.
     guesses: usize,
     /// Heartbeats that found it under its share since it last guessed everywhere.
@@ -92,7 +92,7 @@ impl Member {
         Member {
             live: nobody.clone(),
             shares: nobody,
-            candidates: Candidates::new(seat.clone(), partitions),
+            candidates: ClaimOrder::new(seat.clone(), partitions),
             topic,
             group,
             partitions,
@@ -103,9 +103,9 @@ impl Member {
             quota: 0,
             demand: Demand::default(),
             awaited: None,
-            pulse: Pulse::new(timing, phase),
-            pairs: Pairs::default(),
-            sweep: Sweep::new(timing),
+            pulse: HeartbeatTimer::new(timing, phase),
+            pairs: Partitions::default(),
+            sweep: OrphanSweep::new(timing),
             guesses: 0,
             search: 0,
             reach: 0,

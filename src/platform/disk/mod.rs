@@ -4,14 +4,14 @@
 //! own, a flush that is a barrier, help out of a standstill, numbers beside the tree that tell of a lost end, and room on
 //! the disk. What is stored is the user's affair.
 
-mod holder;
-mod mark;
-mod nudge;
+mod lock_owner;
+mod marker_file;
+mod sled_watchdog;
 mod open;
-mod parts;
+mod chunked_value;
 mod private;
-mod room;
-mod settled;
+mod free_space;
+mod synced;
 
 use std::fs::File;
 use std::io;
@@ -19,21 +19,21 @@ use std::path::{Path, PathBuf};
 
 use sled::{Batch, Db, Tree};
 
-pub(crate) use self::holder::lock_holder;
-pub(crate) use self::mark::Mark;
-use self::nudge::Nudge;
+pub(crate) use self::chunked_value::{ChunkedValue, PART_BYTES};
+pub(crate) use self::free_space::{check_room, free_bytes};
+pub(crate) use self::lock_owner::lock_holder;
+pub(crate) use self::marker_file::MarkerFile;
 use self::open::SLED_FILE;
 pub(crate) use self::open::{Refusal, guarded, make_directory, make_private_directory, sync_directory, sync_file};
-pub(crate) use self::parts::{PART_BYTES, Parts};
 pub(crate) use self::private::{check_owner, create, open_or_create};
-pub(crate) use self::room::{check_room, free_bytes};
-use self::settled::note_failure;
+use self::sled_watchdog::SledWatchdog;
+use self::synced::note_failure;
 
 /// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.
 #[derive(Debug)]
 pub(crate) struct Disk {
     /// Ends before sled is closed, since it holds the tree too.
-    nudge: Nudge,
+    nudge: SledWatchdog,
     dir: PathBuf,
     /// sled's file, for a handle of our own to sync it by: a handle is told of a failure once, and sled's own is read by
     /// sled.
@@ -46,7 +46,7 @@ impl Disk {
     pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<Disk, Refusal> {
         let db = open::open(dir, cache_bytes)?;
         let file = File::open(dir.join(SLED_FILE)).map_err(Refusal::Io)?;
-        let nudge = Nudge::start(db.clone()).map_err(Refusal::Io)?;
+        let nudge = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
         Ok(Disk { nudge, dir: dir.to_owned(), file, db })
     }
 

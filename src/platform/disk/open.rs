@@ -10,7 +10,7 @@ use std::time::Duration;
 use sled::Db;
 
 use super::private::{check_owner, close_directory};
-use super::settled::settle;
+use super::synced::settle;
 
 /// How often a locked directory is tried: sled's own threads, and a process that was just forked, let go of it a moment
 /// after it was closed.

@@ -15,15 +15,15 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
-use crate::model::topic::Pair;
-use crate::platform::disk::Parts;
+use crate::model::topic::GroupPartition;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
 
 /// Bytes of the length of a record.
 const LENGTH_BYTES: usize = 4;
 
 impl Inner {
-    pub(super) fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    pub(super) fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok(DeadPage::default()) };
         let state = topic.partition(place.partition);
@@ -51,13 +51,13 @@ impl Inner {
         Ok(page)
     }
 
-    pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    pub(super) async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         let now = self.now();
         let mut wake = false;
         let answers = self.change_dead(pair, ids, |stored, batch, counts, id| {
             let (_, body) = read_dead(&stored.dead_hash().get(id)?.ok_or_else(|| lost(id))?)?;
             wake |= stored.zset().head()?.is_none_or(|head| now < head);
-            stored.hash().add(batch, id.as_str().as_bytes(), &Parts::cut(&body)?);
+            stored.hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&body)?);
             stored.zset().add(batch, id, now);
             counts.scheduled(now);
             counts.hash += 1;
@@ -70,13 +70,13 @@ impl Inner {
         Ok(answers)
     }
 
-    pub(super) async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    pub(super) async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         let answers = self.change_dead(pair, ids, |_, _, _, _| Ok(()))?;
         self.commit().await?;
         Ok(answers)
     }
 
-    pub(super) async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+    pub(super) async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         let (dropped, ids) = self.past_bounds(pair, bounds)?;
         if !ids.is_empty() {
             self.purge(pair, &ids).await?;
@@ -85,7 +85,7 @@ impl Inner {
     }
 
     /// What is past the bounds, at most a page, and what is left then.
-    fn past_bounds(&self, pair: &Pair, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
+    fn past_bounds(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
         let (mut dropped, mut ids) = (DeadDropped::default(), Vec::new());
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok((dropped, ids)) };
@@ -112,7 +112,7 @@ impl Inner {
     /// Takes dead messages out of the dead zset and hash, and does `also` with each in the same batch.
     fn change_dead(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         ids: &[MessageId],
         mut also: impl FnMut(&Stored<'_>, &mut Batch, &mut Counts, &MessageId) -> Result<()>,
     ) -> Result<Vec<bool>> {
@@ -151,7 +151,7 @@ pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body
     let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
     let value = [&length.to_be_bytes()[..], &record, body].concat();
     stored.dead_zset().add(batch, id, now);
-    stored.dead_hash().add(batch, id.as_str().as_bytes(), &Parts::cut(&value)?);
+    stored.dead_hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&value)?);
     stored.hash().remove(batch, id.as_str().as_bytes())?;
     stored.uncharge(batch, id);
     Ok(())

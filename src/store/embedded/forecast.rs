@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::Inner;
 use super::pair::Stored;
 use crate::model::error::Result;
-use crate::model::topic::Pair;
-use crate::store::{Forecast, PairDepth, Spans};
+use crate::model::topic::GroupPartition;
+use crate::store::{Forecast, PartitionDepth, Spans};
 
 /// Entries after which others get a turn.
 const TURN: usize = 1_000;
 
 impl Inner {
-    pub(super) async fn forecast(&self, pair: &Pair, spans: Spans) -> Result<Forecast> {
+    pub(super) async fn forecast(&self, pair: &GroupPartition, spans: Spans) -> Result<Forecast> {
         let mut forecast = Forecast { spans: vec![0; spans.count], ..Forecast::default() };
         let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(forecast) };
         let step = u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -34,8 +34,8 @@ impl Inner {
     }
 
     /// What is due later than the longest span is not gone through.
-    pub(super) async fn depth(&self, pair: &Pair, within: &[Duration]) -> Result<PairDepth> {
-        let mut depth = PairDepth { stats: self.stats(pair)?, due: vec![0; within.len()] };
+    pub(super) async fn depth(&self, pair: &GroupPartition, within: &[Duration]) -> Result<PartitionDepth> {
+        let mut depth = PartitionDepth { stats: self.stats(pair)?, due: vec![0; within.len()] };
         let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(depth) };
         let (now, farthest) = (self.now(), within.iter().max().copied().unwrap_or_default());
         let scheduled = Stored::new(&self.tree, place).zset().from(now.plus(Duration::from_millis(1)));

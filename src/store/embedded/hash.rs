@@ -9,7 +9,7 @@ use super::keys::{Kind, Place, name_of, read_id};
 use super::open::broken;
 use crate::model::error::Result;
 use crate::model::message::MessageId;
-use crate::platform::disk::Parts;
+use crate::platform::disk::ChunkedValue;
 
 /// One hash of a place. Changes go into a batch, so that they happen together with others or not at all.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ impl<'a> Hash<'a> {
     }
 
     /// Puts a value under a name that is not there, or whose removal is in the same batch.
-    pub(super) fn add(&self, batch: &mut Batch, name: &[u8], value: &Parts) {
+    pub(super) fn add(&self, batch: &mut Batch, name: &[u8], value: &ChunkedValue) {
         batch.insert(self.place.named(self.kind, name), value.first.clone());
         for (number, part) in (1..).zip(&value.further) {
             batch.insert(self.place.part(self.kind, name, number), part.clone());
@@ -83,7 +83,7 @@ impl<'a> Hash<'a> {
         let key = self.place.named(self.kind, name);
         let Some(first) = self.tree.get(&key).map_err(broken)? else { return Ok(false) };
         batch.remove(key);
-        for number in 1..=Parts::further_of(&first)? {
+        for number in 1..=ChunkedValue::further_of(&first)? {
             batch.remove(self.place.part(self.kind, name, number));
         }
         Ok(true)
@@ -116,6 +116,6 @@ impl<'a> Hash<'a> {
     }
 
     fn join(&self, name: &[u8], first: IVec) -> Result<Bytes> {
-        Parts::join(first, |number| self.tree.get(self.place.part(self.kind, name, number)).map_err(broken))
+        ChunkedValue::join(first, |number| self.tree.get(self.place.part(self.kind, name, number)).map_err(broken))
     }
 }

@@ -11,19 +11,19 @@
 //!
 //! sled's calls run where they are made: they touch memory, seldom the disk. Only the commit waits, elsewhere.
 
-mod audit;
+mod verify;
 mod cancelled;
 mod commit;
-mod control;
-mod copy;
+mod changes;
+mod group_copy;
 mod dead;
 mod forecast;
 mod hash;
 mod keys;
 mod lease;
-mod look;
+mod get_message;
 mod members;
-mod moving;
+mod topic_move;
 mod open;
 mod order;
 mod owner;
@@ -31,14 +31,14 @@ mod pair;
 mod push;
 mod reservation;
 mod put;
-mod room;
+mod free_space;
 mod scan;
 mod schedules;
 mod settle;
-mod slots;
+mod rate_slots;
 mod tail;
 mod topics;
-mod window;
+mod bulk;
 mod zset;
 
 use std::path::{Path, PathBuf};
@@ -53,21 +53,21 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::Committer;
 use self::members::Members;
-use self::slots::SlotBook;
+use self::rate_slots::SlotBook;
 use self::topics::Topics;
 use super::{
-    Acquired, AuditCursor, AuditPage, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
-    Window, WindowPage,
+    Acquired, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Fired, Firing, Forecast, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, VerifyCursor,
+    VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::model::error::{Error, Result};
 use crate::model::limits::DISK_RESERVE_BYTES;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::{Disk, free_bytes};
 
@@ -322,13 +322,13 @@ impl Store for Embedded {
         self.inner.reschedule(descriptor, partition, call, reschedule).await
     }
 
-    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         self.inner.peek(pair, id)
     }
 
     async fn waiting(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
@@ -338,18 +338,18 @@ impl Store for Embedded {
 
     async fn in_flight(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
         self.inner.in_flight(pair, after, limit)
     }
 
-    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
         pairs.iter().map(|pair| self.inner.stats(pair)).collect()
     }
 
-    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
         let mut depths = Vec::with_capacity(pairs.len());
         for pair in pairs {
             depths.push(self.inner.depth(pair, within).await?);
@@ -357,15 +357,15 @@ impl Store for Embedded {
         Ok(depths)
     }
 
-    fn vitals(&self) -> Vitals {
-        Vitals { free_bytes: free_bytes(&self.inner.dir), ..Vitals::default() }
+    fn vitals(&self) -> HealthSnapshot {
+        HealthSnapshot { free_bytes: free_bytes(&self.inner.dir), ..HealthSnapshot::default() }
     }
 
-    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         self.inner.audit(pair, from, repair).await
     }
 
-    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         let mut forecasts = Vec::with_capacity(pairs.len());
         for pair in pairs {
             forecasts.push(self.inner.forecast(pair, spans).await?);
@@ -375,7 +375,7 @@ impl Store for Embedded {
 
     async fn window(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
@@ -383,19 +383,19 @@ impl Store for Embedded {
         self.inner.window(pair, window, after, limit).await
     }
 
-    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.inner.dead(pair, after, limit)
     }
 
-    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.redrive(pair, ids).await
     }
 
-    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.inner.purge(pair, ids).await
     }
 
-    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         self.inner.drop_dead(pair, bounds).await
     }
 
@@ -424,7 +424,7 @@ impl Store for Embedded {
         self.inner.fire(descriptor, partition, firing).await
     }
 
-    async fn move_page(&self, _: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+    async fn move_page(&self, _: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
         self.inner.move_page(pair, to).await
     }
 
@@ -457,12 +457,18 @@ impl Store for Embedded {
         Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
-    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
         owner::acquire(&self.inner, pair, member, ttl, generation)
     }
 
     /// No other process owns anything here.
-    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
         Ok(vec![None; pairs.len()])
     }
 

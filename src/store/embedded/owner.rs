@@ -19,7 +19,7 @@ use super::topics::{PartitionState, locked};
 use crate::codec::{body_due_at, body_version, decode_body};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::{
     Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
     Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
@@ -28,7 +28,7 @@ use crate::store::{
 /// The epoch under which a member owns a pair.
 struct Handle {
     inner: Arc<Inner>,
-    pair: Pair,
+    pair: GroupPartition,
     epoch: Epoch,
     /// Reservations made so far.
     reservations: u64,
@@ -44,7 +44,7 @@ struct Handle {
 /// bears it, so none of those can survive without it.
 pub(super) fn acquire(
     inner: &Arc<Inner>,
-    pair: &Pair,
+    pair: &GroupPartition,
     member: &MemberId,
     ttl: Duration,
     generation: u64,

@@ -16,7 +16,7 @@ use crate::model::message::{Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
-use crate::platform::disk::Parts;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Call, Channel, Pushed};
 
 impl Inner {
@@ -46,8 +46,12 @@ impl Inner {
     }
 
     /// The bodies of messages whose versions count up from this one.
-    pub(super) fn values(&self, messages: &[Message], version: Version) -> Result<Vec<Parts>> {
-        messages.iter().enumerate().map(|(n, message)| Parts::cut(&encode_body(message, version.plus(n))?)).collect()
+    pub(super) fn values(&self, messages: &[Message], version: Version) -> Result<Vec<ChunkedValue>> {
+        messages
+            .iter()
+            .enumerate()
+            .map(|(n, message)| ChunkedValue::cut(&encode_body(message, version.plus(n))?))
+            .collect()
     }
 
     /// Puts what is new into all pairs of the partition, and answers whether the head of one of them is earlier now.
@@ -56,7 +60,7 @@ impl Inner {
         descriptor: &Descriptor,
         partition: Partition,
         messages: &[Message],
-        values: &[Parts],
+        values: &[ChunkedValue],
     ) -> Result<(Vec<Pushed>, bool)> {
         let inserted = self.insert_with((descriptor, partition), messages, values, |_, _| Ok(true))?;
         Ok(inserted.unwrap_or_default())
@@ -68,7 +72,7 @@ impl Inner {
         &self,
         (descriptor, partition): (&Descriptor, Partition),
         messages: &[Message],
-        values: &[Parts],
+        values: &[ChunkedValue],
         also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
     ) -> Result<Option<(Vec<Pushed>, bool)>> {
         let topics = self.topics();

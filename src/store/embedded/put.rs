@@ -4,7 +4,7 @@ use sled::Batch;
 
 use super::Inner;
 use super::cancelled::CancelledIds;
-use super::control::current;
+use super::changes::current;
 use super::keys::{Place, Score};
 use super::pair::{PairState, Stored};
 use super::topics::{PartitionState, locked};
@@ -16,7 +16,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
-use crate::platform::disk::Parts;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Call, Channel, Pushed, Put};
 
 /// How a message is put.
@@ -120,7 +120,7 @@ impl Inner {
                 stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;
             }
             stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
-            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &Parts::cut(&new)?);
+            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &ChunkedValue::cut(&new)?);
             changed.push((place.group, counts));
         }
         self.apply(batch)?;
@@ -181,7 +181,7 @@ impl Inner {
                 forgotten = 1;
             }
         }
-        let value = Parts::cut(body)?;
+        let value = ChunkedValue::cut(body)?;
         let score = self.score(places, state, terms, message.due_at)?;
         for (_, place) in places {
             let stored = Stored::new(&self.tree, *place);

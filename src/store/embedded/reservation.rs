@@ -4,7 +4,7 @@ use super::keys::{Score, read_id};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
-use crate::platform::disk::Parts;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Epoch, Reservation};
 
 /// One message of a reservation.
@@ -42,9 +42,9 @@ pub(super) fn reservation_name(epoch: &Epoch, reservation: Reservation) -> Vec<u
 }
 
 /// The value of a reservation, an entry a line: ids have no line breaks.
-pub(super) fn reservation_value<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Parts> {
+pub(super) fn reservation_value<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<ChunkedValue> {
     let lines: Vec<String> = entries.into_iter().map(Entry::write).collect();
-    Parts::cut(lines.join("\n").as_bytes())
+    ChunkedValue::cut(lines.join("\n").as_bytes())
 }
 
 /// The entries of a value.

@@ -27,7 +27,7 @@ pub(super) fn count(tree: &Tree, topics: &Topics) -> Result<()> {
         };
         let state = topic.partition(place.partition);
         let mut state = locked(&state);
-        // Parts of large values have nothing to count, and may be most of the disk.
+        // ChunkedValue of large values have nothing to count, and may be most of the disk.
         let ranges = [(place.prefix(), place.of(Kind::Part)), (place.behind(Kind::Part), place.end())];
         if place.is_shared() {
             state.seen = count_kind(tree, place, Kind::SeenById)?;

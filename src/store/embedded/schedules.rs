@@ -18,7 +18,7 @@ use crate::model::message::{ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::platform::disk::Parts;
+use crate::platform::disk::ChunkedValue;
 use crate::store::{Channel, Fired, Firing, Pushed, ScheduleChange, ScheduleRecord};
 
 impl Inner {
@@ -154,8 +154,8 @@ fn changed(topic: &TopicName) -> Error {
     Error::stale(format!("topic {topic} has changed or is deleted: read it again"))
 }
 
-fn written(record: &ScheduleRecord) -> Result<Parts> {
-    Parts::cut(record.to_text()?.as_bytes())
+fn written(record: &ScheduleRecord) -> Result<ChunkedValue> {
+    ChunkedValue::cut(record.to_text()?.as_bytes())
 }
 
 fn read(value: &[u8]) -> Result<ScheduleRecord> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use sled::{Batch, Tree};
 
 use super::keys;
-use crate::platform::disk::Mark;
+use crate::platform::disk::MarkerFile;
 
 /// The file beside the tree.
 const NAME: &str = "commits";
@@ -18,7 +18,7 @@ const NAME: &str = "commits";
 /// Number of the last commit, and the file that says so.
 #[derive(Debug)]
 pub(super) struct Tail {
-    mark: Mark,
+    mark: MarkerFile,
     number: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Checked {
 impl Tail {
     /// Compares the tree with the file beside it. A file that is missing, or torn by a power cut, says nothing.
     pub(super) fn check(tree: &Tree, dir: &Path) -> io::Result<Checked> {
-        let (mark, known) = Mark::open(&dir.join(NAME))?;
+        let (mark, known) = MarkerFile::open(&dir.join(NAME))?;
         let stored = tree.get(keys::commits()).map_err(io::Error::other)?;
         let number = stored.and_then(|bytes| bytes.as_ref().try_into().ok()).map_or(0, u64::from_be_bytes);
         match known {

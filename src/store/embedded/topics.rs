@@ -17,7 +17,7 @@ use crate::model::limits::TOPICS_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::store::Channel;
 
 /// How long the record of a deleted topic is kept, so that its generation does not come again.
@@ -163,7 +163,7 @@ impl Topics {
     }
 
     /// The topic of a pair, and the pair's place in it, if both exist.
-    pub(super) fn pair(&self, pair: &Pair) -> Option<(&Topic, Place)> {
+    pub(super) fn pair(&self, pair: &GroupPartition) -> Option<(&Topic, Place)> {
         let topic = self.live(&pair.topic)?;
         Some((topic, topic.place(pair.partition, &pair.group)?))
     }

@@ -17,12 +17,12 @@ use super::address::Address;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::failure::{self, Redirect};
-use super::history::{History, Losses, Note};
 use super::keys::Keys;
-use super::place::{Parts, Place};
+use super::primary_discovery::{Parts, PrimaryDiscovery};
 use super::reply::{Reply, maybe_text};
+use super::run_history::{History, Losses, Note};
 use super::scripts::{Call, Script};
-use super::{RedisOptions, slot};
+use super::{RedisOptions, hash_slot};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
 
@@ -156,7 +156,7 @@ impl Cluster {
     /// Where a key is, if that is known.
     pub(super) fn place_of(&self, key: &str) -> String {
         let map = self.map();
-        let connection = map.node_of(slot::of_key(key.as_bytes())).and_then(|node| map.nodes.get(&node));
+        let connection = map.node_of(hash_slot::of_key(key.as_bytes())).and_then(|node| map.nodes.get(&node));
         connection.map_or(String::new(), |(_, connection)| connection.place().location())
     }
 
@@ -179,7 +179,7 @@ impl Cluster {
         let count = calls.len();
         let mut groups: HashMap<Option<Node>, (Vec<usize>, Vec<Call>)> = HashMap::new();
         for (index, call) in calls.into_iter().enumerate() {
-            let slot = slot::of_command(&call.command).unwrap_or_default();
+            let slot = hash_slot::of_command(&call.command).unwrap_or_default();
             let group = groups.entry(self.map().node_of(slot)).or_default();
             group.0.push(index);
             group.1.push(call);
@@ -211,7 +211,7 @@ impl Cluster {
             Errand::Command(command) => command,
         };
         // What has no key may go anywhere.
-        let slot = slot::of_command(command).unwrap_or_default();
+        let slot = hash_slot::of_command(command).unwrap_or_default();
         let (began, mut hops) = (Clock::System.instant(), 0);
         let (mut node, mut asking) = (self.node_of(slot).await?, false);
         loop {
@@ -266,7 +266,7 @@ impl Cluster {
         let slot = map.ranges.iter().find(|range| range.node == *node).map_or(slot, |range| range.first);
         let note = Note::of_node(&self.keys, slot, self.began);
         let history = History::new(self.keys.clone(), self.clock.clone(), note, self.losses.clone());
-        let place = Place::Fixed(self.seeds[0].at(&node.0, node.1));
+        let place = PrimaryDiscovery::Fixed(self.seeds[0].at(&node.0, node.1));
         let connection = Arc::new(Connection::new(place, self.terms.clone(), history));
         map.nodes.insert(node.clone(), (slot, connection.clone()));
         connection
@@ -288,8 +288,8 @@ impl Cluster {
             return Ok(());
         }
         let known = self.nodes().into_iter().filter_map(|node| match node.place() {
-            Place::Fixed(address) => Some(address.clone()),
-            Place::Watched(_) => None,
+            PrimaryDiscovery::Fixed(address) => Some(address.clone()),
+            PrimaryDiscovery::Watched(_) => None,
         });
         let asking = known.chain(self.seeds.iter().cloned()).map(|address| Box::pin(self.ask(address)));
         let (ranges, _) = select_ok(asking).await?;
@@ -340,7 +340,7 @@ pub(super) fn read_ranges(answer: Value, host: &str) -> Result<Vec<Range>> {
     let mut ranges = Vec::with_capacity(entries.left());
     while entries.left() > 0 {
         let mut entry = entries.list()?;
-        let slot = |number: u64| u16::try_from(number).unwrap_or(slot::SLOTS);
+        let slot = |number: u64| u16::try_from(number).unwrap_or(hash_slot::SLOTS);
         let (first, last) = (slot(entry.number()?), slot(entry.number()?));
         let mut primary = entry.list()?;
         let named = maybe_text(primary.value()?)?.filter(|named| !named.is_empty() && named != "?");

@@ -16,9 +16,9 @@ use super::RedisOptions;
 use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
 use super::failure;
-use super::history::History;
 use super::info::{self, Info};
-use super::place::Place;
+use super::primary_discovery::PrimaryDiscovery;
+use super::run_history::History;
 use super::scripts::{COMMAND, Call, Script};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
@@ -66,7 +66,7 @@ impl Terms {
 
 /// The way to one Redis. It is made when the first call needs it.
 pub(super) struct Connection {
-    place: Place,
+    place: PrimaryDiscovery,
     terms: Terms,
     history: History,
     current: Mutex<Current>,
@@ -80,7 +80,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(place: Place, terms: Terms, history: History) -> Connection {
+    pub(super) fn new(place: PrimaryDiscovery, terms: Terms, history: History) -> Connection {
         Connection {
             place,
             terms,
@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &PrimaryDiscovery {
         &self.place
     }
 
@@ -430,8 +430,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::{Losses, Note};
     use super::super::keys::Keys;
+    use super::super::run_history::{Losses, Note};
     use super::*;
 
     #[tokio::test]
@@ -443,7 +443,7 @@ mod tests {
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;
         let timeout = Duration::from_millis(100);
         let options = RedisOptions { timeout, ..RedisOptions::new(format!("redis+unix://{}", path.display())) };
-        let place = Place::new(&options)?;
+        let place = PrimaryDiscovery::new(&options)?;
         let terms = Terms::of(&options, Arc::new(Metrics::new()?));
         let keys = Keys::new("dwell");
         let connection = Connection::new(

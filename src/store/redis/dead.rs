@@ -12,11 +12,16 @@ use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::{Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
 
 impl Shared {
-    pub(super) async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    pub(super) async fn dead(
+        &self,
+        pair: &GroupPartition,
+        after: Option<&DeadCursor>,
+        limit: usize,
+    ) -> Result<DeadPage> {
         let keys = self.keys.pair(pair);
         let (id, died_at) = after.map_or(("", 0), |cursor| (cursor.id.as_str(), cursor.died_at.as_ms()));
         let call = Call::new(&SCRIPTS.dead, &[&keys.dead_zset, &keys.dead_hash])
@@ -38,7 +43,7 @@ impl Shared {
         Ok(DeadPage { dead, next })
     }
 
-    pub(super) async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    pub(super) async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.pair(pair);
         let wake = self.keys.partition(&pair.topic, pair.partition).wake;
@@ -51,7 +56,7 @@ impl Shared {
         answers(reply)
     }
 
-    pub(super) async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    pub(super) async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         check_ids(ids.len(), RECOVER_IDS_MAX)?;
         let keys = self.keys.pair(pair);
         let mut call = Call::new(&SCRIPTS.purge, &[&keys.dead_zset, &keys.dead_hash]);
@@ -64,7 +69,7 @@ impl Shared {
         answers(reply)
     }
 
-    pub(super) async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+    pub(super) async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         let keys = self.keys.pair(pair);
         let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
             .arg(bounds.died_before.map_or(String::new(), |at| at.as_ms().to_string()))

@@ -4,11 +4,11 @@ use super::Shared;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
 use crate::model::error::Result;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::{Forecast, Spans};
 
 impl Shared {
-    pub(super) async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+    pub(super) async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         let call = |pair| {
             Call::new(&SCRIPTS.forecast, &[&self.keys.pair(pair).zset])
                 .arg(spans.from.as_ms())

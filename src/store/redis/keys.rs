@@ -5,7 +5,7 @@
 
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::store::MemberId;
 use crate::store::slot_of;
 
@@ -104,7 +104,7 @@ impl Keys {
     }
 
     /// The keys of a group in a partition.
-    pub(super) fn pair(&self, pair: &Pair) -> PairKeys {
+    pub(super) fn pair(&self, pair: &GroupPartition) -> PairKeys {
         self.group(&pair.topic, pair.partition, &pair.group)
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn the_layout_is_what_the_protocol_says() -> Result<()> {
         let keys = Keys::new("dwell");
         let topic = TopicName::new("orders")?;
-        let pair = Pair { topic: topic.clone(), partition: Partition(3), group: GroupName::standard() };
+        let pair = GroupPartition { topic: topic.clone(), partition: Partition(3), group: GroupName::standard() };
         assert_eq!(keys.pair(&pair).zset, "{dwell:orders:3}:default:z");
         assert_eq!(keys.pair(&pair).hash, "{dwell:orders:3}:default:h");
         assert_eq!(keys.pair(&pair).lease, "{dwell:orders:3}:default:lease");

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::expiring::ms;
+use super::deadline_call::ms;
 use super::owner::RedisOwner;
 use super::reply::{Reply, text};
 use super::scripts::{Call, SCRIPTS};
 use super::{Shared, topics};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
 
@@ -35,8 +35,8 @@ impl Shared {
         answers.into_iter().map(|answer| self.read_renewal(sent, answer?)).collect()
     }
 
-    pub(super) async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
-        let call = |pair: &Pair| {
+    pub(super) async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
+        let call = |pair: &GroupPartition| {
             let keys = self.keys.pair(pair);
             Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
         };
@@ -57,7 +57,7 @@ impl Shared {
 
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        pair: &Pair,
+        pair: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,
@@ -73,7 +73,7 @@ impl Shared {
     /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
     async fn acquire_as_seen(
         self: &Arc<Self>,
-        pair: &Pair,
+        pair: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
         generation: u64,

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::control::{Canceller, with_groups};
-use super::expiring::Answer;
+use super::changes::{Canceller, with_groups};
+use super::deadline_call::Answer;
 use super::owner::check_ids;
 use super::put::outcome;
 use super::reply::Reply;
@@ -202,7 +202,7 @@ impl Shared {
         loop {
             match self.expire(call).await? {
                 Answer::Done(reply) => return Ok(reply),
-                Answer::Behind => self.roll(descriptor, partition).await?,
+                Answer::OrderedTopics => self.roll(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {
                     return Err(Error::corrupt("a script of a log answered as a push"));
                 }

@@ -4,44 +4,44 @@
 //! contract to scripts. What a crash or a lost reply does is argued in the header of each script.
 
 mod address;
-mod audit;
-mod bare;
-mod census;
+mod verify;
+mod baseline;
+mod depth;
 mod checkup;
 mod cluster;
 mod confirmed;
 mod connection;
-mod copy;
-mod control;
+mod group_copy;
+mod changes;
 mod dead;
-mod expiring;
+mod deadline_call;
 mod failure;
 mod forecast;
-mod history;
+mod run_history;
 mod identity;
 mod info;
 mod keys;
 mod leases;
 mod logs;
-mod look;
+mod get_message;
 mod members;
-mod moving;
+mod topic_move;
 mod options;
 mod owner;
-mod place;
-mod places;
+mod primary_discovery;
+mod reservation_order;
 mod push;
 mod put;
 mod reply;
 mod schedules;
 mod scripts;
 mod sentinel;
-mod slot;
-mod slots;
+mod hash_slot;
+mod rate_slots;
 mod topics;
-mod window;
+mod bulk;
 mod wake_listener;
-mod way;
+mod topology;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,31 +52,31 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::bare::{BareRedis, BareStyle, RedisUsage};
+pub use self::baseline::{BaselineRedis, BaselineStyle, RedisUsage};
+use self::changes::Canceller;
 pub use self::checkup::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
 pub use self::confirmed::Confirmation;
 use self::connection::Terms;
-use self::control::Canceller;
-use self::expiring::ms;
-use self::history::Losses;
+use self::deadline_call::ms;
 use self::keys::Keys;
 pub use self::options::RedisOptions;
-pub use self::place::location_of;
+pub use self::primary_discovery::location_of;
 use self::reply::Reply;
+use self::run_history::Losses;
 use self::scripts::{Call, SCRIPTS};
-use self::way::Way;
+use self::topology::Topology;
 use crate::model::error::Result;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, ScheduleName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, Pair};
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
-    self, Acquired, AuditCursor, AuditPage, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor,
-    DeadDropped, DeadPage, Description, Fired, Firing, Forecast, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, Page, PairDepth, PairStats, Peeked, Pushed, Put, Renewal, Reschedule, Rescheduled,
-    ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, Vitals, WaitingCursor, Wakes,
-    Window, WindowPage,
+    self, Acquired, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Fired, Firing, Forecast, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
+    MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, VerifyCursor,
+    VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -87,7 +87,7 @@ pub struct Redis {
 
 /// What the handles of one store share.
 struct Shared {
-    connection: Way,
+    connection: Topology,
     keys: Keys,
     clock: StoreClock,
     wakes: Wakes,
@@ -107,7 +107,7 @@ impl Redis {
         let (keys, losses) = (Keys::new(&options.prefix), Losses::default());
         metrics.store.expect(SCRIPTS.verbs());
         let terms = Terms::of(&options, metrics.clone());
-        let way = Way::new(&options, terms, &keys, clock.clone(), losses.clone())?;
+        let way = Topology::new(&options, terms, &keys, clock.clone(), losses.clone())?;
         let refusal = way.try_now().await?;
         let clock = StoreClock::new(clock);
         let shared = Shared { connection: way, keys, clock, wakes: Wakes::default(), losses, metrics, refusal };
@@ -270,17 +270,17 @@ impl Store for Redis {
         self.shared.reschedule(descriptor, partition, call, reschedule).await
     }
 
-    async fn peek(&self, pair: &Pair, id: &MessageId) -> Result<Option<Peeked>> {
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         self.shared.peek(pair, id).await
     }
 
-    async fn bodies(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         self.shared.bodies(pair, ids).await
     }
 
     async fn waiting(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&WaitingCursor>,
         limit: usize,
@@ -290,18 +290,18 @@ impl Store for Redis {
 
     async fn in_flight(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>> {
         self.shared.in_flight(pair, after, limit).await
     }
 
-    async fn stats(&self, pairs: &[Pair]) -> Result<Vec<PairStats>> {
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
         self.shared.stats(pairs).await
     }
 
-    async fn depth(&self, pairs: &[Pair], within: &[Duration]) -> Result<Vec<PairDepth>> {
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
         self.shared.depth(pairs, within).await
     }
 
@@ -314,21 +314,21 @@ impl Store for Redis {
     }
 
     /// It writes to no disk of its own, and buffers nothing.
-    fn vitals(&self) -> Vitals {
-        Vitals::default()
+    fn vitals(&self) -> HealthSnapshot {
+        HealthSnapshot::default()
     }
 
-    async fn audit(&self, pair: &Pair, from: Option<&AuditCursor>, repair: bool) -> Result<AuditPage> {
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
         self.shared.audit(pair, from, repair).await
     }
 
-    async fn forecast(&self, pairs: &[Pair], spans: Spans) -> Result<Vec<Forecast>> {
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         self.shared.forecast(pairs, spans).await
     }
 
     async fn window(
         &self,
-        pair: &Pair,
+        pair: &GroupPartition,
         window: Window,
         after: Option<&(Timestamp, MessageId)>,
         limit: usize,
@@ -336,19 +336,19 @@ impl Store for Redis {
         self.shared.window(pair, window, after, limit).await
     }
 
-    async fn dead(&self, pair: &Pair, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
+    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.shared.dead(pair, after, limit).await
     }
 
-    async fn redrive(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.redrive(pair, ids).await
     }
 
-    async fn purge(&self, pair: &Pair, ids: &[MessageId]) -> Result<Vec<bool>> {
+    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
         self.shared.purge(pair, ids).await
     }
 
-    async fn drop_dead(&self, pair: &Pair, bounds: DeadBounds) -> Result<DeadDropped> {
+    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         self.shared.drop_dead(pair, bounds).await
     }
 
@@ -377,7 +377,7 @@ impl Store for Redis {
         self.shared.fire(descriptor, partition, firing).await
     }
 
-    async fn move_page(&self, from: &Descriptor, pair: &Pair, to: &Descriptor) -> Result<MovedPage> {
+    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
         self.shared.move_page(from, pair, to).await
     }
 
@@ -397,11 +397,17 @@ impl Store for Redis {
         self.shared.slots(topic, group, ask).await
     }
 
-    async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration, generation: u64) -> Result<Acquired> {
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
         self.shared.acquire(pair, member, ttl, generation).await
     }
 
-    async fn tenants(&self, pairs: &[Pair]) -> Result<Vec<Option<Tenant>>> {
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
         self.shared.tenants(pairs).await
     }
 

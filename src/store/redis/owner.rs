@@ -8,15 +8,15 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::keys::PairKeys;
-use super::places::Places;
 use super::reply::Reply;
+use super::reservation_order::ReservationOrder;
 use super::scripts::{Call, SCRIPTS, Script};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
-use crate::model::topic::Pair;
+use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
@@ -36,7 +36,7 @@ const BODIES_READ_MAX: usize = 32;
 pub(super) struct RedisOwner {
     shared: Arc<Shared>,
     /// Its keys are made for each call: there may be thousands of owners that make none.
-    pair: Pair,
+    pair: GroupPartition,
     member: MemberId,
     epoch: Epoch,
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
@@ -48,16 +48,16 @@ pub(super) struct RedisOwner {
     out: bool,
     /// Whether Redis may have applied the last call although it never answered a copy of it.
     in_doubt: bool,
-    /// Recent mean of body sizes: how many bodies fit into the byte limit of a reservation.
+    /// VerdictCache mean of body sizes: how many bodies fit into the byte limit of a reservation.
     body_bytes: usize,
-    places: Places,
+    places: ReservationOrder,
 }
 
 impl RedisOwner {
     /// With the owner line and the number of reservations that the acquisition found.
     pub(super) fn new(
         shared: Arc<Shared>,
-        pair: &Pair,
+        pair: &GroupPartition,
         member: MemberId,
         epoch: Epoch,
         (line, reservations): (String, u64),
@@ -65,7 +65,7 @@ impl RedisOwner {
         let pair = pair.clone();
         let body_bytes = BODY_BYTES_GUESS;
         let left_behind = reservations > 0;
-        let places = Places::default();
+        let places = ReservationOrder::default();
         RedisOwner {
             shared,
             pair,
@@ -296,7 +296,7 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
     Ok(messages)
 }
 
-fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, places: &Places) -> Result<Call> {
+fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, places: &ReservationOrder) -> Result<Call> {
     let block = |call: Call, values: usize| call.arg(values);
     call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
     call = block(call, settlement.acked.len());
@@ -333,7 +333,7 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
     Ok(call)
 }
 
-/// A charge in `a`: the attempts, and when the message is due again. Behind them the scripts keep its history.
+/// A charge in `a`: the attempts, and when the message is due again. OrderedTopics them the scripts keep its history.
 fn write_charge(attempts: u32, next_at: Timestamp) -> String {
     format!("{attempts} {}", next_at.as_ms())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::expiring::Expiring;
+use super::deadline_call::DeadlineCall;
 use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
@@ -35,7 +35,8 @@ impl Shared {
         }
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = || self.push_call(descriptor, partition, call, &unique, self.valid_until(until));
-        let duplicates = self.until_answered(&Expiring { descriptor, partition, until }, make, read_duplicates).await?;
+        let duplicates =
+            self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
         let mut pushed = vec![Pushed::Stored; unique.len()];
         for index in duplicates {
             if let Some(outcome) = pushed.get_mut(index) {

@@ -1,7 +1,7 @@
 //! Pushes with a policy about ids that are there.
 
-use super::control::with_groups;
-use super::expiring::Expiring;
+use super::changes::with_groups;
+use super::deadline_call::DeadlineCall;
 use super::owner::check_ids;
 use super::reply::Reply;
 use super::scripts::{Call, SCRIPTS};
@@ -51,7 +51,7 @@ impl Shared {
             })
         };
         let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
-        self.until_answered(&Expiring { descriptor, partition, until }, make, read).await
+        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
     }
 }
 

@@ -13,7 +13,7 @@ use redis::{Pipeline, Value};
 
 use super::address::Address;
 use super::connection::Connection;
-use super::place::Parts;
+use super::primary_discovery::Parts;
 use super::reply::Reply;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};

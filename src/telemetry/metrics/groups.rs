@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::make::Maker;
+use super::registry::Maker;
 use crate::model::error::Result;
 
 /// Buckets for lateness, seconds: a millisecond matters, an hour is all the same.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, IntCounterVec, IntGauge};
 
-use super::make::{CALL_BUCKETS, Maker};
+use super::registry::{CALL_BUCKETS, Maker};
 use crate::model::error::Result;
 
 /// Buckets for POSTs to applications, seconds: from a local answer to the longest timeout anyone should set.

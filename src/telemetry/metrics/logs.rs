@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::make::{CALL_BUCKETS, Maker};
+use super::registry::{CALL_BUCKETS, Maker};
 use crate::model::error::Result;
 
 /// What a write-ahead log counts.

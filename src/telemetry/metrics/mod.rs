@@ -3,12 +3,12 @@
 //! Labels are bounded: see [`TOPIC_LABELS_MAX`] and [`GROUP_LABELS_MAX`]. Where the values of a label are known the series
 //! are there, at zero, before the first event: a rate that is looked at sees that one too.
 
-mod census;
+mod depth;
 mod groups;
 mod http;
 mod labels;
 mod logs;
-mod make;
+mod registry;
 mod process;
 mod remote;
 mod spans;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{Registry, TextEncoder};
 
-pub use self::census::{CensusMetrics, Depth, Tally, WITHIN};
+pub use self::depth::{CensusMetrics, Depth, Tally, WITHIN};
 use self::groups::GroupFamilies;
 pub use self::groups::{GroupMetrics, OwnershipMetrics};
 pub use self::http::{HttpMetrics, WebhookMetrics};
@@ -27,9 +27,9 @@ use self::labels::Labelled;
 pub use self::labels::{GROUP_LABELS_MAX, OTHER, TOPIC_LABELS_MAX};
 use self::logs::LogFamilies;
 pub use self::logs::WalMetrics;
-pub use self::make::Family;
-use self::make::Maker;
 pub use self::process::ProcessMetrics;
+pub use self::registry::Family;
+use self::registry::Maker;
 pub use self::remote::{RemoteDrop, RemoteMetrics};
 pub use self::spans::SpanMetrics;
 pub use self::store::StoreMetrics;
@@ -118,7 +118,7 @@ impl Metrics {
     /// The Prometheus text format.
     pub fn text(&self) -> Result<String> {
         let mut text = String::new();
-        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text).map_err(|error| make::bug(&error))?;
+        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text).map_err(|error| registry::bug(&error))?;
         Ok(text)
     }
 }

@@ -5,7 +5,7 @@
 
 use prometheus::{Counter, Gauge, IntGauge};
 
-use super::make::Maker;
+use super::registry::Maker;
 use crate::model::error::Result;
 use crate::platform::clock::{self, Clock};
 

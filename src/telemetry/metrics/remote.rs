@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::make::Maker;
+use super::registry::Maker;
 use crate::model::error::Result;
 
 /// The metrics of remote decisions.

@@ -2,7 +2,7 @@
 
 use prometheus::IntCounter;
 
-use super::make::Maker;
+use super::registry::Maker;
 use crate::model::error::Result;
 
 /// What becomes of spans.

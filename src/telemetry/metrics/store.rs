@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-use super::make::{CALL_BUCKETS, Maker};
+use super::registry::{CALL_BUCKETS, Maker};
 use crate::model::error::{Kind, Result};
 
 /// The metrics of a store.

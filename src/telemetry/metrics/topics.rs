@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::make::Maker;
+use super::registry::Maker;
 use crate::model::error::Result;
 
 /// What a topic counts.

@@ -14,7 +14,7 @@ use super::{Finished, Recorder, otlp};
 use crate::model::error::{Error, Result, innermost_cause};
 use crate::platform::clock::Clock;
 use crate::platform::https::{self, Roots};
-use crate::platform::log_throttle::Seldom;
+use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::{Metrics, SpanMetrics};
 
 /// Spans of one request.
@@ -36,7 +36,7 @@ pub struct Exporter {
     endpoint: Endpoint,
     spans: mpsc::Receiver<Finished>,
     recorder: Arc<Recorder>,
-    unsaid: Seldom,
+    unsaid: RepeatThrottle,
 }
 
 impl Exporter {
@@ -48,7 +48,7 @@ impl Exporter {
     ) -> Result<Exporter> {
         let roots = Roots::choose("trace.otlp_ca_file", ca_file, endpoint.is_tls())?;
         let client = https::build(https::broker_client(&roots)?)?;
-        Ok(Exporter { client, endpoint, spans, recorder, unsaid: Seldom::default() })
+        Ok(Exporter { client, endpoint, spans, recorder, unsaid: RepeatThrottle::default() })
     }
 
     /// Exports what comes until `stop`, and then what is left, if that takes no more than a moment. `instance` names this

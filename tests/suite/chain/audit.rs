@@ -6,7 +6,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::store::Defect;
 
-use super::{Behind, HASH, Shop, ZSET};
+use super::{HASH, OrderedTopics, Shop, ZSET};
 use crate::support::kind_of;
 
 async fn audited(shop: &Shop, repair: bool) -> Result<Vec<(String, Defect)>> {
@@ -24,7 +24,7 @@ async fn audited(shop: &Shop, repair: bool) -> Result<Vec<(String, Defect)>> {
 
 #[tokio::test]
 async fn what_was_done_by_hand_is_found_and_repaired_beside_a_live_owner() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.orders.push("next-hour", 3_600_000).await?;
     let due_at = behind.orders.peek("next-hour").await?.and_then(|peeked| peeked.next_at);

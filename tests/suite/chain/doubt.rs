@@ -7,7 +7,7 @@ use dwell::model::error::{Error, Kind, Result};
 use dwell::store::{Acquired, Owner};
 use futures_util::future::join;
 
-use super::Behind;
+use super::OrderedTopics;
 use crate::support::{LEASE, Mode, Strike, World, acks, eventually, kind_of, member, up_to};
 
 /// What only a settlement contains, after the pushes.
@@ -17,12 +17,12 @@ const OF_SETTLE: &str = "{dwell:orders:0}:seen";
 struct Other(World);
 
 impl Other {
-    async fn beside(behind: &Behind) -> Result<Other> {
+    async fn beside(behind: &OrderedTopics) -> Result<Other> {
         Ok(Other(World::redis_at(behind.server.url(), Duration::from_secs(1)).await?))
     }
 
     /// Takes the pair over as soon as its lease has lapsed.
-    async fn take_over(&self, behind: &Behind) -> Result<Box<dyn Owner>> {
+    async fn take_over(&self, behind: &OrderedTopics) -> Result<Box<dyn Owner>> {
         let (pair, generation) = (behind.orders.pair(), behind.orders.descriptor.generation);
         eventually("the lease lapses", async || {
             match self.0.store.acquire(&pair, &member("other"), LEASE, generation).await? {
@@ -39,7 +39,7 @@ async fn a_settlement_that_was_applied_and_never_answered_is_not_stale() -> Resu
     let nack = Decision::Nack { delay: None, reason: None };
     // With each, how many messages are alive afterwards, and how many dead.
     for (decision, counts) in [(Decision::Ack, (1, 0)), (nack, (2, 0)), (Decision::Bury { reason: None }, (1, 1))] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         let other = Other::beside(&behind).await?;
         behind.push(&["a", "b"]).await?;
         let shop = behind.shop()?;
@@ -77,7 +77,7 @@ async fn a_settlement_that_was_applied_and_never_answered_is_not_stale() -> Resu
 #[tokio::test]
 async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
     for is_sent in [true, false] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         let other = Other::beside(&behind).await?;
         behind.push(&["a"]).await?;
         let mut owner =
@@ -109,7 +109,7 @@ async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
 
 #[tokio::test]
 async fn a_call_that_nobody_waits_for_any_more_is_in_doubt() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     let mut owner = behind.orders.owner().await?;
     owner.reserve(up_to(9)).await?;

@@ -9,7 +9,7 @@ use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::store::{Owner, Reservation, Settlement};
 use futures_util::future::{join, try_join_all};
 
-use super::{Behind, Shop};
+use super::{OrderedTopics, Shop};
 use crate::support::{acks, eventually, kind_of, up_to};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -17,7 +17,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// Two messages are out and one is due in an hour when somebody does something by hand. The owner notices, repairs and
 /// counts; these ids come then, and the one of the next hour is what it has to be.
 async fn check(by_hand: &str, delivered: &[&str], repairs: u64, next_hour: bool) -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.orders.push("next-hour", HOUR_MS).await?;
     let due_at = behind.orders.peek("next-hour").await?.and_then(|peeked| peeked.next_at);
@@ -62,7 +62,7 @@ async fn what_was_done_by_hand_is_noticed_and_repaired() -> Result<()> {
 #[tokio::test]
 async fn a_key_of_another_type_is_corrupt() -> Result<()> {
     for key in ["z", "h", "r", "a", "dh", "lease"] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b"]).await?;
         let mut owner = behind.orders.owner().await?;
         let first = owner.reserve(up_to(1)).await?.reservation;
@@ -86,14 +86,14 @@ async fn settled(owner: &mut dyn Owner, reservation: Reservation) -> Result<()> 
 }
 
 /// Puts a text in the place of a key, which is kept.
-async fn break_key(behind: &Behind, key: &str) -> Result<()> {
+async fn break_key(behind: &OrderedTopics, key: &str) -> Result<()> {
     let key = format!("{{dwell:orders:0}}:default:{key}");
     // It may not exist yet.
     let _ = behind.server.ask::<()>(&format!("RENAME {key} {{dwell:orders:0}}:kept")).await;
     behind.server.ask(&format!("RPUSH {key} of somebody else")).await
 }
 
-async fn mend_key(behind: &Behind, key: &str) -> Result<()> {
+async fn mend_key(behind: &OrderedTopics, key: &str) -> Result<()> {
     let key = format!("{{dwell:orders:0}}:default:{key}");
     behind.server.ask::<u64>(&format!("UNLINK {key}")).await?;
     let _ = behind.server.ask::<()>(&format!("RENAME {{dwell:orders:0}}:kept {key}")).await;
@@ -102,7 +102,7 @@ async fn mend_key(behind: &Behind, key: &str) -> Result<()> {
 
 /// While a key has another type the broker looks at it from time to time; when it is mended everything comes.
 async fn patient(key: &str) -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     let shop = behind.shop()?;
     let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
     let mut fragile = NewMessage::new("fragile");
@@ -131,7 +131,7 @@ async fn patient(key: &str) -> Result<()> {
 }
 
 /// How many scripts Redis runs in a second or two in which a consumer waits.
-async fn calls_in_a_second(behind: &Behind, shop: &Shop, acked: &mut BTreeSet<String>) -> Result<u64> {
+async fn calls_in_a_second(behind: &OrderedTopics, shop: &Shop, acked: &mut BTreeSet<String>) -> Result<u64> {
     let count = async || {
         let text: String = behind.server.ask("INFO commandstats").await?;
         let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0,");

@@ -4,12 +4,12 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::message::MessageId;
 use dwell::store::{Charge, Pushed, Renewal, Retried, Settlement};
 
-use super::Behind;
+use super::OrderedTopics;
 use crate::support::{LEASE, acks, ids, ids_of, kind_of, member, retries, up_to};
 
 #[tokio::test]
 async fn a_full_redis_refuses_pushes_and_can_be_drained() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b", "c"]).await?;
     let mut old = behind.orders.owner().await?;
     old.reserve(up_to(1)).await?;
@@ -40,11 +40,11 @@ async fn a_full_redis_refuses_pushes_and_can_be_drained() -> Result<()> {
 
 #[tokio::test]
 async fn a_broker_can_begin_to_drain_a_full_redis() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.server.ask::<()>("CONFIG SET maxmemory 100kb").await?;
     let fresh = crate::support::World::redis_at(behind.server.url(), std::time::Duration::from_secs(1)).await?;
-    let shop = Behind { world: fresh, ..behind };
+    let shop = OrderedTopics { world: fresh, ..behind };
     let consumer = shop.shop()?;
     for _ in 0..2 {
         let delivery = consumer.reserve(1).await?;

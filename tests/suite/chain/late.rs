@@ -6,12 +6,12 @@ use dwell::model::error::Result;
 use dwell::model::message::MessageId;
 use dwell::store::{Charge, Retried, Settlement};
 
-use super::Behind;
+use super::OrderedTopics;
 use crate::support::{LEASE, Strike, acks, eventually, ids_of, member, retries, up_to};
 
 #[tokio::test]
 async fn a_late_reservation_takes_nothing() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let mut owner = behind.orders.owner().await?;
     behind.proxy.next(Strike::Copy);
@@ -30,7 +30,7 @@ async fn a_late_reservation_takes_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn a_late_settlement_decides_nothing() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     let mut owner = behind.orders.owner().await?;
     let first = owner.reserve(up_to(9)).await?.reservation;
@@ -57,7 +57,7 @@ async fn a_late_settlement_decides_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn late_charges_recoveries_and_repairs_change_nothing() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     behind.orders.owner().await?.reserve(up_to(1)).await?;
     let mut owner = behind.orders.owner().await?;
@@ -85,7 +85,7 @@ async fn late_charges_recoveries_and_repairs_change_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn late_calls_about_a_lease_take_and_free_nothing() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.proxy.next(Strike::Copy);
     let owner = behind.orders.owner().await?;
     let acquire = behind.proxy.struck()?;
@@ -111,7 +111,7 @@ async fn late_calls_about_a_lease_take_and_free_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn an_acquisition_that_was_held_up_finds_that_another_was_faster() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.proxy.next(Strike::Request);
     assert!(behind.orders.owner().await.is_err());
     let held_up = behind.proxy.struck()?;
@@ -125,7 +125,7 @@ async fn an_acquisition_that_was_held_up_finds_that_another_was_faster() -> Resu
 #[tokio::test]
 async fn a_late_push_brings_nothing_back() -> Result<()> {
     let timeout = Duration::from_millis(250);
-    let behind = Behind::with_timeout(timeout).await?;
+    let behind = OrderedTopics::with_timeout(timeout).await?;
     behind.proxy.next(Strike::Copy);
     behind.push(&["a"]).await?;
     let late = behind.proxy.struck()?;
@@ -142,7 +142,7 @@ async fn a_late_push_brings_nothing_back() -> Result<()> {
 }
 
 /// The time of Redis.
-async fn redis_us(behind: &Behind) -> Result<u64> {
+async fn redis_us(behind: &OrderedTopics) -> Result<u64> {
     let (seconds, micros): (u64, u64) = behind.server.ask("TIME").await?;
     Ok(seconds * 1_000_000 + micros)
 }

@@ -7,16 +7,16 @@ use dwell::broker::Options;
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{MessageId, NewMessage, TopicName};
-use dwell::outage::FailoverOptions;
-use dwell::store::{Acquired, Charge, PairStats, Pushed, Recovered, Retried, Settlement};
+use dwell::outage::OutageOptions;
+use dwell::store::{Acquired, Charge, PartitionStats, Pushed, Recovered, Retried, Settlement};
 
-use super::{Behind, HASH, RESERVATIONS};
+use super::{HASH, OrderedTopics, RESERVATIONS};
 use crate::support::{LEASE, Running, Strike, acks, buries, ids, ids_of, kind_of, member, up_to};
 
 #[tokio::test]
 async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b", "c"]).await?;
         let mut owner = behind.orders.owner().await?;
         behind.proxy.next(strike);
@@ -33,7 +33,10 @@ async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
         assert_eq!((ids_of(&rest.messages), rest.unsettled), (vec!["c"], 3));
         let remaining = vec![(taken.reservation, vec![]), (rest.reservation, vec![])];
         owner.settle(&Settlement { remaining, ..acks(&["a", "b", "c"])? }).await?;
-        assert_eq!(behind.orders.stats().await?, PairStats { owner: Some(member("owner")), ..PairStats::default() });
+        assert_eq!(
+            behind.orders.stats().await?,
+            PartitionStats { owner: Some(member("owner")), ..PartitionStats::default() }
+        );
         assert_eq!(behind.server.ask::<Vec<String>>(&format!("HKEYS {RESERVATIONS}")).await?, ["@"]);
     }
     Ok(())
@@ -42,7 +45,7 @@ async fn a_reservation_comes_again_with_the_same_bodies() -> Result<()> {
 #[tokio::test]
 async fn a_settlement_counts_once() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         behind.push(&["acked", "buried", "left", "retried"]).await?;
         let mut owner = behind.orders.owner().await?;
         let reservation = owner.reserve(up_to(9)).await?.reservation;
@@ -68,7 +71,7 @@ async fn a_settlement_counts_once() -> Result<()> {
 #[tokio::test]
 async fn charges_and_recoveries_count_once() -> Result<()> {
     for strike in [Strike::Reply, Strike::Request] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         let count = RECOVER_IDS_MAX + 1;
         behind.orders.push_many("m", count).await?;
         let mut lost = behind.orders.owner().await?;
@@ -91,7 +94,7 @@ async fn charges_and_recoveries_count_once() -> Result<()> {
 #[tokio::test]
 async fn a_takeover_is_known_whatever_is_lost() -> Result<()> {
     for (strike, found) in [(Strike::Reply, 0), (Strike::Request, 2)] {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b"]).await?;
         behind.orders.owner().await?.reserve(up_to(9)).await?;
         let mut owner = behind.orders.owner().await?;
@@ -108,7 +111,7 @@ async fn a_takeover_is_known_whatever_is_lost() -> Result<()> {
 
 #[tokio::test]
 async fn a_push_makes_one_message() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     let shop = Running::start(&behind.world, Options::default())?;
     let orders = TopicName::new("orders")?;
     for strike in [Strike::Reply, Strike::Request] {
@@ -132,12 +135,10 @@ async fn a_push_makes_one_message() -> Result<()> {
 /// Over HTTP every message gets an id before it is pushed. A copy of the call that comes late changes nothing.
 #[tokio::test]
 async fn a_push_over_http_is_stored() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     let dir = crate::support::scratch()?;
-    let store = StoreOptions::Redis {
-        redis: RedisOptions::new(behind.proxy.url()),
-        failover: FailoverOptions::new(dir.path()),
-    };
+    let store =
+        StoreOptions::Redis { redis: RedisOptions::new(behind.proxy.url()), failover: OutageOptions::new(dir.path()) };
     let server = Server::start(ServerOptions::new(Listen::ephemeral(), store, Options::default())).await?;
     let client = dwell::platform::https::client(&dwell::platform::https::Roots::none())?
         .no_proxy()
@@ -166,7 +167,7 @@ fn failed_request(error: reqwest::Error) -> Error {
 
 #[tokio::test]
 async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     behind.proxy.next(Strike::Reply);
     assert_eq!(kind_of(behind.orders.owner().await), Some(Kind::OutcomeUnknown));
@@ -183,7 +184,7 @@ async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
 
 #[tokio::test]
 async fn a_release_whose_reply_is_lost_has_freed_the_pair() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     let owner = behind.orders.owner().await?;
     behind.proxy.next(Strike::Reply);
     assert_eq!(kind_of(owner.release().await), Some(Kind::OutcomeUnknown));

@@ -24,25 +24,25 @@ const HASH: &str = "{dwell:orders:0}:default:h";
 const RESERVATIONS: &str = "{dwell:orders:0}:default:r";
 
 /// A topic of one partition in a Redis behind a proxy, under the clock of that Redis.
-struct Behind {
+struct OrderedTopics {
     proxy: Proxy,
     world: World,
     orders: TestTopic,
     server: RedisServer,
 }
 
-impl Behind {
-    async fn start() -> Result<Behind> {
-        Behind::with_timeout(Duration::from_secs(1)).await
+impl OrderedTopics {
+    async fn start() -> Result<OrderedTopics> {
+        OrderedTopics::with_timeout(Duration::from_secs(1)).await
     }
 
     /// With so much time for a call.
-    async fn with_timeout(timeout: Duration) -> Result<Behind> {
+    async fn with_timeout(timeout: Duration) -> Result<OrderedTopics> {
         let server = RedisServer::start().await?;
         let proxy = Proxy::before(&server)?;
         let world = World::redis_at(proxy.url(), timeout).await?;
         let orders = world.topic("orders").await?;
-        Ok(Behind { proxy, world, orders, server })
+        Ok(OrderedTopics { proxy, world, orders, server })
     }
 
     /// Pushes messages that are due.

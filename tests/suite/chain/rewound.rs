@@ -10,7 +10,7 @@ use dwell::store::{Charge, Owner, Renewal, Settlement};
 
 use futures_util::future::{BoxFuture, join};
 
-use super::Behind;
+use super::OrderedTopics;
 use crate::support::{LEASE, RedisServer, World, acks, ids_of, member, up_to};
 
 /// Redis goes on from an earlier moment of this epoch. The owner notices with its next call, whichever that is.
@@ -23,7 +23,7 @@ async fn a_rewound_redis_is_noticed_and_nothing_is_lost() -> Result<()> {
         |owner| Box::pin(async { owner.start(&[Charge { id: MessageId::new("b")?, attempts: 1 }]).await }),
     ];
     for next in calls {
-        let behind = Behind::start().await?;
+        let behind = OrderedTopics::start().await?;
         behind.push(&["a", "b", "c", "d"]).await?;
         let mut owner = behind.orders.owner().await?;
         owner.reserve(up_to(2)).await?;
@@ -48,7 +48,7 @@ async fn a_rewound_redis_is_noticed_and_nothing_is_lost() -> Result<()> {
 /// Redis goes on from before the epoch, and the next one has the same number: its token tells it apart.
 #[tokio::test]
 async fn an_epoch_that_redis_forgot_is_over() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a"]).await?;
     let earlier = behind.server.snapshot().await?;
     let mut forgotten = behind.orders.owner().await?;
@@ -67,7 +67,7 @@ async fn an_epoch_that_redis_forgot_is_over() -> Result<()> {
 
 #[tokio::test]
 async fn an_ack_that_a_rewound_redis_refuses_is_not_acked() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let shop = behind.shop()?;
     let first = shop.reserve(1).await?;
@@ -83,7 +83,7 @@ async fn an_ack_that_a_rewound_redis_refuses_is_not_acked() -> Result<()> {
 
 #[tokio::test]
 async fn a_redis_that_comes_back_empty_is_used_again() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     behind.push(&["a", "b"]).await?;
     let shop = behind.shop()?;
     let lost = shop.reserve(9).await?;
@@ -96,7 +96,7 @@ async fn a_redis_that_comes_back_empty_is_used_again() -> Result<()> {
 
 #[tokio::test]
 async fn a_redis_that_forgets_its_scripts_is_told_again() -> Result<()> {
-    let behind = Behind::start().await?;
+    let behind = OrderedTopics::start().await?;
     let forget = async || behind.server.ask::<()>("SCRIPT FLUSH").await;
     forget().await?;
     behind.push(&["a", "b"]).await?;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::store::{AuditCursor, AuditPage, Finding, Retried};
+use dwell::store::{Finding, Retried, VerifyCursor, VerifyPage};
 
 use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
 
@@ -54,10 +54,10 @@ pub(super) async fn what_dwell_wrote_is_sound(world: World) -> Result<()> {
 pub(super) async fn an_audit_goes_on_where_it_ended_and_nowhere_else(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     for strange in ["", "x0", "h", "h-1", "h0 ", "z 0 0", "h99999999999999999999999"] {
-        let from = AuditCursor(strange.to_owned());
+        let from = VerifyCursor(strange.to_owned());
         let answer = orders.store.audit(&orders.pair(), Some(&from), true).await;
         // What a store takes for a cursor of its own finds nothing in an empty pair.
-        let harmless = answer.as_ref().is_ok_and(|page: &AuditPage| page.seen == 0 && page.findings.is_empty());
+        let harmless = answer.as_ref().is_ok_and(|page: &VerifyPage| page.seen == 0 && page.findings.is_empty());
         assert!(harmless || kind_of(answer) == Some(dwell::model::error::Kind::Invalid), "{strange:?}");
     }
     Ok(())

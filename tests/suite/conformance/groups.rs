@@ -5,7 +5,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, MessageId};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
-use dwell::store::{Claim, CopyCursor, PairStats, Pushed, Renewal, Retried};
+use dwell::store::{Claim, CopyCursor, PartitionStats, Pushed, Renewal, Retried};
 
 use crate::support::{LEASE, TestTopic, World, acks, buries, ids_of, kind_of, member, retries, up_to};
 
@@ -61,7 +61,7 @@ pub(super) async fn a_deleted_group_is_gone_with_its_messages(world: World) -> R
     let claim = Claim { pair: pair.clone(), epoch: auditor.epoch().clone() };
     let left = without_audit(&world, &orders).await?;
     assert!(left.descriptor.leaving.is_empty() && left.descriptor.generation > orders.descriptor.generation);
-    assert_eq!(left.stats_of(&pair).await?, PairStats::default());
+    assert_eq!(left.stats_of(&pair).await?, PartitionStats::default());
     assert_eq!(kind_of(auditor.settle(&acks(&["m000001"])?).await), Some(Kind::Stale));
     assert_eq!(kind_of(orders.acquire(&pair, &member("auditor"), LEASE).await), Some(Kind::Stale));
     let renewed = world.store.renew(&member("auditor"), &[claim], LEASE).await.pop();
@@ -194,7 +194,7 @@ pub(super) async fn a_copy_that_is_done_copies_no_more(world: World) -> Result<(
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
     let again = with_audit(&world, &without_audit(&world, &finished).await?, false).await?;
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
-    assert_eq!(again.stats_of(&again.pair_of(AUDIT)?).await?, PairStats::default());
+    assert_eq!(again.stats_of(&again.pair_of(AUDIT)?).await?, PartitionStats::default());
     let copied_again = with_audit(&world, &without_audit(&world, &again).await?, true).await?;
     assert_eq!(kind_of(copy_page(&copy, None).await), Some(Kind::Stale));
     assert_eq!(copy_from(&copied_again, None).await?, 1);

@@ -5,7 +5,7 @@ use dwell::model::error::Result;
 use dwell::model::limits::{CALL_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::topic::Pair;
+use dwell::model::topic::GroupPartition;
 use dwell::store::{Page, Retried, WaitingCursor, Window};
 
 use crate::support::{TestTopic, World, acks, ids, retries, up_to};
@@ -127,7 +127,8 @@ pub(super) async fn a_page_of_large_messages_is_short(world: World) -> Result<()
 }
 
 pub(super) async fn a_list_of_nothing_is_empty(world: World) -> Result<()> {
-    let pair = Pair { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
+    let pair =
+        GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
     assert_eq!(world.store.waiting(&pair, Window::ALL, None, 10).await?, Page::default());
     assert_eq!(world.store.in_flight(&pair, None, 10).await?, Page::default());
     Ok(())

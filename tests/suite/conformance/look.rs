@@ -4,8 +4,8 @@ use dwell::model::error::Result;
 use dwell::model::limits::FORECAST_SPANS_MAX;
 use dwell::model::message::{GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
-use dwell::model::topic::Pair;
-use dwell::store::{DeadPage, Forecast, PairStats, Retried, Spans, State, Window};
+use dwell::model::topic::GroupPartition;
+use dwell::store::{DeadPage, Forecast, PartitionStats, Retried, Spans, State, Window};
 
 use crate::support::{World, acks, buries, ids, member, retries, up_to};
 
@@ -47,7 +47,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
 
 pub(super) async fn counts_are_true_in_every_state(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
-    assert_eq!(orders.stats().await?, PairStats::default());
+    assert_eq!(orders.stats().await?, PartitionStats::default());
     orders.push_many("m", 4).await?;
     world.pass(20);
     orders.push_all(&[orders.message("later", 10)?, orders.message("latest", 20)?]).await?;
@@ -56,7 +56,7 @@ pub(super) async fn counts_are_true_in_every_state(world: World) -> Result<()> {
     owner.settle(&buries(taken.reservation, &["m000001"], &["m000000", "m000002"])?).await?;
     let head = Some(taken.messages[0].ready_at);
     let age = Some(Duration::from_millis(20));
-    let stats = PairStats {
+    let stats = PartitionStats {
         scheduled: 2,
         ready: 1,
         in_flight: 2,
@@ -69,7 +69,7 @@ pub(super) async fn counts_are_true_in_every_state(world: World) -> Result<()> {
     owner.settle(&acks(&["m000000"])?).await?;
     owner.reserve(up_to(1)).await?;
     let head = Some(world.now().plus(Duration::from_millis(10)));
-    assert_eq!(orders.stats().await?, PairStats { ready: 0, head, oldest_ready_age: None, ..stats });
+    assert_eq!(orders.stats().await?, PartitionStats { ready: 0, head, oldest_ready_age: None, ..stats });
     Ok(())
 }
 
@@ -90,11 +90,15 @@ pub(super) async fn counts_follow_the_clock(world: World) -> Result<()> {
 
 pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
     let store = &world.store;
-    let pair = Pair { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
+    let pair =
+        GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
     let ids = [MessageId::new("a")?];
     assert_eq!(store.topic(&pair.topic).await?, None);
     assert_eq!(store.peek(&pair, &ids[0]).await?, None);
-    assert_eq!(store.stats(&[pair.clone(), pair.clone()]).await?, [PairStats::default(), PairStats::default()]);
+    assert_eq!(
+        store.stats(&[pair.clone(), pair.clone()]).await?,
+        [PartitionStats::default(), PartitionStats::default()]
+    );
     assert_eq!(store.dead(&pair, None, 10).await?, DeadPage::default());
     assert_eq!(store.redrive(&pair, &ids).await?, [false]);
     assert_eq!(store.purge(&pair, &ids).await?, [false]);
@@ -179,13 +183,13 @@ pub(super) async fn what_becomes_due_within_a_span_is_counted_to_the_millisecond
         for (id, delay_ms) in [("a", 0), ("b", 1), ("c", 10), ("d", 11), ("e", 100), ("f", 1_000), ("g", 1_001)] {
             topic.push(id, delay_ms).await?;
         }
-        let pairs = [topic.pair(), Pair { group: GroupName::new("nobody")?, ..topic.pair() }];
+        let pairs = [topic.pair(), GroupPartition { group: GroupName::new("nobody")?, ..topic.pair() }];
         let depth = async || topic.store.depth(&pairs, &spans).await;
         let now = depth().await?;
         assert_eq!((now[0].stats.ready, now[0].stats.scheduled, &now[0].due), (1, 6, &vec![2, 4, 5]));
         assert_eq!(now[0].stats, topic.stats().await?);
         // A group that is not there has nothing.
-        assert_eq!((&now[1].stats, &now[1].due), (&PairStats::default(), &vec![0, 0, 0]));
+        assert_eq!((&now[1].stats, &now[1].due), (&PartitionStats::default(), &vec![0, 0, 0]));
         assert_eq!(topic.store.depth(&pairs[..1], &[]).await?[0].due, Vec::<u64>::new());
     }
     world.pass(1);

@@ -6,7 +6,7 @@ use dwell::model::error::{Kind, Result};
 use dwell::model::limits::RECOVER_IDS_MAX;
 use dwell::model::message::{GroupName, Key, MessageId, TopicName};
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{MovedPage, PairStats, Retried, State};
+use dwell::store::{MovedPage, PartitionStats, Retried, State};
 
 use crate::support::{TestTopic, World, acks, buries, kind_of, retries, up_to};
 
@@ -34,10 +34,10 @@ async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<Move
 }
 
 /// What a group of a topic holds in all partitions.
-async fn held(world: &World, topic: &Descriptor, group: &str) -> Result<PairStats> {
+async fn held(world: &World, topic: &Descriptor, group: &str) -> Result<PartitionStats> {
     let group = GroupName::new(group)?;
     let pairs: Vec<_> = topic.partitions().map(|partition| topic.pair(partition, &group)).collect();
-    let mut sum = PairStats::default();
+    let mut sum = PartitionStats::default();
     for stats in world.store.stats(&pairs).await? {
         sum.scheduled += stats.scheduled;
         sum.ready += stats.ready;
@@ -69,7 +69,10 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
     let to = wider(&world, 16, &["default"]).await?;
     let moved = move_all(&orders, "default", &to).await?;
     assert_eq!((moved.waiting, moved.dead, moved.there_already), (2, 1, 0));
-    assert_eq!(orders.stats().await?, PairStats { owner: orders.stats().await?.owner, ..PairStats::default() });
+    assert_eq!(
+        orders.stats().await?,
+        PartitionStats { owner: orders.stats().await?.owner, ..PartitionStats::default() }
+    );
     let look = async |key: &str, id: &str| {
         let pair = to.pair(to.partition_of(key), &GroupName::standard());
         world.store.peek(&pair, &MessageId::new(id)?).await
@@ -94,7 +97,7 @@ pub(super) async fn what_is_in_flight_stays_and_groups_move_apart(world: World) 
     assert_eq!(owner.reserve(up_to(1)).await?.messages.len(), 1);
     let to = wider(&world, 4, &["default", "audit"]).await?;
     assert_eq!(move_all(&orders, "default", &to).await?.waiting, 2);
-    assert_eq!(held(&world, &to, "audit").await?, PairStats::default());
+    assert_eq!(held(&world, &to, "audit").await?, PartitionStats::default());
     assert_eq!(orders.stats().await?.in_flight, 1);
     owner.settle(&acks(&["m000000"])?).await?;
     assert_eq!(orders.stats().await?.in_flight, 0);

@@ -4,7 +4,7 @@ use dwell::broker::{Options, Precondition};
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{PairStats, Pushed};
+use dwell::store::{PartitionStats, Pushed};
 
 use crate::support::{LEASE, Running, TestTopic, World, eventually, ids_of, kind_of, member, up_to};
 
@@ -79,7 +79,7 @@ pub(super) async fn a_push_under_an_older_descriptor_is_refused(world: World) ->
     let old = world.topic("orders").await?;
     let new = TestTopic { descriptor: world.store.update(&old.descriptor).await?, ..old.clone() };
     assert_eq!(kind_of(old.push("a", 0).await), Some(Kind::Stale));
-    assert_eq!(new.stats().await?, PairStats::default());
+    assert_eq!(new.stats().await?, PartitionStats::default());
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
     assert_eq!(kind_of(old.push("b", 0).await), Some(Kind::Stale));
     Ok(())
@@ -124,7 +124,7 @@ pub(super) async fn a_deleted_topic_is_gone_with_its_messages(world: World) -> R
     assert_eq!(kind_of(orders.push("a", 0).await), Some(Kind::Stale));
     assert_eq!(kind_of(orders.owner().await), Some(Kind::Stale));
     assert_eq!(kind_of(owner.reserve(up_to(9)).await), Some(Kind::Stale));
-    assert_eq!(orders.stats().await?, PairStats::default());
+    assert_eq!(orders.stats().await?, PartitionStats::default());
     assert_eq!(orders.peek("m000100").await?, None);
     world.store.delete(&orders.descriptor).await?;
     assert_eq!(other.stats().await?.ready, 1);
@@ -142,7 +142,7 @@ pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()
     assert_eq!(new.descriptor.incarnation, new.descriptor.generation);
     assert_eq!(kind_of(old.push("b", 0).await), Some(Kind::Stale));
     assert_eq!(kind_of(owner.reserve(up_to(1)).await), Some(Kind::Stale));
-    assert_eq!(new.stats().await?, PairStats::default());
+    assert_eq!(new.stats().await?, PartitionStats::default());
     let mut owner = new.owner().await?;
     assert_eq!(owner.recover().await?.messages, 0);
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);

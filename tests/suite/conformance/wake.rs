@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::Result;
-use dwell::store::{Channel, PairStats, Wake};
+use dwell::store::{Channel, PartitionStats, Wake};
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
@@ -38,7 +38,7 @@ pub(super) async fn an_earlier_head_wakes(world: World) -> Result<()> {
     orders.push("later", 2_000_000).await?;
     orders.push("earlier", 1).await?;
     assert!(woken(&notify).await);
-    assert_ne!(orders.stats().await?, PairStats::default());
+    assert_ne!(orders.stats().await?, PartitionStats::default());
     Ok(())
 }
 

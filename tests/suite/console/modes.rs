@@ -2,7 +2,7 @@
 
 use dwell::api::access::{Scope, Scopes, Token};
 use dwell::api::http;
-use dwell::app::engine::{FailoverOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, StoreOptions};
 use dwell::model::error::Result;
 use dwell::store::redis::RedisOptions;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn an_outage_is_shown_and_a_push_says_that_it_is_buffered() -> Result<()> 
     let server = RedisServer::start().await?;
     let redis = RedisOptions::new(server.url());
     let console = Console::start_with(|options, dir| {
-        options.store = StoreOptions::Redis { redis, failover: FailoverOptions::new(dir.path()) };
+        options.store = StoreOptions::Redis { redis, failover: OutageOptions::new(dir.path()) };
     })
     .await?;
     let browser = &console.browser;

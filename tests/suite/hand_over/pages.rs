@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::app::engine::{Engine, FailoverOptions, StoreOptions};
+use dwell::app::engine::{Engine, OutageOptions, StoreOptions};
 use dwell::codec::{NumberedRecord, encode_page};
 use dwell::delivery::Decision;
 use dwell::model::error::{Kind, Result};
@@ -20,7 +20,7 @@ use crate::support::{Process, RedisServer, eventually, failed, scratch};
 
 /// A broker in this process.
 async fn broker(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
-    let (redis, failover) = (RedisOptions::new(redis.url()), FailoverOptions::new(dir.path()));
+    let (redis, failover) = (RedisOptions::new(redis.url()), OutageOptions::new(dir.path()));
     let options = dwell::broker::Options { lease_ttl: Duration::from_secs(1), ..Default::default() };
     Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await
 }
@@ -50,8 +50,7 @@ fn kept(taken: u64) -> TakenOver {
 /// A broker in this process that keeps a journal.
 async fn journaling(redis: &RedisServer, dir: &TempDir) -> Result<Engine> {
     let redis = RedisOptions::new(redis.url());
-    let failover =
-        FailoverOptions { journal_window: Some(Duration::from_secs(3_600)), ..FailoverOptions::new(dir.path()) };
+    let failover = OutageOptions { journal_window: Some(Duration::from_secs(3_600)), ..OutageOptions::new(dir.path()) };
     Engine::start(StoreOptions::Redis { redis, failover }, dwell::broker::Options::default(), Clock::System).await
 }
 
@@ -215,7 +214,7 @@ async fn records_of_another_store_stay_with_a_broker_that_had_not_reached_its_ow
     let (mut redis, dir) = (RedisServer::durable().await?, scratch()?);
     redis.ask::<()>("SET dwell:id 01JZAAAAAAAAAAAAAAAAAAAAAA").await?;
     redis.kill()?;
-    let failover = FailoverOptions::new(dir.path());
+    let failover = OutageOptions::new(dir.path());
     let options = RedisOptions { timeout: Duration::from_millis(300), ..RedisOptions::new(redis.url()) };
     let options = StoreOptions::Redis { redis: options, failover };
     let engine = Engine::start(options, dwell::broker::Options::default(), Clock::System).await?;

@@ -1,6 +1,6 @@
 //! Topics that do not exist yet: a push says that it created one, and a consumer may come first.
 
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use serde_json::json;
 
 use super::served::{Outcome, Served};
@@ -44,7 +44,7 @@ async fn consumer_that_comes_first_creates_the_topic(dwell: Served) -> Outcome {
 async fn on_redis(redis: &RedisServer, dir: &std::path::Path) -> Outcome<Served> {
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: FailoverOptions::new(dir),
+        failover: OutageOptions::new(dir),
     };
     Served::start_with(|options| options.store = store).await
 }

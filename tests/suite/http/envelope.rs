@@ -1,6 +1,6 @@
 //! One message as `application/json` is an envelope; anything else, or what is said to be raw, is the payload itself.
 
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use serde_json::{Value, json};
 
 use super::served::{Answer, Outcome, Served};
@@ -58,7 +58,7 @@ async fn json_push_is_an_envelope_in_redis() -> Outcome {
     let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: FailoverOptions::new(dir.path()),
+        failover: OutageOptions::new(dir.path()),
     };
     json_push_is_an_envelope(Served::start_with(|options| options.store = store).await?).await
 }

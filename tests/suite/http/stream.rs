@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dwell::app::engine::{FailoverOptions, RedisOptions, StoreOptions};
+use dwell::app::engine::{OutageOptions, RedisOptions, StoreOptions};
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -198,7 +198,7 @@ async fn many_messages_of_redis_survive_a_client() -> Outcome {
     let dir = crate::support::scratch()?;
     let store = StoreOptions::Redis {
         redis: RedisOptions { timeout: std::time::Duration::from_secs(10), ..RedisOptions::new(redis.url()) },
-        failover: FailoverOptions::new(dir.path()),
+        failover: OutageOptions::new(dir.path()),
     };
     nothing_is_lost_when_a_client_goes_away(Served::start_with(|options| options.store = store).await?).await
 }

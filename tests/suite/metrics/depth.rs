@@ -68,7 +68,8 @@ async fn every_state_is_counted(world: World) -> Result<()> {
     let page =
         seen.until("some are out", |page| messages(page, "orders", "default") == Some([2.0, 2.0, 2.0, 1.0])).await?;
     let described = seen.running.broker.stats(&topic).await?;
-    let sum = |count: fn(&dwell::store::PairStats) -> u64| described.iter().map(|(_, stats)| count(stats)).sum::<u64>();
+    let sum =
+        |count: fn(&dwell::store::PartitionStats) -> u64| described.iter().map(|(_, stats)| count(stats)).sum::<u64>();
     assert_eq!([sum(|s| s.scheduled), sum(|s| s.ready), sum(|s| s.in_flight), sum(|s| s.dead)], [2, 2, 2, 1]);
     assert_eq!(page.value("dwell_census_taker"), Some(1.0));
     Ok(())

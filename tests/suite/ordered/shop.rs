@@ -8,7 +8,7 @@ use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{Due, GroupName, Key, MessageId, NewMessage, TopicName};
 use dwell::model::retry::{Backoff, Step};
-use dwell::model::topic::{Ordering, Pair, Settings};
+use dwell::model::topic::{GroupPartition, Ordering, Settings};
 use dwell::store::{Pushed, State};
 
 use crate::support::{Running, World};
@@ -55,7 +55,7 @@ impl<'a> Shop<'a> {
     }
 
     /// The only pair there is.
-    pub(super) async fn pair(&self) -> Result<Pair> {
+    pub(super) async fn pair(&self) -> Result<GroupPartition> {
         Ok(self.broker.topic(&self.topic).await?.pair(dwell::model::partition::Partition(0), &self.group))
     }
 

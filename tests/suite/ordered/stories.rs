@@ -307,12 +307,12 @@ async fn a_key_with_more_than_fits_holds_up_the_rest_and_loses_nothing(world: Wo
     shop.push("b-1", 0).await?;
     let first = shop.one().await?;
     assert_eq!(first.message.id.as_str(), "hot-0");
-    // Behind more than an owner keeps of one key, another key waits: nothing is lost, nothing comes out of order.
+    // OrderedTopics more than an owner keeps of one key, another key waits: nothing is lost, nothing comes out of order.
     shop.reserve_none().await?;
     let held = async || Ok(shop.broker.stats(&shop.topic).await?[0].1.clone());
     world
         .until("the bound is reached", async || {
-            let stats: dwell::store::PairStats = held().await?;
+            let stats: dwell::store::PartitionStats = held().await?;
             assert!(stats.in_flight <= 1);
             Ok(stats.ready as usize == hot.len())
         })

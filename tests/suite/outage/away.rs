@@ -105,7 +105,7 @@ async fn a_reply_that_is_cut_makes_no_second_message_and_no_false_answer() -> Re
     let dwell = outage.dwell().await?;
     dwell.push_one("orders", "warm").await?;
     let orders = dwell::model::message::TopicName::new("orders")?;
-    let held = |stats: Vec<(dwell::model::topic::Pair, dwell::store::PairStats)>| {
+    let held = |stats: Vec<(dwell::model::topic::GroupPartition, dwell::store::PartitionStats)>| {
         stats.iter().map(|(_, stats)| stats.scheduled + stats.ready + stats.in_flight).sum::<u64>()
     };
     for n in 0..20 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{MessageId, TopicName};
 use dwell::model::time::Timestamp;
-use dwell::outage::{Failover, FailoverOptions};
+use dwell::outage::{BufferedStore, OutageOptions};
 use dwell::platform::clock::Clock;
 use dwell::store::redis::{Redis, RedisOptions};
 use dwell::store::{ClockNote, Pushed, Store};
@@ -23,11 +23,11 @@ use crate::support::{Mode, Process, eventually, failed, kind_of, scratch};
 const OFF: Duration = Duration::from_secs(300);
 
 /// A store that answers nothing by itself, behind what keeps pushes in a directory.
-async fn store(dir: &Path) -> Result<(Arc<Failover<Redis>>, Arc<Metrics>)> {
+async fn store(dir: &Path) -> Result<(Arc<BufferedStore<Redis>>, Arc<Metrics>)> {
     let metrics = Arc::new(Metrics::new()?);
     let nowhere = RedisOptions::new(format!("redis+unix://{}/none", dir.display()));
     let store = Redis::open(nowhere, Clock::System, metrics.clone()).await?;
-    Ok((Arc::new(Failover::open(store, FailoverOptions::new(dir), TIMEOUT, metrics.clone()).await?), metrics))
+    Ok((Arc::new(BufferedStore::open(store, OutageOptions::new(dir), TIMEOUT, metrics.clone()).await?), metrics))
 }
 
 /// An answer of a store whose clock is that much ahead of this machine's.

@@ -26,7 +26,7 @@ use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::Result;
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::time::Timestamp;
-use dwell::outage::FailoverOptions;
+use dwell::outage::OutageOptions;
 use dwell::platform::clock::Clock;
 use dwell::store::redis::{Confirmation, RedisOptions};
 use dwell::wal::LIMIT_BYTES;
@@ -97,12 +97,12 @@ impl Outage {
     /// A broker on some Redis and that directory.
     async fn dwell_on(&self, url: String, adopt: bool) -> Result<Dwell> {
         let redis = RedisOptions { timeout: self.timeout, confirmation: self.confirmation, ..RedisOptions::new(url) };
-        let failover = FailoverOptions {
+        let failover = OutageOptions {
             journal_window: self.journal,
             limit_bytes: self.limit_bytes,
             adopt,
             silence: Duration::from_secs(1),
-            ..FailoverOptions::new(self.dir.path())
+            ..OutageOptions::new(self.dir.path())
         };
         let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
         Ok(Dwell(Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await?))

@@ -12,7 +12,8 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{Conflict, GroupName, MessageId};
 use dwell::model::partition::Partition;
 use dwell::store::{
-    Buried, Charge, Expected, Owner, PairStats, Rescheduled, Reservation, Retried, Returned, Settlement, State, Window,
+    Buried, Charge, Expected, Owner, PartitionStats, Rescheduled, Reservation, Retried, Returned, Settlement, State,
+    Window,
 };
 use fastrand::Rng;
 
@@ -391,7 +392,7 @@ impl Game {
         for (name, model) in GROUPS.iter().zip(&self.model.groups) {
             let pair = self.topic.pair_of(name)?;
             let stats = self.topic.stats_of(&pair).await?;
-            assert_eq!(PairStats { owner: None, ..stats }, model.stats(now), "{name}");
+            assert_eq!(PartitionStats { owner: None, ..stats }, model.stats(now), "{name}");
             let peeked = self.topic.store.peek(&pair, &id).await?;
             let expected = model.messages.get(&id).map(|known| match known.state {
                 Place::Waiting(at) => {

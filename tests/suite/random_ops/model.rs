@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell::model::message::{Conflict, Message, MessageId};
 use dwell::model::time::Timestamp;
-use dwell::store::{Charge, Expected, Fate, PairStats, Pushed, Put, Settlement};
+use dwell::store::{Charge, Expected, Fate, PartitionStats, Pushed, Put, Settlement};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
@@ -290,12 +290,12 @@ impl Group {
     }
 
     /// What the store has to count, but for the owner.
-    pub(super) fn stats(&self, now: Timestamp) -> PairStats {
+    pub(super) fn stats(&self, now: Timestamp) -> PartitionStats {
         let count = |is: fn(&Place) -> bool| self.messages.values().filter(|known| is(&known.state)).count() as u64;
         let waiting = self.waiting();
         let ready = waiting.iter().filter(|(at, ..)| *at <= now).count() as u64;
         let head = waiting.first().map(|(at, ..)| *at);
-        PairStats {
+        PartitionStats {
             scheduled: waiting.len() as u64 - ready,
             ready,
             in_flight: count(|place| *place == Place::Held),

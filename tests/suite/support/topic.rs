@@ -9,11 +9,11 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
-use dwell::model::topic::{Descriptor, Pair};
+use dwell::model::topic::{Descriptor, GroupPartition};
 use dwell::platform::clock::{Clock, Manual};
 use dwell::store::{
-    Acquired, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PairStats, Peeked, Pushed, Renewal,
-    Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
+    Acquired, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PartitionStats, Peeked, Pushed,
+    Renewal, Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
 };
 
 /// Long enough for every story that is not about leases.
@@ -64,12 +64,12 @@ impl TestTopic {
     }
 
     /// The pair of the group `default`.
-    pub(crate) fn pair(&self) -> Pair {
+    pub(crate) fn pair(&self) -> GroupPartition {
         self.descriptor.pair(Partition(0), &GroupName::standard())
     }
 
     /// The pair of a group.
-    pub(crate) fn pair_of(&self, group: &str) -> Result<Pair> {
+    pub(crate) fn pair_of(&self, group: &str) -> Result<GroupPartition> {
         Ok(self.descriptor.pair(Partition(0), &GroupName::new(group)?))
     }
 
@@ -79,7 +79,12 @@ impl TestTopic {
     }
 
     /// The owner of a pair, which must be free or this member's.
-    pub(crate) async fn acquire(&self, pair: &Pair, member: &MemberId, ttl: Duration) -> Result<Box<dyn Owner>> {
+    pub(crate) async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> Result<Box<dyn Owner>> {
         match self.store.acquire(pair, member, ttl, self.descriptor.generation).await? {
             Acquired::Owned(mut owner) => {
                 if self.descriptor.is_ordered() {
@@ -126,12 +131,12 @@ impl TestTopic {
     }
 
     /// Counts the group `default`.
-    pub(crate) async fn stats(&self) -> Result<PairStats> {
+    pub(crate) async fn stats(&self) -> Result<PartitionStats> {
         self.stats_of(&self.pair()).await
     }
 
     /// Counts a pair.
-    pub(crate) async fn stats_of(&self, pair: &Pair) -> Result<PairStats> {
+    pub(crate) async fn stats_of(&self, pair: &GroupPartition) -> Result<PartitionStats> {
         let mut all = self.store.stats(std::slice::from_ref(pair)).await?;
         all.pop().ok_or_else(|| Error::bug("a count of one pair has no answer"))
     }

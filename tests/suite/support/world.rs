@@ -8,8 +8,8 @@ use std::time::Duration;
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::time::Timestamp;
-use dwell::model::topic::{Descriptor, Pair, Settings};
-use dwell::outage::{Failover, FailoverOptions};
+use dwell::model::topic::{Descriptor, GroupPartition, Settings};
+use dwell::outage::{BufferedStore, OutageOptions};
 use dwell::platform::clock::{Clock, Manual};
 use dwell::platform::tasks::Tasks;
 use dwell::store::embedded::Embedded;
@@ -116,8 +116,8 @@ impl World {
         let (metrics, options) = (Arc::new(Metrics::new()?), RedisOptions::new(server.url()));
         let timeout = options.timeout;
         let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
-        let failover = FailoverOptions::new(dir.path());
-        let store = Failover::open(store, failover, timeout, metrics).await?;
+        let failover = OutageOptions::new(dir.path());
+        let store = BufferedStore::open(store, failover, timeout, metrics).await?;
         Ok(World::of(Arc::new(store), time, Needs::Both { server, _dir: dir }))
     }
 
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// Takes a pair from a member that is alive, as its lapsed lease would let someone do.
-    pub(crate) async fn steal(&self, pair: &Pair, from: &MemberId) -> Result<Box<dyn Owner>> {
+    pub(crate) async fn steal(&self, pair: &GroupPartition, from: &MemberId) -> Result<Box<dyn Owner>> {
         let generation = self.store.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
         match self.store.acquire(pair, from, LEASE, generation).await? {
             Acquired::Owned(owner) => Ok(owner),

@@ -44,10 +44,10 @@ fn first_cells<'a>(page: &'a str, header: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_modules_of_the_page_are_those_of_lib_in_order() {
+fn the_rooms_of_the_page_are_those_of_lib_in_order() {
     let lib = include_str!("../../../src/lib.rs");
-    let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
-    assert_eq!(first_cells(ARCHITECTURE, "| module |"), modules);
+    let rooms: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(first_cells(ARCHITECTURE, "| room |"), rooms);
 }
 
 #[test]

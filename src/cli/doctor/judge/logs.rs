@@ -6,7 +6,7 @@ use super::super::finding::Finding;
 use super::bytes;
 use crate::cli::output::thousands;
 use crate::model::time::show_span;
-use crate::wal::Survey;
+use crate::wal::Inspection;
 
 /// Percent of `wal.limit_bytes` from which on it is time to act.
 const NEARLY_FULL: u64 = 80;
@@ -29,7 +29,7 @@ pub(in super::super) struct StoreFacts {
 /// A log that may take so many bytes; `identity` is which data Redis holds, if it says so.
 pub(in super::super) fn log(
     check: &'static str,
-    survey: &Result<Option<Survey>, String>,
+    survey: &Result<Option<Inspection>, String>,
     limit_bytes: u64,
     identity: Option<&str>,
 ) -> Finding {
@@ -110,7 +110,7 @@ mod tests {
 
     const LIMIT: u64 = 1_000;
 
-    fn judged(survey: Survey) -> Finding {
+    fn judged(survey: Inspection) -> Finding {
         log("wal", &Ok(Some(survey)), LIMIT, Some("here"))
     }
 
@@ -118,23 +118,23 @@ mod tests {
     fn records_that_wait_are_a_warning_and_those_of_another_redis_fail() {
         assert_eq!(log("wal", &Ok(None), LIMIT, None).status, Status::Skip);
         assert_eq!(log("wal", &Err("denied".to_owned()), LIMIT, None).status, Status::Fail);
-        let empty = Survey { holder: Some(7), ..Survey::default() };
+        let empty = Inspection { holder: Some(7), ..Inspection::default() };
         assert_eq!(judged(empty.clone()).found, "0 records wait, 0 B on disk; process 7 has it");
-        let waiting = Survey { records: 3, store_identity: Some("here".to_owned()), ..empty };
+        let waiting = Inspection { records: 3, store_identity: Some("here".to_owned()), ..empty };
         assert!(judged(waiting.clone()).advice.is_some_and(|advice| advice.contains("bring Redis back")));
-        let left = Survey { holder: None, ..waiting.clone() };
+        let left = Inspection { holder: None, ..waiting.clone() };
         assert!(judged(left).advice.is_some_and(|advice| advice.contains("start `dwell serve`")));
         assert_eq!(log("journal", &Ok(Some(waiting.clone())), LIMIT, Some("here")).status, Status::Ok);
-        let other = Survey { store_identity: Some("there".to_owned()), ..waiting };
+        let other = Inspection { store_identity: Some("there".to_owned()), ..waiting };
         assert!(judged(other.clone()).advice.is_some_and(|advice| advice.contains("--adopt")));
-        assert_eq!(judged(Survey { records: 0, ..other }).status, Status::Ok);
+        assert_eq!(judged(Inspection { records: 0, ..other }).status, Status::Ok);
     }
 
     #[test]
     fn a_log_is_judged_by_its_size_and_by_damage() {
-        let status = |bytes| judged(Survey { bytes, ..Survey::default() }).status;
+        let status = |bytes| judged(Inspection { bytes, ..Inspection::default() }).status;
         assert_eq!([799, 800, 999, 1_000].map(status), [Status::Ok, Status::Warn, Status::Warn, Status::Fail]);
-        assert_eq!(judged(Survey { set_aside: 1, ..Survey::default() }).status, Status::Warn);
+        assert_eq!(judged(Inspection { set_aside: 1, ..Inspection::default() }).status, Status::Warn);
     }
 
     #[test]

@@ -180,7 +180,7 @@ mod tests {
         let last = |state: &State| text(state).last().cloned().unwrap_or_default();
         state.trouble = Some("forbidden".to_owned());
         assert_eq!(last(&state), "forbidden");
-        let away = super::super::asking::Seen {
+        let away = super::super::client::Seen {
             at: crate::platform::clock::Instant::START,
             answer: Err("refused".to_owned()),
         };

@@ -1,8 +1,8 @@
 //! Tables: as many columns as fit, the important ones first.
 
 use super::super::line::{Ink, Line};
-use super::super::reading::Quantile;
 use super::super::rows::Row;
+use super::super::snapshot::Quantile;
 use crate::cli::output::thousands;
 use crate::model::time::show_span;
 
@@ -57,7 +57,7 @@ pub(in super::super) fn names_of_columns() -> Vec<String> {
 /// The cells of a topic.
 pub(in super::super) fn cells(row: &Row) -> Vec<String> {
     let depth = |of: fn(&super::super::rows::Depth) -> String| row.depth.as_ref().map_or("-".to_owned(), of);
-    let rate = |of: fn(&super::super::reading::TopicRates) -> f64| {
+    let rate = |of: fn(&super::super::snapshot::TopicRates) -> f64| {
         row.rates.as_ref().map_or("-".to_owned(), |rates| format!("{:.1}", of(rates)))
     };
     vec![

@@ -8,7 +8,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::super::keys::Keys;
 use super::super::reply::{Reply, maybe_text};
-use super::super::{RedisOptions, failure, slot, topics};
+use super::super::{RedisOptions, failure, hash_slot, topics};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::platform::clock::Clock;
@@ -50,7 +50,7 @@ impl Ways {
 
     /// Sends commands that all belong where a key does.
     async fn ask(&self, key: &str, commands: Vec<Cmd>) -> Result<Vec<Value>> {
-        let slot = slot::of_key(key.as_bytes());
+        let slot = hash_slot::of_key(key.as_bytes());
         let leads = |slots: &[(u16, u16)]| slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
         let way = self.0.iter().find(|(slots, _)| leads(slots)).ok_or_else(failure::nowhere)?;
         let count = commands.len();

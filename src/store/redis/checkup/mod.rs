@@ -17,9 +17,9 @@ use self::keyspace::Ways;
 pub use self::node::{NodeFacts, SlowCall, Stall};
 use super::address::Address;
 use super::cluster::{Range, read_ranges};
-use super::place::{Parts, Place};
+use super::primary_discovery::{Parts, PrimaryDiscovery};
 pub use super::sentinel::Quorum;
-use super::{RedisOptions, failure, slot};
+use super::{RedisOptions, failure, hash_slot};
 use crate::model::error::{Error, Result};
 
 /// What was found out about a Redis, about the nodes of a cluster, or about a primary behind sentinels.
@@ -69,10 +69,10 @@ impl Checkup {
     }
 
     async fn of_one(options: &RedisOptions, lease_ttl: Duration) -> Result<Checkup> {
-        let place = Place::new(options)?;
+        let place = PrimaryDiscovery::new(options)?;
         let sentinels = match &place {
-            Place::Watched(sentinels) => sentinels.quorums().await,
-            Place::Fixed(_) => Vec::new(),
+            PrimaryDiscovery::Watched(sentinels) => sentinels.quorums().await,
+            PrimaryDiscovery::Fixed(_) => Vec::new(),
         };
         let mut checkup = Checkup { nodes: Vec::new(), sentinels, unserved_slots: None, keys: None };
         let address = match place.candidates().await {
@@ -87,7 +87,7 @@ impl Checkup {
         if let Some(address) = address {
             let (node, connection) = look(&address, options).await;
             checkup.nodes.push(node);
-            ways.add(vec![(0, slot::SLOTS)], connection);
+            ways.add(vec![(0, hash_slot::SLOTS)], connection);
         }
         checkup.keys = keyspace::look(&ways, options, lease_ttl).await;
         Ok(checkup)
@@ -105,7 +105,7 @@ impl Checkup {
         // A seed that is away is none of the cluster's business, as long as one is there.
         checkup.nodes.clear();
         let served: u32 = ranges.iter().map(|range| u32::from(range.last.saturating_sub(range.first)) + 1).sum();
-        checkup.unserved_slots = u16::try_from(u32::from(slot::SLOTS).saturating_sub(served)).ok();
+        checkup.unserved_slots = u16::try_from(u32::from(hash_slot::SLOTS).saturating_sub(served)).ok();
         let mut by_node: BTreeMap<(String, u16), Vec<(u16, u16)>> = BTreeMap::new();
         for range in ranges {
             by_node.entry(range.node).or_default().push((range.first, range.last));

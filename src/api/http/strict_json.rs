@@ -1,0 +1,264 @@
+//! JSON bodies, read strictly: a misspelt or repeated field must never be passed over.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::problem::{Class, Problem};
+use super::{App, body, body_errors};
+use crate::model::limits::{BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX};
+
+/// A JSON body that has arrived.
+pub(crate) struct Json<T> {
+    bytes: Bytes,
+    asked: PhantomData<fn() -> T>,
+}
+
+/// A JSON body that may be absent: then every field has its default.
+pub(crate) struct JsonOrDefault<T>(Json<T>);
+
+impl<T: DeserializeOwned + PartialSchema> Json<T> {
+    /// Reads the body, and makes of it what it means.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub(crate) fn read<M>(self, meaning: impl Fn(T) -> Result<M, Problem>) -> Result<M, Problem> {
+        parse(&self.bytes, meaning)
+    }
+}
+
+impl<T: DeserializeOwned + PartialSchema + Default> JsonOrDefault<T> {
+    /// As [`Json::read`].
+    pub(crate) fn read<M>(self, meaning: impl Fn(T) -> Result<M, Problem>) -> Result<M, Problem> {
+        if self.0.bytes.is_empty() { meaning(T::default()) } else { self.0.read(meaning) }
+    }
+}
+
+impl<T> FromRequest<App> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Json<T>, Problem> {
+        let (headers, bytes) = read(request, app).await?;
+        expect_json(&headers)?;
+        Ok(Json { bytes, asked: PhantomData })
+    }
+}
+
+impl<T> FromRequest<App> for JsonOrDefault<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<JsonOrDefault<T>, Problem> {
+        let (headers, bytes) = read(request, app).await?;
+        if !bytes.is_empty() {
+            expect_json(&headers)?;
+        }
+        Ok(JsonOrDefault(Json { bytes, asked: PhantomData }))
+    }
+}
+
+/// A body without fields, for a request whose parameters are in its query.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoFields {}
+
+async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(app, &parts.headers, body, REQUEST_BODY_BYTES_MAX, "body").await?;
+    Ok((parts.headers, bytes))
+}
+
+/// The media type of a body, in lower case and without parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?;
+    let text = String::from_utf8_lossy(value.as_bytes());
+    Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+fn expect_json(headers: &HeaderMap) -> Result<(), Problem> {
+    match media_type(headers) {
+        Some(other) if other != "application/json" => {
+            let detail = format!("the content type is {other:?}, this request takes application/json (curl: --json)");
+            Err(Problem::new(Class::UnsupportedMediaType, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads JSON, and makes of it what it means.
+///
+/// # Errors
+/// 400 when it is not JSON; 422 with everything that is wrong, in the document's words and in those of `meaning`.
+pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
+    bytes: &[u8],
+    meaning: impl Fn(T) -> Result<M, Problem>,
+) -> Result<M, Problem> {
+    // To find everything that is wrong costs more than the reading itself, so only a body that is refused is looked through.
+    let refused = match serde_json::from_slice(bytes) {
+        Ok(Object(value)) => match meaning(value) {
+            Ok(meant) => return Ok(meant),
+            Err(problem) => Some(problem),
+        },
+        Err(_) => None,
+    };
+    Err(body_errors::explain(bytes, meaning, refused))
+}
+
+/// For `deserialize_with` beside `default`: a field may be absent, but `null` is not a way to say so.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// An object with named fields. (serde would also fill a struct from a list, by position.)
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData)).map(Object)
+    }
+}
+
+struct ObjectVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(fields))
+    }
+}
+
+/// An object with named fields, or a text that stands for one of them alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextOr<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de> + From<String>> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(std::marker::PhantomData)).map(TextOr)
+    }
+}
+
+struct TextOrVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for TextOrVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or an object")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        Ok(T::from(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<T, E> {
+        Ok(T::from(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(fields))
+    }
+}
+
+/// 1 to 1,000 items. Reading ends at the first one too many, so that a hostile list takes no memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Items<T>(pub(crate) Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ItemsVisitor(std::marker::PhantomData)).map(Items)
+    }
+}
+
+struct ItemsVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of 1 to {BATCH_MESSAGES_MAX} items")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut items = Vec::with_capacity(list.size_hint().unwrap_or(0).min(BATCH_MESSAGES_MAX));
+        while items.len() < BATCH_MESSAGES_MAX {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None if items.is_empty() => return Err(de::Error::custom("the list is empty")),
+                None => return Ok(items),
+            }
+        }
+        match list.next_element::<de::IgnoredAny>()? {
+            Some(_) => Err(de::Error::custom(TooMany)),
+            None => Ok(items),
+        }
+    }
+}
+
+/// What is said of a list with too many items.
+pub(crate) struct TooMany;
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there are more than {BATCH_MESSAGES_MAX} items, 1 to {BATCH_MESSAGES_MAX} are accepted")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[schema(value_type = Vec<Inner>, min_items = 1, max_items = 1000)]
+        items: Items<Object<Inner>>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[serde(default, deserialize_with = "present")]
+        key: Option<String>,
+    }
+
+    fn status(text: &str) -> u16 {
+        parse(text.as_bytes(), |outer: Outer| Ok(outer)).map_or_else(|problem| problem.status().as_u16(), |_| 200)
+    }
+
+    #[test]
+    fn objects_are_no_lists_and_null_is_no_absence() {
+        let cases = [
+            (r#"{"items": [{}, {"key": "a"}]}"#, 200),
+            (r#"{"items": [{"key": null}]}"#, 422),
+            (r#"{"items": [["a"]]}"#, 422),
+            ("[[{}]]", 422),
+            ("{", 400),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(status(text), expected, "{text}");
+        }
+        assert_eq!(status(&"[".repeat(100_000)), 400);
+        assert_eq!(status(&format!(r#"{{"items": [{{"key": {}"#, "[".repeat(100_000))), 400);
+        assert!(
+            parse(b"{\"items\": [{\"key\": \"\xff\"}]}", |outer: Outer| Ok(outer)).is_err_and(|p| p.status() == 400)
+        );
+    }
+
+    #[test]
+    fn a_list_at_its_limit_is_read_and_one_more_is_refused() {
+        let list = |n: usize| format!(r#"{{"items": [{}]}}"#, vec!["{}"; n].join(","));
+        assert_eq!(status(&list(BATCH_MESSAGES_MAX)), 200);
+        assert_eq!(status(&list(BATCH_MESSAGES_MAX + 1)), 422);
+    }
+}

@@ -1,0 +1,218 @@
+//! The metrics of a broker at one moment, and what happened between two of them.
+
+use std::collections::BTreeMap;
+
+use crate::cli::exposition::Sample;
+use crate::platform::clock::Instant;
+
+/// What the metrics say that is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Snapshot {
+    /// When they were read.
+    pub(super) at: Instant,
+    /// The version of the broker.
+    pub(super) version: String,
+    /// Whether the store answered last.
+    pub(super) is_store_up: bool,
+    /// Records that wait, their bytes on disk, and seconds since the oldest was written; of `wal` and `journal`.
+    pub(super) logs: BTreeMap<String, (f64, f64, f64)>,
+    topics: BTreeMap<String, Counters>,
+    calls: Histogram,
+}
+
+/// What happened to a topic at this broker since it started.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Counters {
+    pushes: f64,
+    deliveries: f64,
+    lateness: Histogram,
+}
+
+/// How many took at most so long: by the bits of a bound in seconds, which sort as the bounds do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Histogram(BTreeMap<u64, f64>);
+
+/// A span that so many took at most, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Quantile {
+    /// About so long.
+    About(f64),
+    /// Longer than the greatest bound.
+    Beyond(f64),
+}
+
+/// What happened between two readings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Rates {
+    topics: BTreeMap<String, TopicRates>,
+    /// The 99th percentile of calls to Redis.
+    pub(super) calls_p99: Option<Quantile>,
+}
+
+/// The same of one topic, at this broker.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct TopicRates {
+    /// Messages a second that were accepted.
+    pub(super) pushes: f64,
+    /// Messages a second that were handed out.
+    pub(super) deliveries: f64,
+    /// The 99th percentile from due to hand-over.
+    pub(super) lateness_p99: Option<Quantile>,
+}
+
+impl Snapshot {
+    pub(super) fn new(at: Instant, samples: &[Sample]) -> Snapshot {
+        let (mut topics, mut calls) = (BTreeMap::<String, Counters>::new(), Histogram::default());
+        let (mut version, mut is_store_up, mut logs) = (String::new(), true, BTreeMap::new());
+        for sample in samples {
+            let (name, outcome) = (sample.name.as_str(), sample.label("outcome"));
+            if let "dwell_pushes_total" | "dwell_deliveries_total" | "dwell_lateness_seconds_bucket" = name {
+                let topic = topics.entry(sample.label("topic").to_owned()).or_default();
+                match name {
+                    "dwell_pushes_total" if outcome == "failed" => {}
+                    "dwell_pushes_total" => topic.pushes += sample.value,
+                    "dwell_deliveries_total" => topic.deliveries += sample.value,
+                    _ => topic.lateness.add(sample),
+                }
+            }
+            if let "dwell_wal_records" | "dwell_wal_bytes" | "dwell_wal_oldest_age_seconds" = name {
+                let log: &mut (f64, f64, f64) = logs.entry(sample.label("log").to_owned()).or_default();
+                match name {
+                    "dwell_wal_records" => log.0 = sample.value,
+                    "dwell_wal_bytes" => log.1 = sample.value,
+                    _ => log.2 = sample.value,
+                }
+            }
+            match name {
+                "dwell_redis_call_seconds_bucket" => calls.add(sample),
+                "dwell_redis_up" => is_store_up = sample.value > 0.0,
+                "dwell_build_info" => sample.label("version").clone_into(&mut version),
+                _ => {}
+            }
+        }
+        Snapshot { at, version, is_store_up, logs, topics, calls }
+    }
+
+    /// What happened since an earlier reading; nothing is known when no time went by.
+    pub(super) fn since(&self, before: &Snapshot) -> Rates {
+        let seconds = self.at.since(before.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return Rates::default();
+        }
+        let none = Counters::default();
+        let of = |(name, now): (&String, &Counters)| {
+            let then = before.topics.get(name).unwrap_or(&none);
+            let rates = TopicRates {
+                pushes: grown(now.pushes, then.pushes) / seconds,
+                deliveries: grown(now.deliveries, then.deliveries) / seconds,
+                lateness_p99: now.lateness.since(&then.lateness).quantile(0.99),
+            };
+            (name.clone(), rates)
+        };
+        let calls_p99 = self.calls.since(&before.calls).quantile(0.99);
+        Rates { topics: self.topics.iter().map(of).collect(), calls_p99 }
+    }
+}
+
+impl Rates {
+    /// Those of a topic, if this broker counts it by name.
+    pub(super) fn of(&self, topic: &str) -> Option<TopicRates> {
+        self.topics.get(topic).copied()
+    }
+}
+
+/// What a counter grew by. One that is smaller than before began anew.
+fn grown(now: f64, then: f64) -> f64 {
+    if now >= then { now - then } else { now }
+}
+
+impl Histogram {
+    fn add(&mut self, bucket: &Sample) {
+        let bound = match bucket.label("le") {
+            "+Inf" => f64::INFINITY,
+            bound => bound.parse().unwrap_or(f64::INFINITY),
+        };
+        *self.0.entry(bound.max(0.0).to_bits()).or_default() += bucket.value;
+    }
+
+    fn since(&self, before: &Histogram) -> Histogram {
+        let then = |bound| before.0.get(bound).copied().unwrap_or(0.0);
+        Histogram(self.0.iter().map(|(bound, now)| (*bound, grown(*now, then(bound)))).collect())
+    }
+
+    /// The span that this part took at most, between the bounds in proportion; `None` of nothing.
+    fn quantile(&self, part: f64) -> Option<Quantile> {
+        let total = *self.0.values().next_back()?;
+        let wanted = total * part;
+        let (mut below, mut under) = (0.0, 0.0);
+        for (bound, count) in &self.0 {
+            let bound = f64::from_bits(*bound);
+            if *count >= wanted && total > 0.0 {
+                let within = if *count > under { (wanted - under) / (count - under) } else { 1.0 };
+                let about = Quantile::About(below + (bound - below) * within);
+                return Some(if bound.is_infinite() { Quantile::Beyond(below) } else { about });
+            }
+            (below, under) = (bound, *count);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::exposition::read;
+
+    fn reading(seconds: u64, text: &str) -> Snapshot {
+        Snapshot::new(Instant::START.plus(Duration::from_secs(seconds)), &read(text))
+    }
+
+    #[test]
+    fn what_happened_between_two_readings_is_by_the_second() {
+        let before = reading(10, "dwell_pushes_total{topic=\"a\",outcome=\"stored\"} 10\n");
+        let after = reading(
+            12,
+            "dwell_pushes_total{topic=\"a\",outcome=\"stored\"} 20\n\
+             dwell_pushes_total{topic=\"a\",outcome=\"buffered\"} 4\n\
+             dwell_pushes_total{topic=\"a\",outcome=\"failed\"} 400\n\
+             dwell_deliveries_total{topic=\"a\",group=\"g\",kind=\"first\"} 6\n",
+        );
+        let rates = after.since(&before).of("a").map(|rates| (rates.pushes, rates.deliveries));
+        assert_eq!(rates, Some((7.0, 3.0)));
+        // A broker that was restarted counts from nothing.
+        assert_eq!(
+            before.since(&reading(8, "dwell_pushes_total{topic=\"a\"} 500\n")).of("a").map(|r| r.pushes),
+            Some(5.0)
+        );
+        assert_eq!(after.since(&after), Rates::default());
+        assert_eq!(after.since(&before).of("b"), None);
+    }
+
+    #[test]
+    fn a_percentile_is_of_what_happened_in_between() {
+        let bucket = |le: &str, count: u32| {
+            format!("dwell_lateness_seconds_bucket{{topic=\"a\",group=\"g\",le=\"{le}\"}} {count}\n")
+        };
+        let text =
+            |counts: [u32; 3]| ["0.1", "1", "+Inf"].iter().zip(counts).map(|(le, n)| bucket(le, n)).collect::<String>();
+        let p99 =
+            |then, now| reading(1, &text(now)).since(&reading(0, &text(then))).of("a").and_then(|r| r.lateness_p99);
+        assert_eq!(p99([5, 5, 5], [5, 5, 5]), None);
+        assert_eq!(p99([0, 0, 0], [100, 100, 100]), Some(Quantile::About(0.1 * 0.99)));
+        assert_eq!(p99([0, 0, 900], [98, 100, 1_000]), Some(Quantile::About(0.55)));
+        assert_eq!(p99([0, 0, 0], [0, 0, 10]), Some(Quantile::Beyond(1.0)));
+    }
+
+    #[test]
+    fn the_broker_and_its_logs_are_read() {
+        let read = reading(
+            0,
+            "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 0\ndwell_wal_records{log=\"wal\"} 3\n\
+             dwell_wal_bytes{log=\"wal\"} 4096\ndwell_wal_oldest_age_seconds{log=\"wal\"} 1.5\n",
+        );
+        assert_eq!((read.version.as_str(), read.is_store_up), ("1.2.3", false));
+        assert_eq!(read.logs.get("wal"), Some(&(3.0, 4_096.0, 1.5)));
+    }
+}

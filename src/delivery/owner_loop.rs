@@ -1,0 +1,375 @@
+//! OwnerLoop an owned pair: carrying decisions to the store, and fetching what is due when someone wants it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, watch};
+
+use super::dead::DeadKeeper;
+use super::owned_partition::now;
+use super::{GroupDelivery, Owned};
+use crate::coordination::lease::STORE_CHANGED;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::time::Timestamp;
+use crate::model::topic::GroupPartition;
+use crate::platform::clock::{Clock, Instant};
+use crate::store::{Charge, Glance, Loss, Owner, ReserveLimit, Settlement};
+
+/// How long a call that is out when its lease is lost may take to be answered: then it is known what became of it.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// What is known of the earliest due time in the zset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// Perhaps it is due.
+    Unknown,
+    /// The zset is empty.
+    Nothing,
+    /// Then it is due.
+    At(Timestamp),
+}
+
+/// What to do next.
+enum Plan {
+    /// Take over what a renewal saw.
+    Note(Glance),
+    /// Drop dead messages that are past their bounds.
+    DropDead,
+    Settle(Settlement, u64),
+    Charge(Vec<Charge>),
+    Reserve(ReserveLimit),
+    /// Nothing until then, or until something happens.
+    Wait(Instant),
+}
+
+/// How a call ended.
+enum Called {
+    Answered,
+    /// The time to drain was over before.
+    Late,
+}
+
+/// The owner's side of one epoch of one pair.
+pub(super) struct OwnerLoop {
+    dispatch: Arc<GroupDelivery>,
+    owner: Box<dyn Owner>,
+    owned: Arc<Owned>,
+    woken: Arc<Notify>,
+    /// Changes when the store may have lost something.
+    losses: watch::Receiver<Loss>,
+    /// Changes when other partitions have waited long for a part of the prefetch budget.
+    pressed: watch::Receiver<u64>,
+    head: Head,
+    dead: DeadKeeper,
+    /// The last ticket in the settlement that was sent last.
+    sent: u64,
+    /// The last call settled.
+    settled_last: bool,
+    draining: bool,
+}
+
+impl OwnerLoop {
+    pub(super) fn new(
+        dispatch: Arc<GroupDelivery>,
+        owner: Box<dyn Owner>,
+        owned: Arc<Owned>,
+        woken: Arc<Notify>,
+    ) -> OwnerLoop {
+        let (losses, pressed) = (dispatch.store.losses(), dispatch.terms.budget.pressed());
+        OwnerLoop {
+            dispatch,
+            owner,
+            owned,
+            woken,
+            losses,
+            pressed,
+            head: Head::Unknown,
+            dead: DeadKeeper::default(),
+            sent: 0,
+            settled_last: false,
+            draining: false,
+        }
+    }
+
+    pub(super) fn owned(&self) -> Arc<Owned> {
+        self.owned.clone()
+    }
+
+    /// After it was served: gives the lease up, unless it was lost.
+    ///
+    /// # Errors
+    /// Why it ended, if it was lost; why the store did not take the lease back.
+    pub(super) async fn end(self, served: Result<()>) -> Result<()> {
+        if self.owner.is_in_doubt() {
+            self.owned.advance(|progress| progress.in_doubt = self.sent);
+        }
+        served?;
+        self.release().await
+    }
+
+    /// Serves until the lease may be given up: it was released, and is drained.
+    ///
+    /// # Errors
+    /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
+    pub(super) async fn serve(&mut self) -> Result<()> {
+        let clock = self.dispatch.store.clock().local().clone();
+        let mut drain_until = Instant::FAR;
+        loop {
+            if !self.draining && (self.owned.kick.is_released() || self.dispatch.is_closed()) {
+                self.draining = true;
+                self.owned.drain();
+                drain_until = clock.instant().plus(self.dispatch.terms.drain_timeout);
+            }
+            if self.dispatch.gone.is_cancelled() {
+                drain_until = clock.instant();
+            }
+            self.heed(clock.instant())?;
+            let until = match self.plan() {
+                Plan::Wait(until) => until,
+                // What is waited with most of the time is to be small.
+                plan => match Box::pin(self.call(plan, drain_until)).await? {
+                    Called::Answered => continue,
+                    Called::Late => return Ok(()),
+                },
+            };
+            let (idle, ready) = {
+                let table = self.owned.table();
+                (table.is_idle(), table.ready())
+            };
+            // Between the plan and this look a consumer may have decided about the last delivery.
+            if (self.draining && idle) || drain_until <= clock.instant() {
+                return Ok(());
+            }
+            // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
+            if ready > 0 {
+                self.dispatch.arrivals.notify_one();
+            }
+            // Its membership kicks it for what concerns all pairs of the group.
+            tokio::select! {
+                () = clock.sleep_until(until.min(drain_until)) => {}
+                () = self.owned.kick.notified() => {}
+                () = self.woken.notified() => self.head = Head::Unknown,
+                () = self.owned.lease.changed() => {}
+            }
+        }
+    }
+
+    /// Carries a plan out, unless the lease is lost or the time to drain is over before.
+    async fn call(&mut self, plan: Plan, drain_until: Instant) -> Result<Called> {
+        let clock = self.dispatch.store.clock().local().clone();
+        let lease = self.owned.lease.clone();
+        tokio::select! {
+            done = self.carry_out(plan) => done.map(|()| Called::Answered),
+            () = lease.lost().then(|()| Clock::System.sleep(LAST_ANSWER)) => Err(Error::stale(lease.why_lost())),
+            () = clock.sleep_until(drain_until) => Ok(Called::Late),
+        }
+    }
+
+    /// Looks at what happened outside of the pair.
+    fn heed(&mut self, now: Instant) -> Result<()> {
+        let lease = &self.owned.lease;
+        if lease.is_lost() {
+            return Err(Error::stale(lease.why_lost()));
+        }
+        // The senders live as long as the process.
+        if self.losses.has_changed().unwrap_or(false) {
+            self.losses.mark_unchanged();
+            self.doubt(now)?;
+        }
+        if self.pressed.has_changed().unwrap_or(false) {
+            self.pressed.mark_unchanged();
+            self.share();
+        }
+        Ok(())
+    }
+
+    /// Others wait for a part of the prefetch budget: what is over the share of this partition goes back.
+    fn share(&self) {
+        let mut table = self.owned.table();
+        if table.part().is_over_share() {
+            table.give_back();
+        }
+    }
+
+    /// The store may have lost what it had answered: an epoch whose lease is not valid now is forgotten, for another
+    /// member may have been told that it owns the pair.
+    fn doubt(&self, now: Instant) -> Result<()> {
+        if self.owned.lease.is_valid(now) {
+            return Ok(());
+        }
+        Err(Error::stale(STORE_CHANGED))
+    }
+
+    /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.
+    async fn release(self) -> Result<()> {
+        match self.owner.release().await {
+            Err(error) if error.kind() == Kind::Stale => Ok(()),
+            released => released,
+        }
+    }
+
+    async fn carry_out(&mut self, plan: Plan) -> Result<()> {
+        match plan {
+            Plan::Note(glance) => self.glanced(glance).await,
+            Plan::DropDead => self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await,
+            Plan::Settle(settlement, ticket) => {
+                self.sent = ticket;
+                self.owner.settle(&settlement).await?;
+                if !settlement.buried.is_empty() {
+                    self.dead.look_again();
+                }
+                self.settled_last = true;
+                self.owned.advance(|progress| progress.settled = ticket);
+                // What went back to the zset may be the new head.
+                let retried = settlement.retried.iter().map(|retried| retried.next_at);
+                let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
+                self.head = earlier(self.head, earliest);
+                if self.owned.table().settled(now(self.dispatch.store.clock())) {
+                    self.dispatch.arrivals.notify_one();
+                }
+            }
+            Plan::Charge(charges) => {
+                self.owner.start(&charges).await?;
+                self.settled_last = false;
+                self.owned.table().charged();
+                self.dispatch.arrivals.notify_one();
+            }
+            Plan::Reserve(limit) => self.reserve(limit).await?,
+            Plan::Wait(_) => {}
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self) -> Plan {
+        let store_clock = self.dispatch.store.clock();
+        let now = now(store_clock);
+        if let Some(glance) = self.owned.lease.take_glance() {
+            return Plan::Note(glance);
+        }
+        if !self.draining && self.dead.next() <= now.instant {
+            return Plan::DropDead;
+        }
+        let mut table = self.owned.table();
+        let timed_out = table.time_out(now);
+        self.dispatch.counts.timed_out.inc_by(timed_out as u64);
+
+        let rests_until = self.dispatch.rests_until(now.store);
+        let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
+        let attended = now.instant < attended_until;
+        if !attended && table.is_holding() {
+            table.give_back();
+        }
+        table.resume(now);
+        let due_at = match self.head {
+            Head::Unknown => Instant::default(),
+            Head::Nothing => Instant::FAR,
+            Head::At(at) => store_clock.reaches(at),
+        };
+        let limit = table.room().filter(|_| attended && self.owned.lease.is_valid(now.instant) && !self.is_restoring());
+        let reserve = limit.filter(|_| due_at <= now.instant);
+        // After a settlement something is fetched first, if there is anything: neither starves the other.
+        let settlement = if self.settled_last { None } else { table.draft() };
+        if let Some((settlement, ticket)) = settlement {
+            return Plan::Settle(settlement, ticket);
+        }
+        if attended {
+            let charges = table.charges(self.dispatch.demand.wanted());
+            if !charges.is_empty() {
+                return Plan::Charge(charges);
+            }
+        }
+        let granted = match reserve {
+            Some(limit) => table.grant(limit, now.instant),
+            None => {
+                table.part().leave_line();
+                None
+            }
+        };
+        if let Some(limit) = granted {
+            return Plan::Reserve(limit);
+        }
+        if let Some((settlement, ticket)) = table.draft() {
+            return Plan::Settle(settlement, ticket);
+        }
+        let mut until = table.next_deadline().unwrap_or(Instant::FAR).min(rests_until.unwrap_or(Instant::FAR));
+        if !self.draining {
+            until = until.min(self.dead.next());
+        }
+        if reserve.is_some() {
+            until = until.min(table.part().asks_at().unwrap_or(Instant::FAR));
+        } else if limit.is_some() {
+            until = until.min(due_at);
+        }
+        if table.is_holding() {
+            until = until.min(attended_until);
+        }
+        if let Some(at) = table.next_attempt() {
+            until = until.min(store_clock.reaches(at));
+        }
+        Plan::Wait(until)
+    }
+
+    async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
+        let reserved = self.owner.reserve(limit).await?;
+        if self.is_restoring() {
+            // It was found lost on the way: what is here may be older than what was acknowledged.
+            return Err(Error::stale(STORE_CHANGED));
+        }
+        self.settled_last = false;
+        self.head = reserved.head.map_or(Head::Nothing, Head::At);
+        let found = !reserved.messages.is_empty();
+        let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
+        let mut table = self.owned.table();
+        table.reserved(reserved, now(self.dispatch.store.clock()));
+        let bytes = table.bytes();
+        table.part().arrived(bytes);
+        let expected = table.unsettled() as u64;
+        drop(table);
+        if dropped > 0 {
+            self.dispatch.metrics.ownership.repairs.inc_by(dropped as u64);
+            let GroupPartition { topic, group, partition, .. } = &self.owned.lease.claim().pair;
+            let partition = partition.0;
+            tracing::error!(%topic, %group, partition, messages = dropped, "ids without bodies dropped");
+        }
+        if unsettled != expected {
+            // No rule of the protocol allows this: the store lost data, or someone else changed the keys.
+            let detail = format!("the store counts {unsettled} unsettled messages, this epoch holds {expected}");
+            return Err(Error::stale(detail));
+        }
+        if found {
+            self.dispatch.arrivals.notify_one();
+        }
+        Ok(())
+    }
+
+    /// A renewal looked at the pair: a lost wake is made up for, and changed settings take effect.
+    async fn glanced(&mut self, glance: Glance) {
+        self.head = earlier(self.head, glance.head);
+        if glance.generation > self.dispatch.descriptor().generation {
+            self.dispatch.look_again().await;
+        }
+        // Another pair's loop may have loaded it before.
+        let partition = self.owned.lease.claim().pair.partition;
+        self.owned.table().set_policy(self.dispatch.policy(partition));
+        self.dead.set_generation(self.dispatch.descriptor().generation);
+    }
+
+    /// Whether the store lost something that is not given back yet.
+    fn is_restoring(&self) -> bool {
+        self.dispatch.store.losses().borrow().is_restoring
+    }
+
+    fn attended_until(&self) -> Instant {
+        let attended = if self.draining { None } else { self.dispatch.attended_until() };
+        attended.unwrap_or_default()
+    }
+}
+
+fn earlier(head: Head, other: Option<Timestamp>) -> Head {
+    match (head, other) {
+        (Head::Unknown, _) | (_, None) => head,
+        (Head::Nothing, Some(at)) => Head::At(at),
+        (Head::At(head), Some(at)) => Head::At(head.min(at)),
+    }
+}

@@ -1,0 +1,216 @@
+//! The way of a push: to the store, or to the WAL.
+
+use std::sync::atomic::Ordering;
+
+use super::BufferedStore;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Conflict, Message, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::CallPart;
+use crate::store::{Call, LogTarget, Pushed, Put};
+use crate::wal::Record;
+
+/// Records of the log that are replayed in the time of a call.
+const LITTLE_RECORDS: u64 = 2_000;
+
+impl<S: LogTarget> BufferedStore<S> {
+    /// Gives messages to the store, or to the WAL if the store does not take them. A call that was not answered goes to
+    /// the WAL with its id, so that the replay finds out what became of it.
+    pub(super) async fn accept(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        let why = match self.breaker.reason() {
+            // Whatever happened to another push, this one was not sent.
+            Some(reason) => Error::unavailable(reason.detail().to_owned()),
+            // The topic was created while the store was unavailable; the store is told before its messages come.
+            None if descriptor.generation == 0 => Error::unavailable("the topic is on its way to the store"),
+            None if descriptor.is_ordered() && self.is_behind(&descriptor.topic).await => Error::unavailable(
+                "earlier messages of the topic, which has an ordering, are on their way to the store",
+            ),
+            None => match self.pass(descriptor, partition, call, conflict, messages).await {
+                Err(error) if error.is_outage() => {
+                    self.breaker.open(&error);
+                    error
+                }
+                answered => return answered,
+            },
+        };
+        if let Some(refusal) = self.breaker.refusal() {
+            return Err(Error::unavailable(refusal.detail().to_owned()));
+        }
+        let is_sent = why.kind() == Kind::OutcomeUnknown;
+        let records = messages.iter().enumerate().map(|(n, message)| Record::Push {
+            topic: descriptor.topic.clone(),
+            message: message.clone(),
+            // As it was sent, if it was: then it is told apart from what is there in any case.
+            version: call.version.plus(n),
+            conflict,
+            call: is_sent.then(|| CallPart { call: call.id.clone(), at: u32::try_from(n + 1).unwrap_or(u32::MAX) }),
+            origin: None,
+        });
+        let appended = self.wal.append(records.collect()).await;
+        if descriptor.is_ordered() {
+            self.behind.appended(&descriptor.topic, self.wal.depth().end);
+        }
+        appended.map_err(|error| both_failed(&why, &error))?;
+        self.buffered.notify_one();
+        Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
+    }
+
+    /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log would
+    /// never be empty under a load that never rests: for as long as a call may take when little is left, and for a quarter
+    /// of it otherwise, so that producers that wait for answers do not add faster than the replay takes.
+    async fn is_behind(&self, topic: &TopicName) -> bool {
+        if self.is_lossy() {
+            return true;
+        }
+        let is_little = self.wal.depth().records <= LITTLE_RECORDS;
+        let limit = if is_little { self.timeout } else { self.timeout / 4 };
+        self.behind.has(topic) && !self.behind.passed(topic, limit).await
+    }
+
+    /// Whether the journal has yet to give back what the store may have lost, which is older than what is pushed now.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.is_lossy_after(self.losses())
+    }
+
+    /// The same for so many losses.
+    pub(super) fn is_lossy_after(&self, losses: u64) -> bool {
+        self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != losses + 1
+    }
+
+    /// Notes what was appended of topics with ordering.
+    pub(super) fn note_behind(&self, records: &[Record]) {
+        let end = self.wal.depth().end;
+        for record in records.iter().filter(|record| self.has_order(record)) {
+            self.behind.appended(record.topic(), end);
+        }
+    }
+
+    /// Whether a record may not be overtaken. One of a topic that nobody remembers may not.
+    pub(super) fn has_order(&self, record: &Record) -> bool {
+        self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
+    }
+
+    /// Gives messages to the store, by the verb of their policy, and then its answer to the journal.
+    async fn pass(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        let losses = self.losses();
+        let puts: Vec<Put> = if conflict == Conflict::Keep {
+            let pushed = self.limited(self.store.push(descriptor, partition, call, messages)).await?;
+            pushed.into_iter().map(Put::Pushed).collect()
+        } else {
+            self.limited(self.store.put(descriptor, partition, call, conflict, messages)).await?
+        };
+        let is_journaled = self.keep_sets(descriptor, partition, call, messages, &puts, losses).await?;
+        let kept = |put| match put {
+            Put::Pushed(Pushed::Stored) if is_journaled => Put::Pushed(Pushed::Journaled),
+            put => put,
+        };
+        Ok(puts.into_iter().map(kept).collect())
+    }
+
+    /// What a push may know of a topic while the store is unavailable.
+    pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        match self.reach(self.store.topic(topic)).await {
+            Ok(Some(descriptor)) => {
+                self.known.learn(&descriptor);
+                Ok(Some(descriptor))
+            }
+            Ok(None) if self.is_giving_back() => self.known.get(topic).map(Some).ok_or_else(restoring),
+            Ok(None) => {
+                self.known.miss(topic);
+                Ok(None)
+            }
+            Err(error) if error.is_outage() => self.known.get(topic).map(Some).ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a topic; one that the store may have lost is created again as it was last seen. While the store is
+    /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it was
+    /// wanted, before its messages are replayed, unless the store has one of that name.
+    pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let created = match self.reach(self.create_again(wanted)).await {
+            Ok(descriptor) => {
+                if self.known.learn(&descriptor) {
+                    // What is promised from now on must be known also after a kill.
+                    self.known.save().await;
+                }
+                return Ok(descriptor);
+            }
+            created => created,
+        };
+        match created {
+            Err(error) if error.is_outage() => {
+                if !self.is_giving_back() {
+                    self.breaker.open(&error);
+                }
+                if let Some(known) = self.known.get(&wanted.topic) {
+                    return Ok(known);
+                }
+                let promise = vec![Record::Create(wanted.clone())];
+                self.wal.append(promise).await.map_err(|full| both_failed(&error, &full))?;
+                self.known.learn(wanted);
+                self.buffered.notify_one();
+                Ok(wanted.clone())
+            }
+            created => created,
+        }
+    }
+
+    /// Changes a topic.
+    pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        let updated = self.store.update(wanted).await?;
+        self.known.learn(&updated);
+        Ok(updated)
+    }
+
+    async fn create_again(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        if let Some(last) = self.known.last(&wanted.topic).filter(|last| last.incarnation > 0) {
+            match self.store.create(&last).await {
+                Err(error) if error.kind() == Kind::NotFound => self.known.forget(&wanted.topic),
+                created => return created,
+            }
+        }
+        if self.is_giving_back() && self.store.topic(&wanted.topic).await?.is_none() {
+            // Another broker may know it, and is about to create it as it was.
+            return Err(restoring());
+        }
+        self.store.create(wanted).await
+    }
+
+    /// Asks the store something that a push waits for.
+    pub(super) async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        if let Some(reason) = self.breaker.reason() {
+            return Err(Error::unavailable(reason.detail().to_owned()));
+        }
+        self.limited(call).await
+    }
+}
+
+fn restoring() -> Error {
+    Error::unavailable("the store lost data, and the brokers are giving it back")
+}
+
+/// Neither the store nor the WAL took it: what is certain of both.
+pub(super) fn both_failed(store: &Error, wal: &Error) -> Error {
+    let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
+    let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
+    Error::new(
+        kind,
+        format!("the store is unavailable ({}), and the local disk does not help: {}", store.detail(), wal.detail()),
+    )
+}

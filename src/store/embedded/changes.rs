@@ -1,0 +1,211 @@
+//! Cancelling and rescheduling a message.
+
+use sled::Batch;
+
+use super::Inner;
+use super::cancelled::{CancelledIds, Memory};
+use super::keys::{Place, Score};
+use super::pair::{Counts, Stored};
+use super::topics::{PartitionState, Topic, Topics, locked};
+use crate::codec::{body_due_at, decode_body, set_body_due_at};
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CANCELLED_IDS_MAX, CANCELLED_KEPT};
+use crate::model::message::{GroupName, MessageId};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::disk::ChunkedValue;
+use crate::store::{Call, Cancelled, Channel, Fate, Fates, Reschedule, Rescheduled};
+
+/// Old cancelled ids that one cancel forgets: more than it adds, so that they become fewer.
+const FORGOTTEN_MAX: usize = 17;
+
+impl Inner {
+    pub(super) async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        self.committer.check()?;
+        let cancelled = self.cancel_now(descriptor, partition, id)?;
+        self.commit().await?;
+        Ok(cancelled)
+    }
+
+    fn cancel_now(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
+        let topics = self.topics();
+        let (topic, places) = current(&topics, descriptor, partition)?;
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let Some((_, first)) = places.first() else { return Err(Error::bug("a topic without groups")) };
+        let ids = CancelledIds::new(&self.tree, *first);
+        let before = ids.get(id)?;
+        let (mut batch, mut changed, mut fates) = (Batch::default(), Vec::new(), Vec::new());
+        let at = self.now();
+        for (group, place) in &places {
+            let stored = Stored::new(&self.tree, *place);
+            let fate = match stored.hash().get(id)? {
+                Some(_) => match stored.zset().score(id)? {
+                    Some(score) => {
+                        let mut counts = counts_of(&state, *place);
+                        take(&stored, &mut batch, &mut counts, id, score)?;
+                        changed.push((place.group, counts));
+                        Fate::Done
+                    }
+                    None => Fate::InFlight,
+                },
+                None if stored.dead_hash().has(id)? => Fate::Dead,
+                None if before.as_ref().is_some_and(|before| !before.spared.contains(group)) => Fate::Done,
+                None => Fate::Absent,
+            };
+            fates.push((group.clone(), fate));
+        }
+        let fates = Fates(fates);
+        if changed.is_empty() {
+            return Ok(Cancelled { fates, version: before.map(|before| version_at(before.at)), buffered: false });
+        }
+        let at = before.as_ref().map_or(at, |before| at.max(before.at));
+        let spared = fates.0.iter().filter(|(_, fate)| *fate != Fate::Done).map(|(group, _)| group.clone()).collect();
+        let mut remembered = state.cancelled + u64::from(before.is_none());
+        self.forget_old(&ids, &mut batch, &mut remembered, id)?;
+        ids.set(&mut batch, id, before.as_ref(), &Memory { at, spared });
+        self.apply(batch)?;
+        state.cancelled = remembered;
+        for (group, counts) in changed {
+            state.pairs.entry(group).or_default().counts = counts;
+        }
+        Ok(Cancelled { fates, version: Some(version_at(at)), buffered: false })
+    }
+
+    /// Forgets what was cancelled too long ago, and the oldest ones past the limit; not `id`, which is being cancelled.
+    fn forget_old(
+        &self,
+        ids: &CancelledIds<'_>,
+        batch: &mut Batch,
+        remembered: &mut u64,
+        id: &MessageId,
+    ) -> Result<()> {
+        let now = self.now();
+        for entry in ids.iter().take(FORGOTTEN_MAX) {
+            let (at, old) = entry?;
+            if *remembered <= CANCELLED_IDS_MAX as u64 && now.since(at) <= CANCELLED_KEPT {
+                break;
+            }
+            if old != *id {
+                ids.forget(batch, &old, at);
+                *remembered = remembered.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.committer.check()?;
+        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, call.version, reschedule)?;
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        self.commit().await?;
+        Ok(rescheduled)
+    }
+
+    fn reschedule_now(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        version: Version,
+        reschedule: &Reschedule,
+    ) -> Result<(Rescheduled, bool)> {
+        let topics = self.topics();
+        let (topic, places) = current(&topics, descriptor, partition)?;
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let (id, due_at, expected) = (&reschedule.id, reschedule.due_at, reschedule.expected);
+        let (mut batch, mut changed, mut fates) = (Batch::default(), Vec::new(), Vec::new());
+        let mut wake = false;
+        for (group, place) in &places {
+            let stored = Stored::new(&self.tree, *place);
+            let Some(body) = stored.hash().get(id)? else {
+                let fate = if stored.dead_hash().has(id)? { Fate::Dead } else { Fate::Absent };
+                fates.push((group.clone(), fate));
+                continue;
+            };
+            let Some(score) = stored.zset().score(id)? else {
+                fates.push((group.clone(), Fate::InFlight));
+                continue;
+            };
+            let (due, attempts) = (body_due_at(&body).unwrap_or_default(), stored.attempts(id)?.unwrap_or(0));
+            let as_expected = expected.due_at.is_none_or(|expected| expected == due)
+                && expected.attempts.is_none_or(|expected| expected == attempts);
+            if !as_expected && (score.at, due) != (due_at, due_at) {
+                return Ok((Rescheduled::Changed(group.clone()), false));
+            }
+            let message = decode_body(id.clone(), body.clone());
+            if message.is_ok_and(|message| message.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at)) {
+                return Ok((Rescheduled::Expires, false));
+            }
+            wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
+            let mut counts = counts_of(&state, *place);
+            stored.zset().remove(&mut batch, id, score);
+            counts.unscheduled(score.at);
+            stored.zset().add(&mut batch, id, due_at);
+            counts.scheduled(due_at);
+            stored.postpone_attempt(&mut batch, id, due_at)?;
+            stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
+            let mut body = body.to_vec();
+            set_body_due_at(&mut body, due_at, version);
+            stored.hash().add(&mut batch, id.as_str().as_bytes(), &ChunkedValue::cut(&body)?);
+            changed.push((place.group, counts));
+            fates.push((group.clone(), Fate::Done));
+        }
+        self.apply(batch)?;
+        for (group, counts) in changed {
+            state.pairs.entry(group).or_default().counts = counts;
+        }
+        Ok((Rescheduled::Done(Fates(fates)), wake))
+    }
+}
+
+/// The topic and the place of each of its groups in a partition.
+///
+/// # Errors
+/// `Stale` when the topic is not the one of the descriptor any more.
+pub(super) fn current<'a>(
+    topics: &'a Topics,
+    descriptor: &Descriptor,
+    partition: Partition,
+) -> Result<(&'a Topic, Vec<(GroupName, Place)>)> {
+    let topic = topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
+    let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic));
+    let topic = topic.ok_or_else(stale)?;
+    let groups = descriptor.groups.iter();
+    let places = groups.filter_map(|group| Some((group.clone(), topic.place(partition, group)?)));
+    Ok((topic, places.collect()))
+}
+
+/// The version of what happened then.
+fn version_at(at: Timestamp) -> Version {
+    Version::from_us(at.as_ms().saturating_mul(1_000))
+}
+
+fn counts_of(state: &PartitionState, place: Place) -> Counts {
+    state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts)
+}
+
+/// Takes a message that waits out of its pair.
+fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Score) -> Result<()> {
+    stored.zset().remove(batch, id, score);
+    counts.unscheduled(score.at);
+    stored.hash().remove(batch, id.as_str().as_bytes())?;
+    counts.hash = counts.hash.saturating_sub(1);
+    stored.uncharge(batch, id);
+    Ok(())
+}

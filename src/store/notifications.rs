@@ -1,0 +1,276 @@
+//! Announcements: who sleeps until a head is due is woken when an earlier message arrives or a lease is given up, and
+//! who waits for its next heartbeat when a member joins or leaves.
+//!
+//! A wake may be lost and may be false; it only shortens a sleep. A lost one costs at most a third of the lease ttl, or
+//! one heartbeat.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+
+use super::datagram::{Datagrams, Mailbox};
+use super::epoch::MemberId;
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::GroupPartition;
+
+/// What is announced.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// An earlier head in a partition.
+    Head(TopicName, Partition),
+    /// A lease in a partition that was given up.
+    Release(TopicName, Partition),
+    /// A change of a topic: its settings, its groups, whether they are paused.
+    Changed(TopicName),
+    /// A member that joined or left a group.
+    Members(TopicName, GroupName),
+    /// A schedule that was made, changed or removed.
+    Schedules,
+    /// Datagrams for a member.
+    Member(MemberId),
+}
+
+type Sleepers = HashMap<Channel, Vec<Arc<dyn Sleeper>>>;
+
+/// Who is woken by announcements.
+pub trait Sleeper: fmt::Debug + Send + Sync {
+    /// Something was announced here.
+    fn wake(&self, channel: &Channel);
+}
+
+impl Sleeper for Notify {
+    fn wake(&self, _: &Channel) {
+        self.notify_one();
+    }
+}
+
+/// The partitions in which a lease was given up, for one loop that waits for those of many.
+#[derive(Debug, Default)]
+pub struct Releases {
+    partitions: Mutex<BTreeSet<Partition>>,
+    notify: Notify,
+}
+
+impl Releases {
+    /// The next partition in which a lease was given up, however long it takes.
+    pub async fn next(&self) -> Partition {
+        loop {
+            let next = self.partitions().pop_first();
+            match next {
+                Some(partition) => return partition,
+                None => self.notify.notified().await,
+            }
+        }
+    }
+
+    fn partitions(&self) -> MutexGuard<'_, BTreeSet<Partition>> {
+        // Nothing panics while the lock is held; if it did, the set would still be whole.
+        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sleeper for Releases {
+    fn wake(&self, channel: &Channel) {
+        if let Channel::Release(_, partition) = channel {
+            self.partitions().insert(*partition);
+            self.notify.notify_one();
+        }
+    }
+}
+
+impl Channel {
+    /// Where a pair's earlier heads are announced.
+    pub fn head(pair: &GroupPartition) -> Channel {
+        Channel::Head(pair.topic.clone(), pair.partition)
+    }
+
+    /// Where it is announced that a pair's lease was given up.
+    pub fn release(pair: &GroupPartition) -> Channel {
+        Channel::Release(pair.topic.clone(), pair.partition)
+    }
+
+    /// Everything that is announced where this is: a store that listens to one hears them all. Changes of a topic are
+    /// announced in its first partition.
+    pub fn beside(&self) -> Vec<Channel> {
+        let (topic, partition) = match self {
+            Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
+            Channel::Changed(topic) => (topic, Partition(0)),
+            Channel::Members(..) | Channel::Schedules | Channel::Member(_) => return vec![self.clone()],
+        };
+        let mut all = vec![Channel::Head(topic.clone(), partition), Channel::Release(topic.clone(), partition)];
+        if partition == Partition(0) {
+            all.push(Channel::Changed(topic.clone()));
+        }
+        all
+    }
+}
+
+/// Who wants to be woken, by topic and partition.
+#[derive(Debug, Clone)]
+pub struct Wakes {
+    sleepers: Arc<Mutex<Sleepers>>,
+    /// Counts changes of the places where someone listens, for a store that has to subscribe to each.
+    changes: watch::Sender<u64>,
+    mailbox: Mailbox,
+}
+
+impl Default for Wakes {
+    fn default() -> Wakes {
+        Wakes { sleepers: Arc::default(), changes: watch::Sender::new(0), mailbox: Mailbox::default() }
+    }
+}
+
+impl Wakes {
+    /// Wakes `sleeper` until the returned guard is dropped.
+    pub fn subscribe(&self, channel: Channel, sleeper: Arc<dyn Sleeper>) -> Wake {
+        let mut sleepers = self.lock();
+        let first = is_silent(&sleepers, &channel);
+        // Mostly there is one, and there may be thousands of channels.
+        sleepers.entry(channel.clone()).or_insert_with(|| Vec::with_capacity(1)).push(sleeper.clone());
+        drop(sleepers);
+        if first {
+            self.changed();
+        }
+        Wake { wakes: self.clone(), channel, sleeper }
+    }
+
+    /// Receives what other processes send to this member, which is this process.
+    pub fn datagrams(&self, member: &MemberId) -> Datagrams {
+        self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::new(Notify::new())))
+    }
+
+    /// A datagram for this process has arrived. False if it was dropped: there is no room, or nobody receives it.
+    pub fn deliver(&self, datagram: Bytes) -> bool {
+        self.mailbox.put(datagram)
+    }
+
+    /// Wakes who sleeps at this channel.
+    pub fn wake(&self, channel: &Channel) {
+        if let Some(sleepers) = self.lock().get(channel) {
+            sleepers.iter().for_each(|sleeper| sleeper.wake(channel));
+        }
+    }
+
+    /// The channels where someone sleeps.
+    pub fn channels(&self) -> Vec<Channel> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Changes whenever the places do where one of [`Wakes::channels`] is announced.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        // Nothing panics while the lock is held; if it did, the map would still be whole.
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether nobody listens where this is announced. An owner and the members that wait for its partition listen to one
+/// place, so that owners who come and go change nothing for a store that subscribes to it.
+fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
+    !channel.beside().iter().any(|beside| sleepers.contains_key(beside))
+}
+
+/// As long as this lives, its owner is woken.
+#[derive(Debug)]
+pub struct Wake {
+    wakes: Wakes,
+    channel: Channel,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        let mut sleepers = self.wakes.lock();
+        if let Entry::Occupied(mut here) = sleepers.entry(self.channel.clone()) {
+            here.get_mut().retain(|sleeper| !std::ptr::addr_eq(Arc::as_ptr(sleeper), Arc::as_ptr(&self.sleeper)));
+            if here.get().is_empty() {
+                here.remove();
+            }
+        }
+        // What many sleepers took is given back when they are gone.
+        if sleepers.len() < sleepers.capacity() / 8 {
+            sleepers.shrink_to_fit();
+        }
+        let gone = is_silent(&sleepers, &self.channel);
+        drop(sleepers);
+        if gone {
+            self.wakes.changed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::model::error::Result;
+
+    #[tokio::test]
+    async fn a_sleeper_is_woken_until_it_leaves() -> Result<()> {
+        let (wakes, notify) = (Wakes::default(), Arc::new(Notify::new()));
+        let channel = |n| Ok(Channel::Head(TopicName::new("orders")?, Partition(n)));
+        let mut changes = wakes.changes();
+        let wake = wakes.subscribe(channel(3)?, notify.clone());
+        assert!(changes.has_changed().is_ok_and(|changed| changed));
+        changes.mark_unchanged();
+        wakes.wake(&channel(2)?);
+        wakes.wake(&channel(3)?);
+        notify.notified().await;
+        drop(wake);
+        assert!(wakes.channels().is_empty());
+        assert!(changes.has_changed().is_ok_and(|changed| changed));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn one_loop_hears_of_each_partition_that_was_released() -> Result<()> {
+        let (wakes, releases) = (Wakes::default(), Arc::new(Releases::default()));
+        let topic = TopicName::new("orders")?;
+        let release = |n| Channel::Release(topic.clone(), Partition(n));
+        let mut guards: Vec<_> = (0..3).map(|n| wakes.subscribe(release(n), releases.clone())).collect();
+        wakes.wake(&release(2));
+        wakes.wake(&release(2));
+        wakes.wake(&Channel::Head(topic.clone(), Partition(1)));
+        wakes.wake(&release(0));
+        assert_eq!((releases.next().await, releases.next().await), (Partition(0), Partition(2)));
+        assert!(releases.next().now_or_never().is_none());
+        guards.pop();
+        wakes.wake(&release(2));
+        assert!(releases.next().now_or_never().is_none(), "it is not subscribed to any more");
+        assert_eq!(wakes.channels().len(), 2);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn what_is_announced_together_is_woken_apart() -> Result<()> {
+        let wakes = Wakes::default();
+        let head = Channel::Head(TopicName::new("orders")?, Partition(3));
+        let release = Channel::Release(TopicName::new("orders")?, Partition(3));
+        assert_eq!((head.beside(), release.beside()), (vec![head.clone(), release.clone()], head.beside()));
+        let (earlier, released) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let _releases = wakes.subscribe(release.clone(), released.clone());
+        let changes = wakes.changes();
+        let heads = wakes.subscribe(head.clone(), earlier.clone());
+        wakes.wake(&head);
+        earlier.notified().await;
+        assert!(released.notified().now_or_never().is_none());
+        wakes.wake(&release);
+        released.notified().await;
+        drop(heads);
+        assert_eq!((wakes.channels(), changes.has_changed().ok()), (vec![release], Some(false)));
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Bare commands, without scripts and without promises: what one would send to this Redis without dwell, and what Redis
+//! says of its own work. Nothing that serves messages uses it; `dwell bench` measures with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
+
+use super::address::Address;
+use super::reply::{Reply, text};
+use super::{RedisOptions, failure};
+use crate::model::error::{Error, Result};
+
+/// Keys of one call of SCAN and UNLINK.
+const PAGE: usize = 500;
+
+/// One connection.
+#[derive(Clone)]
+pub struct BaselineRedis {
+    connection: MultiplexedConnection,
+}
+
+/// How commands are sent: what a message costs bare depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BaselineStyle {
+    /// One command for each message and step, as many in one write as there are messages.
+    Each,
+    /// One command for each step, with all messages as its arguments.
+    Together,
+}
+
+/// What Redis says of its work since it started.
+#[derive(Debug, Clone, Default)]
+pub struct RedisUsage {
+    /// Calls and microseconds of each command. What a script calls counts for itself, and again in `evalsha`.
+    pub commands: BTreeMap<String, (u64, u64)>,
+    /// Microseconds of processor time of the server, with reading requests and writing answers.
+    pub cpu_us: u64,
+    /// Bytes that it has allocated.
+    pub memory_bytes: u64,
+}
+
+impl RedisUsage {
+    /// Calls and microseconds of these commands since `before`.
+    pub fn of(&self, names: &[&str], before: &RedisUsage) -> (u64, u64) {
+        let sum = |usage: &RedisUsage| {
+            let found = names.iter().filter_map(|name| usage.commands.get(*name));
+            found.fold((0, 0), |sum: (u64, u64), command| (sum.0 + command.0, sum.1 + command.1))
+        };
+        let (now, then) = (sum(self), sum(before));
+        (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1))
+    }
+}
+
+impl BaselineRedis {
+    /// Connects and logs in; `options.prefix` is not used.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong URL, `Unavailable` when it cannot be reached.
+    pub async fn open(options: &RedisOptions) -> Result<BaselineRedis> {
+        let address = Address::new(options, options.url.expose())?;
+        let (connection, login) = address.connect().await?;
+        let bare = BaselineRedis { connection };
+        for command in login {
+            bare.ask(command).await?;
+        }
+        Ok(bare)
+    }
+
+    /// So many PINGs in one write.
+    pub async fn ping(&self, count: usize) -> Result<()> {
+        let pings = (0..count).map(|_| redis::cmd("PING"));
+        self.pipeline(pings.collect()).await.map(drop)
+    }
+
+    /// Puts messages, due at once, into the zset and the hash of a key.
+    pub async fn push(&self, key: &str, ids: &[String], payload: &[u8], style: BaselineStyle) -> Result<()> {
+        let (z, h) = (format!("{key}:z"), format!("{key}:h"));
+        let step = |ids: &[String]| {
+            let (mut zadd, mut hset) = (redis::cmd("ZADD"), redis::cmd("HSET"));
+            zadd.arg(&z);
+            hset.arg(&h);
+            for id in ids {
+                zadd.arg(1).arg(id);
+                hset.arg(id).arg(payload);
+            }
+            [zadd, hset]
+        };
+        let pages = ids.chunks(style.page(ids.len()));
+        self.pipeline(pages.flat_map(step).collect()).await.map(drop)
+    }
+
+    /// Takes up to `max` due messages of a key: reads and removes the ids, reads the bodies, deletes them. Answers how many.
+    pub async fn take(&self, key: &str, max: usize, style: BaselineStyle) -> Result<usize> {
+        let (z, h) = (format!("{key}:z"), format!("{key}:h"));
+        let mut due = redis::cmd("ZRANGE");
+        due.arg(&z).arg("-inf").arg(2).arg("BYSCORE").arg("LIMIT").arg(0).arg(max);
+        let mut due = Reply::of(self.ask(&due).await?)?;
+        let mut ids = Vec::with_capacity(due.left());
+        while due.left() > 0 {
+            ids.push(due.text()?);
+        }
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let command = |name, key: &str, ids: &[String]| {
+            let mut command = redis::cmd(name);
+            command.arg(key).arg(ids);
+            command
+        };
+        let page = style.page(ids.len());
+        let take = ids.chunks(page).flat_map(|ids| [command("ZREM", &z, ids), command("HMGET", &h, ids)]);
+        self.pipeline(take.collect()).await?;
+        self.pipeline(ids.chunks(page).map(|ids| command("HDEL", &h, ids)).collect()).await?;
+        Ok(ids.len())
+    }
+
+    /// How far its clock is ahead of `local_us`, microseconds since the epoch read before the call and after it; zero
+    /// where the difference may be the way there and back.
+    pub async fn ahead_us(&self, local_us: impl Fn() -> i64) -> Result<i64> {
+        let sent = local_us();
+        let mut time = Reply::of(self.ask(&redis::cmd("TIME")).await?)?;
+        let answered = local_us();
+        let there = i64::try_from(time.number()? * 1_000_000 + time.number()?).unwrap_or(i64::MAX);
+        let ahead = there - (sent + answered) / 2;
+        Ok(if ahead.abs() <= (answered - sent) / 2 + 1_000 { 0 } else { ahead })
+    }
+
+    /// What it has done so far.
+    pub async fn usage(&self) -> Result<RedisUsage> {
+        let mut usage = RedisUsage::default();
+        for section in ["commandstats", "cpu", "memory"] {
+            let info = text(self.ask(redis::cmd("INFO").arg(section)).await?)?;
+            info.lines().filter_map(|line| line.trim_end().split_once(':')).for_each(|(name, value)| {
+                usage.read(name, value);
+            });
+        }
+        Ok(usage)
+    }
+
+    /// Its version, and whether it keeps an append-only file.
+    pub async fn version(&self) -> Result<String> {
+        let info = text(self.ask(&redis::cmd("INFO")).await?)?;
+        let field = |name: &str| info.lines().find_map(|line| line.trim_end().strip_prefix(name)).unwrap_or_default();
+        let aof = if field("aof_enabled:") == "1" { "append-only file" } else { "no append-only file" };
+        Ok(format!("Redis {}, {aof}", field("redis_version:")))
+    }
+
+    /// Whether it has a key under this prefix.
+    pub async fn holds(&self, prefix: &str) -> Result<bool> {
+        let mut found = false;
+        self.scan(prefix, async |keys| {
+            found |= !keys.is_empty();
+            Ok(())
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Deletes every key under this prefix, a page at a time.
+    pub async fn clear(&self, prefix: &str) -> Result<()> {
+        self.scan(prefix, async |keys| match keys.is_empty() {
+            true => Ok(()),
+            false => self.ask(redis::cmd("UNLINK").arg(keys)).await.map(drop),
+        })
+        .await
+    }
+
+    async fn scan(&self, prefix: &str, mut page: impl AsyncFnMut(Vec<String>) -> Result<()>) -> Result<()> {
+        // A prefix has no character that SCAN would read as a pattern.
+        for pattern in [format!("{prefix}:*"), format!("{{{prefix}:*")] {
+            let mut cursor = "0".to_owned();
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(PAGE);
+                let mut reply = Reply::of(self.ask(&scan).await?)?;
+                cursor = reply.text()?;
+                let mut found = reply.list()?;
+                let mut keys = Vec::with_capacity(found.left());
+                while found.left() > 0 {
+                    keys.push(found.text()?);
+                }
+                page(keys).await?;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, command: &Cmd) -> Result<Value> {
+        match self.connection.clone().send_packed_command(command).await {
+            Ok(Value::ServerError(error)) => Err(failure::of_call(&error.into())),
+            Ok(value) => Ok(value),
+            Err(error) => Err(failure::of_call(&error)),
+        }
+    }
+
+    async fn pipeline(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
+        let count = commands.len();
+        let mut pipeline = Pipeline::with_capacity(count);
+        commands.into_iter().for_each(|command| {
+            pipeline.add_command(command);
+        });
+        let sent = self.connection.clone().send_packed_commands(&pipeline, 0, count).await;
+        let answers = sent.map_err(|error| failure::of_call(&error))?;
+        match answers.iter().any(|answer| matches!(answer, Value::ServerError(_))) {
+            true => Err(Error::unavailable("Redis refused a bare command")),
+            false => Ok(answers),
+        }
+    }
+}
+
+impl BaselineStyle {
+    /// Messages of one command.
+    fn page(self, count: usize) -> usize {
+        match self {
+            BaselineStyle::Each => 1,
+            BaselineStyle::Together => count.max(1),
+        }
+    }
+}
+
+impl RedisUsage {
+    /// A line of INFO.
+    fn read(&mut self, name: &str, value: &str) {
+        let micros = |seconds: &str| Duration::try_from_secs_f64(seconds.parse().unwrap_or(0.0)).unwrap_or_default();
+        match name {
+            "used_memory" => self.memory_bytes = value.parse().unwrap_or(0),
+            "used_cpu_user" | "used_cpu_sys" => {
+                self.cpu_us += u64::try_from(micros(value).as_micros()).unwrap_or(u64::MAX);
+            }
+            name => {
+                let Some(command) = name.strip_prefix("cmdstat_") else { return };
+                let field = |field: &str| {
+                    let found = value.split(',').find_map(|part| part.strip_prefix(field)?.strip_prefix('='));
+                    found.and_then(|number| number.parse().ok()).unwrap_or(0)
+                };
+                self.commands.insert(command.to_owned(), (field("calls"), field("usec")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_of_some_commands_is_their_difference() {
+        let read = |lines: &[(&str, &str)]| {
+            let mut usage = RedisUsage::default();
+            lines.iter().for_each(|(name, value)| usage.read(name, value));
+            usage
+        };
+        let before = read(&[("cmdstat_zadd", "calls=1,usec=5,usec_per_call=5.00"), ("used_cpu_sys", "0.5")]);
+        let after = read(&[
+            ("cmdstat_zadd", "calls=3,usec=9,usec_per_call=3.00"),
+            ("cmdstat_hset", "calls=1,usec=2,usec_per_call=2.00"),
+            ("used_cpu_sys", "0.500001"),
+            ("used_cpu_user", "1.25"),
+            ("used_memory", "77"),
+        ]);
+        assert_eq!(after.of(&["zadd", "hset", "hdel"], &before), (3, 6));
+        assert_eq!((before.cpu_us, after.cpu_us, after.memory_bytes), (500_000, 1_750_001, 77));
+    }
+}

@@ -1,0 +1,207 @@
+//! The directory of a log: the lock on it, what is done, small notes, and a reserve of space.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use super::segment::Segment;
+use crate::model::error::{Error, Kind, Result};
+use crate::platform::disk::{MarkerFile, check_room, create, make_private_directory, sync_file};
+
+pub(super) const DONE: &str = "done";
+const RESERVE: &str = "reserve";
+
+/// Bytes that are given up when the disk is so full that a segment cannot even be opened to be drained.
+const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What is added to the name of a segment that is being deleted.
+const TRIMMED: &str = "trimmed";
+
+/// What the log notes beside its segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Whose records these are.
+    StoreIdentity,
+    /// The name of the log to the store, which remembers how far it was replayed; and its earlier ones, each with the
+    /// number of the last record that may have been handed over under it.
+    LogId,
+    /// The store's clock beside those of this machine.
+    Clock,
+}
+
+impl Note {
+    fn name(self) -> &'static str {
+        match self {
+            Note::StoreIdentity => "store-identity",
+            Note::LogId => "log-id",
+            Note::Clock => "clock-offset",
+        }
+    }
+}
+
+/// A directory that this process alone has, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Directory {
+    dir: PathBuf,
+    done: MarkerFile,
+    _lock: Lock,
+}
+
+/// The lock on a directory. It ends when this is dropped, also if a process that was just forked still has the file: by
+/// itself a lock lasts until everybody has closed it.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    /// `None` when somebody else has it.
+    fn take(dir: &Path) -> io::Result<Option<Lock>> {
+        let file = File::open(dir)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file, which follows, unlocks it too unless it was inherited.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+impl Directory {
+    /// Takes the directory, making it if it is not there, and reads the number through which everything is done.
+    ///
+    /// # Errors
+    /// `Conflict` when another process has it, `Unavailable` when the disk does not let it.
+    pub(super) fn take(dir: &Path) -> Result<(Directory, u64)> {
+        let unavailable = |error: io::Error| failed(dir, &error);
+        make_private_directory(dir).map_err(unavailable)?;
+        let Some(lock) = Lock::take(dir).map_err(unavailable)? else {
+            let place = dir.display();
+            let detail = format!("another dwell uses the log in {place}: stop it, or use another --data-dir");
+            return Err(Error::new(Kind::Conflict, detail));
+        };
+        let (mark, done) = MarkerFile::open(&dir.join(DONE)).map_err(unavailable)?;
+        Ok((Directory { dir: dir.to_owned(), done: mark, _lock: lock }, done.unwrap_or(0)))
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The first numbers of the segments, in order. Finishes deletions that were cut short.
+    pub(super) fn segments(&self) -> Result<Vec<u64>> {
+        let mut firsts = Vec::new();
+        for entry in std::fs::read_dir(&self.dir).map_err(|error| failed(&self.dir, &error))? {
+            let path = entry.map_err(|error| failed(&self.dir, &error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            firsts.extend(Segment::first_of(name));
+            if path.extension().is_some_and(|ending| ending == TRIMMED) {
+                // What stays is tried again at the next start.
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+        firsts.sort_unstable();
+        Ok(firsts)
+    }
+
+    /// Remembers that everything through this number is done.
+    pub(super) fn set_done(&self, done: u64) -> Result<()> {
+        self.done.set(done).map_err(|error| failed(&self.dir, &error))
+    }
+
+    /// Deletes a closed segment. What is done is durable before, so a segment that is missing was lost, not deleted.
+    pub(super) fn delete(&self, segment: &Path) -> Result<()> {
+        let delete = || {
+            self.done.sync()?;
+            let trimmed = segment.with_extension(TRIMMED);
+            std::fs::rename(segment, &trimmed)?;
+            std::fs::remove_dir_all(&trimmed)
+        };
+        delete().map_err(|error| failed(segment, &error))
+    }
+
+    /// Renames a closed segment so that it is not looked at again, and answers its new name.
+    pub(super) fn set_aside(&self, segment: &Path) -> Result<PathBuf> {
+        let aside = |number: u32| segment.with_extension(format!("damaged-{number}"));
+        let free = (1..).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
+        std::fs::rename(segment, &free).and_then(|()| sync_file(&self.dir)).map_err(|error| failed(segment, &error))?;
+        Ok(free)
+    }
+
+    /// Sets space aside, if there is more of it than the disk's own reserve.
+    pub(super) fn keep_reserve(&self, disk_reserve_bytes: u64) {
+        let path = self.dir.join(RESERVE);
+        if path.exists() || check_room(&self.dir, disk_reserve_bytes.saturating_add(2 * RESERVE_BYTES)).is_err() {
+            return;
+        }
+        let made = create(&path)
+            .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).map_err(io::Error::from));
+        if made.is_err() {
+            self.give_reserve();
+        }
+    }
+
+    /// Gives the space back. Answers whether there was any.
+    pub(super) fn give_reserve(&self) -> bool {
+        std::fs::remove_file(self.dir.join(RESERVE)).is_ok()
+    }
+
+    /// Replaces a note, durably.
+    pub(super) fn set_note(&self, note: Note, text: &str) -> Result<()> {
+        let (path, new) = (self.dir.join(note.name()), self.dir.join(format!("{}.new", note.name())));
+        let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
+        let write = || {
+            let mut file = create(&new)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            sync_file(&self.dir)
+        };
+        write().map_err(|error| failed(&path, &error))
+    }
+
+    /// A note; `None` when it was never set, or is not what was set.
+    pub(super) fn note(&self, note: Note) -> Option<String> {
+        read_note(&self.dir, note)
+    }
+}
+
+/// A note in the directory of a log, whoever has it; `None` when it was never set, or is not what was set.
+pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
+    let path = dir.join(note.name());
+    let bytes = std::fs::read(&path).ok()?;
+    let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
+    let text = text.and_then(|(_, text)| String::from_utf8(text.to_vec()).ok());
+    if text.is_none() {
+        tracing::error!(file = %path.display(), "a note of the log is damaged: ignored");
+    }
+    text
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::unavailable(format!("the log in {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_although_a_forked_process_still_has_the_file() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let lock = Lock::take(dir.path())?.ok_or("it is locked")?;
+        // The same open file, as a child has it between fork and exec.
+        let inherited = lock.0.try_clone()?;
+        assert!(Lock::take(dir.path())?.is_none(), "one lock at a time");
+        drop(lock);
+        assert!(Lock::take(dir.path())?.is_some());
+        drop(inherited);
+        Ok(())
+    }
+}
