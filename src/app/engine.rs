@@ -59,7 +59,7 @@ impl StoreOptions {
 /// A running broker without a listener. Dropping it stops its loops at once; [`Engine::drain`] and [`Engine::close`] stop
 /// in order.
 pub struct Engine {
-    store: Arc<dyn Store>,
+    store: Store,
     broker: Broker,
     /// The loops of groups.
     groups: Tasks,
@@ -99,7 +99,7 @@ impl Engine {
 
     /// The store, and what it survives.
     pub fn describe(&self) -> Description {
-        self.store.describe()
+        self.store.backend.describe()
     }
 
     /// Hands nothing more out, waits until what is out is settled, and gives the leases up. A store that does not answer
@@ -122,7 +122,7 @@ impl Engine {
     pub async fn close(&self) -> Result<()> {
         self.drain().await;
         self.background.stop().await;
-        self.store.close().await
+        self.store.backend.close().await
     }
 }
 
@@ -135,14 +135,14 @@ impl Drop for Engine {
 }
 
 /// Opens the store that was chosen.
-async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<dyn Store>> {
+async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Store> {
     match store {
-        StoreOptions::Embedded { dir } => Ok(Arc::new(open_embedded(dir, clock).await?)),
+        StoreOptions::Embedded { dir } => Ok(Store::of(Arc::new(open_embedded(dir, clock).await?))),
         StoreOptions::Redis { redis, failover } => {
             claim_directory(&failover.dir)?;
             let timeout = redis.timeout;
             let store = Redis::open(redis, clock, metrics.clone()).await?;
-            Ok(Arc::new(BufferedStore::open(store, failover, timeout, metrics).await?))
+            Ok(Arc::new(BufferedStore::open(store, failover, timeout, metrics).await?).into_store())
         }
     }
 }

@@ -57,7 +57,7 @@ impl Broker {
         let pairs = descriptor.partitions().map(|partition| descriptor.pair(partition, group));
         let mut count = 0;
         for pair in pairs {
-            count += read.call(self.store.window(&pair, window, None, 0)).await?.count;
+            count += read.call(self.store.reads.window(&pair, window, None, 0)).await?.count;
         }
         Ok(count)
     }
@@ -76,7 +76,7 @@ impl Broker {
         cursor: Option<&str>,
     ) -> Result<BulkOutcome> {
         check(window)?;
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         let window = deed.window(window, now)?;
         let descriptor = self.topics.load(topic).await?;
         if !descriptor.groups.contains(group) {
@@ -90,7 +90,7 @@ impl Broker {
                 return Ok(done);
             }
             let pair = descriptor.pair(partition, group);
-            let page = self.store.window(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
+            let page = self.store.reads.window(&pair, window, after.as_ref(), RECOVER_IDS_MAX).await?.messages;
             for some in page.chunks(AT_ONCE) {
                 let changes = some.iter().map(|(due, id)| {
                     let to = deed.target(*due).map(|to| to.max(now));

@@ -33,7 +33,7 @@ impl Broker {
     /// # Errors
     /// `NotFound` topic, or the message has another key; `Ambiguous`; and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
-        self.store.clock().check()?;
+        self.store.backend.clock().check()?;
         let cancel = |descriptor: Arc<Descriptor>| async move {
             match self.locate(&descriptor, id, key).await? {
                 Location::In(partition) => Ok((partition, self.cancel_in(&descriptor, partition, id).await?)),
@@ -57,8 +57,8 @@ impl Broker {
         due: Due,
         expected: Expected,
     ) -> Result<RescheduleOutcome> {
-        self.store.clock().check()?;
-        let due_at = due.fix(self.store.clock().now())?;
+        self.store.backend.clock().check()?;
+        let due_at = due.fix(self.store.backend.clock().now())?;
         let reschedule = &Reschedule { id: id.clone(), due_at, expected };
         let reschedule = |descriptor: Arc<Descriptor>| async move {
             let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
@@ -90,7 +90,7 @@ impl Broker {
         partition: Partition,
         id: &MessageId,
     ) -> Result<Cancelled> {
-        let make = async |call: &Call| self.store.cancel(descriptor, partition, call, id).await;
+        let make = async |call: &Call| self.store.messages.cancel(descriptor, partition, call, id).await;
         self.topics.call(&descriptor.topic, partition, 1, make, |cancelled| !cancelled.buffered).await
     }
 
@@ -101,7 +101,7 @@ impl Broker {
         partition: Partition,
         reschedule: &Reschedule,
     ) -> Result<Rescheduled> {
-        let make = async |call: &Call| self.store.reschedule(descriptor, partition, call, reschedule).await;
+        let make = async |call: &Call| self.store.messages.reschedule(descriptor, partition, call, reschedule).await;
         self.topics.call(&descriptor.topic, partition, 1, make, |_| true).await
     }
 
@@ -114,7 +114,8 @@ impl Broker {
         messages: &[Message],
     ) -> Result<Vec<Put>> {
         let put = |descriptor: Arc<Descriptor>| async move {
-            let make = async |call: &Call| self.store.put(&descriptor, partition, call, conflict, messages).await;
+            let make =
+                async |call: &Call| self.store.messages.put(&descriptor, partition, call, conflict, messages).await;
             let is_applied = |puts: &Vec<Put>| !puts.contains(&Put::Pushed(Pushed::Buffered));
             self.topics.call(&descriptor.topic, partition, messages.len(), make, is_applied).await
         };

@@ -96,7 +96,7 @@ impl Broker {
         {
             let most = limit - dead.len();
             let look = if *filter == DeadFilter::default() { most } else { CALL_IDS_MAX };
-            let found = read.call(scan.page(self.store.as_ref(), look, most)).await?;
+            let found = read.call(scan.page(&self.store, look, most)).await?;
             let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
             bytes += found.dead.iter().map(payload).sum::<usize>();
             looked_at += found.looked_at;
@@ -156,7 +156,7 @@ impl Broker {
         filter.check()?;
         let descriptor = self.topics.look_at_group(topic, group).await?;
         let place = match cursor {
-            None => DeadPlace::first(self.store.clock().now()),
+            None => DeadPlace::first(self.store.backend.clock().now()),
             Some(cursor) => DeadPlace::read(cursor)?,
         };
         Ok(DeadScan { descriptor, group: group.clone(), filter: filter.clone(), place })
@@ -208,7 +208,7 @@ impl Broker {
         {
             let left = sweep.limit.map_or(u64::MAX, |limit| limit - count);
             let most = page.min(RECOVER_IDS_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
-            let found = scan.page(self.store.as_ref(), RECOVER_IDS_MAX, most).await?;
+            let found = scan.page(&self.store, RECOVER_IDS_MAX, most).await?;
             looked_at += found.looked_at;
             if found.dead.is_empty() {
                 continue;
@@ -226,8 +226,8 @@ impl Broker {
 
     async fn deed_page(&self, pair: &GroupPartition, ids: &[MessageId], deed: Deed) -> Result<u64> {
         let answers = match deed {
-            Deed::Redrive => self.store.redrive(pair, ids).await?,
-            Deed::Purge => self.store.purge(pair, ids).await?,
+            Deed::Redrive => self.store.dead_letters.redrive(pair, ids).await?,
+            Deed::Purge => self.store.dead_letters.purge(pair, ids).await?,
             Deed::Count => return Ok(ids.len() as u64),
         };
         Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)

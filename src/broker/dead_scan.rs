@@ -115,14 +115,14 @@ impl DeadScan {
     }
 
     /// Looks at the next `look` messages of one partition at most, for the first `most` that are meant.
-    pub(super) async fn page(&mut self, store: &dyn Store, look: usize, most: usize) -> Result<DeadFound> {
+    pub(super) async fn page(&mut self, store: &Store, look: usize, most: usize) -> Result<DeadFound> {
         let partition = self.place.partition;
         let pair = self.descriptor.pair(partition, &self.group);
         let after = match self.place.after.take() {
             None => self.before_the_youngest()?,
             after => after,
         };
-        let page = store.dead(&pair, after.as_ref(), look).await?;
+        let page = store.dead_letters.dead(&pair, after.as_ref(), look).await?;
         let until = self.filter.older_than.map_or(self.place.began, |age| self.place.began.minus(age));
         let looked_at = page.dead.len();
         let in_time = |dead: &Dead| dead.died_at <= until;

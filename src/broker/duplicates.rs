@@ -21,7 +21,7 @@ pub(super) struct There {
 
 /// Looks at what is there of the messages that were duplicates. What was settled, is dead or cannot be read now is `None`.
 pub(super) async fn look(
-    store: &dyn Store,
+    store: &Store,
     descriptor: &Descriptor,
     partition: Partition,
     messages: &[Message],
@@ -38,7 +38,7 @@ pub(super) async fn look(
 
 /// Looks in one group, and answers which are not there.
 async fn look_in(
-    store: &dyn Store,
+    store: &Store,
     descriptor: &Descriptor,
     partition: Partition,
     group: &GroupName,
@@ -48,7 +48,7 @@ async fn look_in(
     let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
     for some in wanted.chunks(TOGETHER) {
         let ids: Vec<_> = some.iter().map(|n| messages[*n].id.clone()).collect();
-        let found = store.bodies(&pair, &ids).await.unwrap_or_default();
+        let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
         for (at, n) in some.iter().enumerate() {
             match found.get(at).and_then(Option::as_ref) {
                 Some(stored) => there[*n] = Some(There::new(stored, &messages[*n])),

@@ -52,11 +52,11 @@ impl Broker {
         let descriptor = self.topics.look(topic).await?;
         let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
         let read = self.reads.begin().await?;
-        let buffered = !self.store.buffered(topic, id).await?.is_empty();
+        let buffered = !self.store.messages.buffered(topic, id).await?.is_empty();
         let mut groups = Vec::with_capacity(descriptor.groups.len());
         for group in &descriptor.groups {
             let pair = descriptor.pair(partition, group);
-            let peeked = match read.call(self.store.peek(&pair, id)).await {
+            let peeked = match read.call(self.store.reads.peek(&pair, id)).await {
                 // The store is away; what is known is where the message is.
                 Err(error) if buffered && error.is_outage() => None,
                 peeked => peeked?,
@@ -106,7 +106,7 @@ impl Broker {
         partition: Partition,
         peeked: &Peeked,
     ) -> Result<Reason> {
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         Ok(match (descriptor.subscription(group).rest(now), &peeked.owner) {
             (Some(Rest::Copying), _) => Reason::new("copying", "the group gets a copy of another one first"),
             (Some(Rest::Paused(pause)), _) => {
@@ -121,7 +121,7 @@ impl Broker {
                 match here.map(|here| here.hindrance(partition)) {
                     Some(Some(hindrance)) => hindered(hindrance),
                     Some(None) => {
-                        let stats = self.store.stats(&[descriptor.pair(partition, group)]).await?;
+                        let stats = self.store.reads.stats(&[descriptor.pair(partition, group)]).await?;
                         let ready = stats.first().map_or(0, |stats| stats.ready);
                         Reason::new("behind_others", format!("due, and its partition has {ready} messages that are"))
                     }
@@ -147,7 +147,7 @@ impl Broker {
         let hindrance = here.as_ref().and_then(|dispatch| dispatch.hindrance(partition));
         Ok(match here.and_then(|dispatch| dispatch.whereabouts(partition, id)) {
             Some(MessageLocation::Out { attempt, deadline }) => {
-                let clock = self.store.clock();
+                let clock = self.store.backend.clock();
                 let until = clock.now().plus(deadline.since(clock.local().instant()));
                 Reason::new("in_flight", format!("a consumer has it as attempt {attempt}, until {until}"))
             }

@@ -40,11 +40,11 @@ impl Broker {
         }
         let read = self.reads.begin().await?;
         let step = Duration::from_millis(ms_up(step));
-        let spans = Spans { from: self.store.clock().now(), step, count };
+        let spans = Spans { from: self.store.backend.clock().now(), step, count };
         let pairs: Vec<_> = descriptor.partitions().map(|partition| descriptor.pair(partition, group)).collect();
         let mut all = Forecast { spans: vec![0; count], ..Forecast::default() };
         for some in pairs.chunks((COUNTS_AT_ONCE / count).max(1)) {
-            for part in read.call(self.store.forecast(some, spans)).await? {
+            for part in read.call(self.store.reads.forecast(some, spans)).await? {
                 all.ready += part.ready;
                 all.later += part.later;
                 all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);

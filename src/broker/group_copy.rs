@@ -60,7 +60,7 @@ impl Broker {
     /// Tries until the group is filled, is gone, or the broker stops.
     async fn fill(&self, filled: &Filled, born: &Descriptor) {
         let (topic, group) = &filled.place;
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         loop {
             let error = match self.fill_once(topic, group, born).await {
                 Ok(()) => return,
@@ -86,7 +86,7 @@ impl Broker {
             return Ok(());
         }
         // A push under an older descriptor would not reach the group, and its message might come behind the scan.
-        self.store.proclaim(&descriptor).await?;
+        self.store.topics.publish_settings(&descriptor).await?;
         let mut messages = 0;
         for partition in descriptor.partitions() {
             messages += self.fill_partition(&descriptor, partition, group).await?;
@@ -105,11 +105,11 @@ impl Broker {
     }
 
     async fn fill_partition(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) -> Result<usize> {
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         let (mut from, mut messages) = (None, 0);
         loop {
             let began = clock.instant();
-            let page = self.store.copy(descriptor, partition, group, from).await?;
+            let page = self.store.maintenance.copy(descriptor, partition, group, from).await?;
             messages += page.messages;
             from = page.next;
             if from.is_none() {

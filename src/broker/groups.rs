@@ -19,7 +19,7 @@ type Place = (TopicName, GroupName);
 
 /// One [`GroupDelivery`] for each group that a local consumer asked for.
 pub(super) struct Groups {
-    store: Arc<dyn Store>,
+    store: Store,
     keeper: Arc<LeaseKeeper>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -38,7 +38,7 @@ struct Joined {
 
 impl Groups {
     pub(super) fn new(
-        store: Arc<dyn Store>,
+        store: Store,
         keeper: Arc<LeaseKeeper>,
         metrics: Arc<Metrics>,
         tasks: Tasks,

@@ -26,6 +26,6 @@ impl Broker {
                 format!("topic {} was created with settings of its own: that needs a token with `admin`", wanted.topic);
             return Err(Error::new(Kind::Forbidden, why));
         }
-        self.store.take_over(handed, is_admin).await
+        self.store.messages.take_over(handed, is_admin).await
     }
 }

@@ -138,7 +138,7 @@ impl Broker {
         place: &Place,
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<Place>)> {
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         // What is due in this very millisecond is ready.
         let later = Timestamp::from_ms(now.as_ms().saturating_add(1));
         let window = match which {
@@ -150,7 +150,7 @@ impl Broker {
         match which {
             Which::Waiting | Which::Scheduled | Which::Ready => {
                 let after = if let Place::Waiting(after) = place { Some(after) } else { None };
-                let page = self.store.waiting(pair, window, after, limit).await?;
+                let page = self.store.reads.waiting(pair, window, after, limit).await?;
                 let entry = |listed: Listed| {
                     let state = if listed.next_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready };
                     ListEntry { partition, state, listed }
@@ -159,14 +159,14 @@ impl Broker {
             }
             Which::InFlight => {
                 let after = if let Place::InFlight(after) = place { Some(after) } else { None };
-                let page = self.store.in_flight(pair, after, limit).await?;
+                let page = self.store.reads.in_flight(pair, after, limit).await?;
                 let entries = page.messages.into_iter().filter(|listed| is_due_in(listed, window));
                 let entry = |listed| ListEntry { partition, state: State::InFlight, listed };
                 Ok((entries.map(entry).collect(), page.next.map(Place::InFlight)))
             }
             Which::Dead => {
                 let after = if let Place::Dead(after) = place { Some(after) } else { None };
-                let page = self.store.dead(pair, after, limit).await?;
+                let page = self.store.dead_letters.dead(pair, after, limit).await?;
                 let entries = page.dead.into_iter().map(|dead| of_dead(partition, dead));
                 let entries = entries.filter(|entry| is_due_in(&entry.listed, window));
                 Ok((entries.collect(), page.next.map(Place::Dead)))

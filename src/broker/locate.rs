@@ -43,7 +43,7 @@ impl Broker {
     /// store's.
     pub(super) async fn locate(&self, descriptor: &Descriptor, id: &MessageId, key: Option<&Key>) -> Result<Location> {
         let home = |key: Option<&Key>| descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
-        let buffered = self.store.buffered(&descriptor.topic, id).await?;
+        let buffered = self.store.messages.buffered(&descriptor.topic, id).await?;
         let is_buffered = !buffered.is_empty();
         let mut found: BTreeSet<(Partition, Option<Key>)> =
             buffered.into_iter().map(|key| (home(key.as_ref()), key)).collect();
@@ -88,7 +88,7 @@ impl Broker {
         for partitions in partitions.chunks(TOGETHER) {
             let looks = partitions.iter().map(|partition| async move {
                 for group in &descriptor.groups {
-                    if let Some(peeked) = self.store.peek(&descriptor.pair(*partition, group), id).await? {
+                    if let Some(peeked) = self.store.reads.peek(&descriptor.pair(*partition, group), id).await? {
                         return Ok(Some((*partition, peeked)));
                     }
                 }

@@ -43,9 +43,9 @@ impl Broker {
     pub fn scrape(&self) -> Result<String> {
         let (metrics, now) = (&self.metrics, self.clock().instant());
         let before = self.looks.note(now);
-        let vitals = self.store.vitals();
+        let vitals = self.store.backend.health_snapshot();
         metrics.store.breaker_open.set(i64::from(vitals.is_away));
-        metrics.store.clock_offset.set(self.store.clock().local_ahead_seconds());
+        metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
         metrics.process.data_dir_free.set(vitals.free_bytes.map_or(f64::NAN, |bytes| bytes as f64));
         metrics.process.observe();
         let with_census = metrics.census.look(now, before);
@@ -62,7 +62,7 @@ impl Broker {
         let mut looks = self.looks.subscribe();
         loop {
             let ask = async {
-                let answer = self.store.ping().await;
+                let answer = self.store.backend.ping().await;
                 self.metrics.store.up.set(i64::from(answer.is_ok()));
                 self.clock().sleep(ASK_AGAIN).await;
                 // The sender lives as long as the broker, so waiting cannot fail.

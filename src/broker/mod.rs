@@ -79,7 +79,7 @@ use crate::telemetry::spans::Tracer;
 /// A broker over one store. Clones share it.
 #[derive(Clone)]
 pub struct Broker {
-    store: Arc<dyn Store>,
+    store: Store,
     metrics: Arc<Metrics>,
     keeper: Arc<LeaseKeeper>,
     topics: Arc<Topics>,
@@ -126,7 +126,7 @@ pub struct Health {
 
 impl Broker {
     /// A broker over `store`. The loops of its pairs run in `tasks`; [`Broker::run`] has to run beside them, and longer.
-    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
+    pub fn new(store: Store, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
         let member = MemberId::fresh(&host_name());
         let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
         let keeper = Arc::new(LeaseKeeper::new(store.clone(), member, options.lease_ttl));
@@ -147,7 +147,7 @@ impl Broker {
         let census = stats_collector::Census::new(self.clone());
         let watched = futures_util::future::join(census.run(stop.clone()), self.watch_store(stop.clone()));
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
-        tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.run(stop));
+        tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.backend.run(stop));
     }
 
     /// The metrics of this process.
@@ -172,12 +172,12 @@ impl Broker {
 
     /// This machine's clock, as the store's loops read it.
     pub fn clock(&self) -> &Clock {
-        self.store.clock().local()
+        self.store.backend.clock().local()
     }
 
     /// The time on the store's clock, as far as this process knows it.
     pub fn now(&self) -> Timestamp {
-        self.store.clock().now()
+        self.store.backend.clock().now()
     }
 
     /// How long a stop waits for deliveries that are out.
@@ -210,7 +210,7 @@ impl Broker {
         min_age: std::time::Duration,
     ) -> Result<Vec<Delivery>> {
         request.check(min_age)?;
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         let until = clock.instant().plus(request.wait);
         let mut descriptor = self.topics.group_or_create(topic, group).await?;
         loop {
@@ -288,20 +288,20 @@ impl Broker {
             Error::not_found(format!("group {group} of topic {topic} has no message {id}; {why}"))
         };
         let Location::In(partition) = self.locate(&descriptor, id, key).await? else { return Err(absent()) };
-        let peeked = self.store.peek(&descriptor.pair(partition, group), id).await?;
+        let peeked = self.store.reads.peek(&descriptor.pair(partition, group), id).await?;
         Ok((partition, peeked.ok_or_else(absent)?))
     }
 
     /// Whether pushes can be accepted.
     pub async fn health(&self) -> Health {
-        let ready = self.store.ready().await;
-        self.metrics.store.clock_offset.set(self.store.clock().local_ahead_seconds());
+        let ready = self.store.backend.ready().await;
+        self.metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
         let (ready, detail) = match (ready, self.groups.is_stopping()) {
             (Err(error), _) => (false, Some(error.to_string())),
             (Ok(_), true) => (false, Some("stopping".to_owned())),
             (Ok(degraded), false) => (true, degraded),
         };
-        Health { ready, detail, store: self.store.describe() }
+        Health { ready, detail, store: self.store.backend.describe() }
     }
 }
 

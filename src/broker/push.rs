@@ -157,7 +157,7 @@ impl Broker {
         let pushes = partitions
             .into_iter()
             .map(|(partition, messages)| self.push_partition(descriptor.clone(), partition, messages));
-        let replicas = self.store.replicas();
+        let replicas = self.store.backend.replicas();
         for (index, mut outcome) in join_all(pushes).await.into_iter().flatten() {
             count(&metrics, &outcome);
             if let Ok(outcome) = &mut outcome {

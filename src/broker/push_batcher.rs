@@ -44,7 +44,7 @@ struct Waiting {
 
 /// All lanes on which something is on its way.
 pub(super) struct PushBatcher {
-    store: Arc<dyn Store>,
+    store: Store,
     topics: Arc<Topics>,
     tasks: Tasks,
     /// What waits for the call that is out. A lane without an entry has none out.
@@ -52,7 +52,7 @@ pub(super) struct PushBatcher {
 }
 
 impl PushBatcher {
-    pub(super) fn new(store: Arc<dyn Store>, topics: Arc<Topics>, tasks: Tasks) -> PushBatcher {
+    pub(super) fn new(store: Store, topics: Arc<Topics>, tasks: Tasks) -> PushBatcher {
         PushBatcher { store, topics, tasks, waiting: Mutex::default() }
     }
 
@@ -111,14 +111,15 @@ impl PushBatcher {
         }
         let (store, topics, batch) = (&self.store, &self.topics, messages.as_slice());
         let push = |descriptor: Arc<Descriptor>| async move {
-            let make =
-                async |call: &Call| store.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await;
+            let make = async |call: &Call| {
+                store.messages.push(&descriptor, partition, &Call { is_fresh, ..call.clone() }, batch).await
+            };
             let is_applied = |pushed: &Vec<Pushed>| !pushed.contains(&Pushed::Buffered);
             topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
         };
         let pushed = self.topics.push(descriptor.clone(), push).await;
         let found = match &pushed {
-            Ok(pushed) if !is_fresh => duplicates::look(&*self.store, &descriptor, partition, &messages, pushed).await,
+            Ok(pushed) if !is_fresh => duplicates::look(&self.store, &descriptor, partition, &messages, pushed).await,
             _ => Vec::new(),
         };
         let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {

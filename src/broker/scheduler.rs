@@ -69,7 +69,7 @@ impl Schedules {
     /// Fires what occurs, until `stop`.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
-        let _wake = self.broker.store.wakes().subscribe(Channel::Schedules, changed.clone());
+        let _wake = self.broker.store.backend.wakes().subscribe(Channel::Schedules, changed.clone());
         loop {
             let until = tokio::select! {
                 until = self.step() => until,
@@ -95,7 +95,7 @@ impl Schedules {
                 }
             };
         }
-        let (store_now, now) = (self.broker.store.clock().now(), self.broker.clock().instant());
+        let (store_now, now) = (self.broker.store.backend.clock().now(), self.broker.clock().instant());
         let due = |known: &&Known| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
         let due: Vec<Known> = self.known.values().filter(due).cloned().collect();
         for some in due.chunks(AT_ONCE) {
@@ -104,7 +104,7 @@ impl Schedules {
                 self.take_in(known, outcome);
             }
         }
-        let clock = self.broker.store.clock();
+        let clock = self.broker.store.backend.clock();
         let occurs = |known: &Known| known.next.map(|next| clock.reaches(next).max(known.wait));
         self.known.values().filter_map(occurs).min().unwrap_or(Instant::FAR).min(self.look_at)
     }
@@ -128,8 +128,8 @@ impl Schedules {
     async fn read(&mut self) -> Result<()> {
         let store = &self.broker.store;
         let mut all = BTreeMap::new();
-        for places in store.schedule_places().await?.chunks(AT_ONCE) {
-            let read = places.iter().map(|(topic, partition)| store.schedules(topic, *partition));
+        for places in store.cron_jobs.schedule_places().await?.chunks(AT_ONCE) {
+            let read = places.iter().map(|(topic, partition)| store.cron_jobs.schedules(topic, *partition));
             for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
                 for record in records? {
                     let next = record.schedule.next(record.last);
@@ -168,7 +168,7 @@ async fn fire(broker: &Broker, known: &Known) -> Outcome {
 
 async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
     let Known { topic, partition, record, .. } = known;
-    let now = broker.store.clock().now();
+    let now = broker.store.backend.clock().now();
     let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(EARLY)) };
     let descriptor = broker.topics.get(topic).await?;
     let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
@@ -179,7 +179,7 @@ async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
         done: fires.done,
         messages,
     };
-    match broker.store.fire(&descriptor, *partition, &firing).await? {
+    match broker.store.cron_jobs.fire(&descriptor, *partition, &firing).await? {
         Fired::Done(new) => {
             let metrics = broker.topic_metrics(topic);
             metrics.stored.inc_by(new as u64);

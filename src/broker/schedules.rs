@@ -33,7 +33,7 @@ impl Broker {
     /// # Errors
     /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, `Conflict` when others change it again and again.
     pub async fn put_schedule(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, ScheduleRecord)> {
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         wanted.check(now)?;
         let (descriptor, _) = self.topics.get_or_create(topic).await?;
         let name = wanted.name.clone();
@@ -56,7 +56,7 @@ impl Broker {
     /// `NotFound`, `Full`, `Conflict` when others change it again and again.
     pub async fn pause_schedule(&self, topic: &TopicName, name: &ScheduleName, paused: bool) -> Result<ScheduleRecord> {
         let descriptor = self.topics.get(topic).await?;
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         self.change_schedule(&descriptor, name, |before| {
             let before = before.ok_or_else(|| missing(topic, name))?;
             let resumes = before.schedule.paused && !paused;
@@ -72,7 +72,7 @@ impl Broker {
     pub async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
-        match self.store.remove_schedule(topic, partition, name).await? {
+        match self.store.cron_jobs.remove_schedule(topic, partition, name).await? {
             true => {
                 tracing::info!(%topic, cron = %name, "cron job deleted");
                 Ok(())
@@ -101,7 +101,7 @@ impl Broker {
         let read = self.reads.begin().await?;
         let mut schedules = Vec::new();
         while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE {
-            schedules.append(&mut read.call(self.store.schedules(topic, partition)).await?);
+            schedules.append(&mut read.call(self.store.cron_jobs.schedules(topic, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
         let more = partition.0 < descriptor.settings.partitions.get();
@@ -110,7 +110,7 @@ impl Broker {
 
     async fn find(&self, descriptor: &Arc<Descriptor>, name: &ScheduleName) -> Result<Option<ScheduleRecord>> {
         let partition = descriptor.partition_of(name.as_str());
-        let schedules = self.store.schedules(&descriptor.topic, partition).await?;
+        let schedules = self.store.cron_jobs.schedules(&descriptor.topic, partition).await?;
         Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
     }
 
@@ -133,7 +133,7 @@ impl Broker {
             let revision = format!("{:016x}", fastrand::u64(..));
             let seen = before.as_ref().map(|before| before.revision.clone());
             let change = ScheduleChange { schedule, seen, revision, last };
-            match self.store.put_schedule(&descriptor, partition, &change).await {
+            match self.store.cron_jobs.put_schedule(&descriptor, partition, &change).await {
                 Ok(true) => {
                     tell(&descriptor.topic, before.as_ref().map(|before| &before.schedule), &change.schedule);
                     let last = change.last.or(before.map(|before| before.last)).unwrap_or_default();

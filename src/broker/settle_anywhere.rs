@@ -201,7 +201,7 @@ impl Broker {
         }
         let descriptor = self.topics.group(topic, group).await?;
         let pairs: Vec<_> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
-        let tenants = self.store.tenants(&pairs).await?;
+        let tenants = self.store.leases.tenants(&pairs).await?;
         Ok(partitions.into_iter().zip(tenants).filter_map(|(partition, tenant)| Some((partition, tenant?))).collect())
     }
 
@@ -289,7 +289,7 @@ impl Broker {
 
     /// Works on what other brokers ask, and takes their answers, until `stop`.
     pub(super) async fn answer_others(&self, stop: CancellationToken) {
-        let mut datagrams = self.store.wakes().datagrams(self.member());
+        let mut datagrams = self.store.backend.wakes().datagrams(self.member());
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {

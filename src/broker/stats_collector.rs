@@ -128,7 +128,7 @@ impl Census {
     async fn claim(&mut self) -> Result<Option<Duration>> {
         let sent = self.now();
         self.may_hold = true;
-        let claim = self.broker.store.claim_census(self.broker.member(), self.ttl).await?;
+        let claim = self.broker.store.maintenance.claim_stats_collection(self.broker.member(), self.ttl).await?;
         let census = &self.broker.metrics.census;
         // The last third is for an answer to a look that is on its way when this process stands still.
         let (renew_at, until) = (sent.plus(self.ttl / 3), sent.plus(self.ttl * 2 / 3));
@@ -152,7 +152,7 @@ impl Census {
     async fn count(&mut self) -> Result<Option<Duration>> {
         let (began, mut counted) = (self.now(), Vec::new());
         self.busy = Default::default();
-        for topic in self.broker.store.topics().await? {
+        for topic in self.broker.store.topics.topics().await? {
             if self.now() >= self.renew_at
                 && let Some(expires_in) = self.claim().await?
             {
@@ -184,7 +184,7 @@ impl Census {
     async fn count_topic(&mut self, topic: &TopicName) -> Result<BTreeMap<GroupName, Depth>> {
         let store = self.broker.store.clone();
         let asked = self.now();
-        let descriptor = store.look_at_topic(topic).await?;
+        let descriptor = store.topics.topic_uncached(topic).await?;
         self.rest(asked).await;
         let mut groups = BTreeMap::<GroupName, Depth>::new();
         let Some(descriptor) = descriptor else { return Ok(groups) };
@@ -195,7 +195,7 @@ impl Census {
         }
         for pairs in pairs_of(&descriptor).chunks(PAIRS_AT_ONCE) {
             let asked = self.now();
-            let depths = store.depth(pairs, &WITHIN.map(|(_, span)| span)).await?;
+            let depths = store.reads.depth(pairs, &WITHIN.map(|(_, span)| span)).await?;
             for (pair, part) in pairs.iter().zip(depths) {
                 groups.entry(pair.group.clone()).or_default().add(&self.depth_of(pair, part));
             }
@@ -234,7 +234,7 @@ impl Census {
         self.broker.metrics.census.end();
         self.count_at = Instant::START;
         if std::mem::take(&mut self.may_hold)
-            && let Err(error) = self.broker.store.give_census(self.broker.member()).await
+            && let Err(error) = self.broker.store.maintenance.yield_stats_collection(self.broker.member()).await
         {
             tracing::debug!(%error, "another process counts only once the time of this one is over");
         }

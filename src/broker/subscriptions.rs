@@ -94,7 +94,7 @@ impl Broker {
             (false, false) => {}
         }
         let copied = self.copy_group(&descriptor, group);
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         tokio::select! {
             () = copied => {}
             () = clock.sleep(COPY_WAIT) => {}
@@ -133,7 +133,7 @@ impl Broker {
     /// # Errors
     /// `NotFound`, `Invalid` for a pause that ends too late.
     pub async fn pause_group(&self, topic: &TopicName, group: &GroupName, pause: PauseFor) -> Result<Arc<Descriptor>> {
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         let (field, until) = match pause {
             PauseFor::Ever => ("for", None),
             PauseFor::Span(span) => ("for", Some(now.plus(span))),
@@ -186,9 +186,9 @@ impl Broker {
         for _ in 0..TRIES_MAX {
             let there = self.topics.load(topic).await?;
             outcome = match change(&there)? {
-                Some(wanted) => self.store.update(&wanted).await,
+                Some(wanted) => self.store.topics.update(&wanted).await,
                 // The change that made it so may have been cut short before every partition knew.
-                None => self.store.proclaim(&there).await.map(|()| there.as_ref().clone()),
+                None => self.store.topics.publish_settings(&there).await.map(|()| there.as_ref().clone()),
             };
             if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
                 break;

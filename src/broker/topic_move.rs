@@ -52,7 +52,7 @@ impl Broker {
                     if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {
                         return Ok(all);
                     }
-                    let page = self.store.move_page(&from, &pair, &to).await?;
+                    let page = self.store.maintenance.move_page(&from, &pair, &to).await?;
                     all.waiting += page.waiting;
                     all.dead += page.dead;
                     all.there_already += page.there_already;
@@ -67,7 +67,7 @@ impl Broker {
             .flat_map(|p| from.groups.iter().map(move |g| (p, g)))
             .map(|(p, g)| from.pair(p, g))
             .collect();
-        let stats = self.store.stats(&pairs).await?;
+        let stats = self.store.reads.stats(&pairs).await?;
         all.in_flight = stats.iter().map(|stats| stats.in_flight).sum();
         all.done = stats.iter().all(|s| s.scheduled + s.ready + s.in_flight + s.dead == 0);
         Ok(all)
@@ -96,7 +96,7 @@ impl Broker {
         let partitions_wanted = partitions.unwrap_or(from.settings.partitions);
         let settings = Settings { partitions: partitions_wanted, ..from.settings.clone() };
         let wanted = Descriptor { groups: from.groups.clone(), ..Descriptor::new(to.clone(), settings) };
-        let there = self.store.create(&wanted).await?;
+        let there = self.store.topics.create(&wanted).await?;
         let is = there.settings.partitions;
         if partitions.is_some_and(|partitions| partitions != is) {
             return conflict(format!("topic {to} has {is} partitions, not {partitions_wanted}"));

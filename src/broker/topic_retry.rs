@@ -63,10 +63,10 @@ impl Topics {
         make: impl AsyncFnOnce(&Call) -> Result<T>,
         is_applied: impl FnOnce(&T) -> bool,
     ) -> Result<T> {
-        let call = self.calls.begin(topic, partition, self.store.clock(), messages);
+        let call = self.calls.begin(topic, partition, self.store.backend.clock(), messages);
         let answer = make(&call).await?;
         if is_applied(&answer) {
-            self.calls.applied(topic, partition, self.store.clock(), call);
+            self.calls.applied(topic, partition, self.store.backend.clock(), call);
         }
         Ok(answer)
     }

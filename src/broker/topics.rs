@@ -31,7 +31,7 @@ pub struct Declared {
 
 /// The descriptors that this process knows.
 pub(super) struct Topics {
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Store,
     metrics: Arc<Metrics>,
     options: Arc<Options>,
     pub(super) calls: Calls,
@@ -45,7 +45,7 @@ struct Known {
 }
 
 impl Topics {
-    pub(super) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, options: Arc<Options>) -> Topics {
+    pub(super) fn new(store: Store, metrics: Arc<Metrics>, options: Arc<Options>) -> Topics {
         Topics { store, metrics, options, calls: Calls::default(), known: RwLock::default() }
     }
 
@@ -79,7 +79,7 @@ impl Topics {
 
     /// The same, asked of the store.
     pub(super) async fn look_again(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        self.store.look_at_topic(topic).await?.map(Arc::new).ok_or_else(|| self.no_topic(topic))
+        self.store.topics.topic_uncached(topic).await?.map(Arc::new).ok_or_else(|| self.no_topic(topic))
     }
 
     /// The descriptor of a topic that has this group, for a read. # Errors: `NotFound`.
@@ -107,11 +107,11 @@ impl Topics {
         if !self.options.auto_create {
             return Ok((self.load(topic).await?, false));
         }
-        let clock = self.store.clock();
+        let clock = self.store.backend.clock();
         // The clock rounds up to the millisecond, and a store that tells no time rounds down.
         let asked_at = clock.surely().unwrap_or_else(|| clock.now().minus(Duration::from_millis(1))).as_ms();
         let wanted = Descriptor::new(topic.clone(), self.options.topic_defaults.clone());
-        let descriptor = self.learn(self.store.create(&wanted).await?);
+        let descriptor = self.learn(self.store.topics.create(&wanted).await?);
         // An incarnation is the time at which the topic was created; one that only the log has does not have any yet.
         let is_new = descriptor.incarnation >= asked_at && descriptor.incarnation == descriptor.generation;
         if is_new {
@@ -137,7 +137,7 @@ impl Topics {
 
     /// The descriptor of a topic, read from the store.
     pub(super) async fn load(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
-        match self.store.topic(topic).await? {
+        match self.store.topics.topic(topic).await? {
             Some(descriptor) => Ok(self.learn(descriptor)),
             None => Err(self.no_topic(topic)),
         }
@@ -153,11 +153,11 @@ impl Topics {
     /// # Errors
     /// As [`StoreClock::check`](crate::store::StoreClock::check).
     pub(super) fn accept_time(&self, topic: &TopicName) -> Result<Timestamp> {
-        self.store.clock().check()?;
+        self.store.backend.clock().check()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(topic) {
-            Some(known) if !known.descriptor.is_ordered() => Ok(self.store.clock().now()),
-            _ => Ok(self.store.clock().steady()),
+            Some(known) if !known.descriptor.is_ordered() => Ok(self.store.backend.clock().now()),
+            _ => Ok(self.store.backend.clock().steady()),
         }
     }
 
@@ -169,7 +169,7 @@ impl Topics {
 
     fn believed(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let now = self.store.clock().local().instant();
+        let now = self.store.backend.clock().local().instant();
         known.get(topic).filter(|known| now < known.loaded.plus(BELIEVED)).map(|known| known.descriptor.clone())
     }
 
@@ -179,7 +179,7 @@ impl Topics {
         for group in &descriptor.groups {
             self.metrics.group(&descriptor.topic, group);
         }
-        let loaded = self.store.clock().local().instant();
+        let loaded = self.store.backend.clock().local().instant();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= TOPICS_MAX {
             known.clear();
@@ -221,12 +221,12 @@ impl Broker {
     ) -> Result<Declared> {
         let wanted = Descriptor::new(topic, settings);
         wanted.check()?;
-        let before = self.store.topic(&wanted.topic).await?;
+        let before = self.store.topics.topic(&wanted.topic).await?;
         precondition.check(&wanted.topic, before.as_ref())?;
         let created = before.is_none();
         let there = match before {
             Some(there) => there,
-            None => self.store.create(&wanted).await?,
+            None => self.store.topics.create(&wanted).await?,
         };
         if there.settings == wanted.settings {
             return Ok(Declared { descriptor: self.topics.learn(there).as_ref().clone(), created });
@@ -249,7 +249,7 @@ impl Broker {
             );
             return Err(Error::new(Kind::Conflict, detail));
         }
-        let updated = self.store.update(&Descriptor { settings: wanted.settings, ..there }).await?;
+        let updated = self.store.topics.update(&Descriptor { settings: wanted.settings, ..there }).await?;
         tracing::info!(topic = %updated.topic, "topic changed");
         Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
     }
@@ -264,7 +264,7 @@ impl Broker {
 
     /// The names of all topics, sorted.
     pub async fn topics(&self) -> Result<Vec<TopicName>> {
-        self.store.topics().await
+        self.store.topics.topics().await
     }
 
     /// Counts the messages of every partition and group of a topic. What this process holds prefetched counts as ready.
@@ -299,7 +299,7 @@ impl Broker {
     /// `Unavailable`.
     pub async fn members(&self, topic: &TopicName, group: &GroupName) -> Result<Vec<MemberReport>> {
         let timing = Timing::new(self.options.lease_ttl, self.options.heartbeat);
-        self.store.members(topic, group, timing.absent_after()).await
+        self.store.groups.members(topic, group, timing.absent_after()).await
     }
 
     async fn stats_of(
@@ -315,7 +315,7 @@ impl Broker {
         let read = self.reads.begin().await?;
         let mut stats = Vec::with_capacity(pairs.len());
         for some in pairs.chunks(PAIRS_AT_ONCE) {
-            stats.extend(read.call(self.store.stats(some)).await?);
+            stats.extend(read.call(self.store.reads.stats(some)).await?);
         }
         for (pair, stats) in pairs.iter().zip(&mut stats) {
             let held = self.groups.held(pair).min(stats.in_flight);
@@ -341,8 +341,8 @@ impl Broker {
         let descriptor = self.topics.load(topic).await?;
         precondition.check(topic, Some(&descriptor))?;
         match precondition {
-            Precondition::Generation(_) => self.store.delete_unchanged(&descriptor).await?,
-            Precondition::None | Precondition::Exists => self.store.delete(&descriptor).await?,
+            Precondition::Generation(_) => self.store.topics.delete_unchanged(&descriptor).await?,
+            Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
         }
         self.topics.forget(topic);
         self.groups.close(&descriptor);

@@ -49,7 +49,9 @@ impl Broker {
                 audit.next = Some(cursor_of(partition, from.as_ref()));
                 break;
             }
-            let page = read.call(self.store.audit(&descriptor.pair(partition, group), from.as_ref(), repair)).await?;
+            let page = read
+                .call(self.store.maintenance.audit(&descriptor.pair(partition, group), from.as_ref(), repair))
+                .await?;
             audit.seen += page.seen;
             audit.findings.extend(page.findings.into_iter().map(|finding| (partition, finding)));
             from = page.next;

@@ -113,7 +113,7 @@ impl Lease {
 
 /// Renews all leases of this process.
 pub struct LeaseKeeper {
-    store: Arc<dyn Store>,
+    store: Store,
     member: MemberId,
     ttl: Duration,
     leases: Mutex<Vec<Arc<Lease>>>,
@@ -121,7 +121,7 @@ pub struct LeaseKeeper {
 
 impl LeaseKeeper {
     /// No leases yet.
-    pub fn new(store: Arc<dyn Store>, member: MemberId, ttl: Duration) -> LeaseKeeper {
+    pub fn new(store: Store, member: MemberId, ttl: Duration) -> LeaseKeeper {
         LeaseKeeper { store, member, ttl, leases: Mutex::default() }
     }
 
@@ -161,9 +161,9 @@ impl LeaseKeeper {
         let mut answered = true;
         for page in leases.chunks(RENEWALS_MAX) {
             let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();
-            let sent = self.store.clock().local().instant();
-            let renewals = self.store.renew(&self.member, &claims, self.ttl).await;
-            let (now, losses) = (self.store.clock().local().instant(), self.losses());
+            let sent = self.store.backend.clock().local().instant();
+            let renewals = self.store.leases.renew(&self.member, &claims, self.ttl).await;
+            let (now, losses) = (self.store.backend.clock().local().instant(), self.losses());
             for (lease, renewal) in page.iter().zip(renewals) {
                 match renewal {
                     Ok(Renewal::Kept(_)) if lease.is_doubtful(now, losses) => {
@@ -197,7 +197,7 @@ impl LeaseKeeper {
     /// While the store does not answer it is asked more often, so that after an outage owners resume before their leases
     /// are taken by someone else.
     pub async fn run(&self, stop: CancellationToken) {
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         let mut pause = self.ttl / 3;
         while stop.run_until_cancelled(clock.sleep(pause)).await.is_some() {
             pause = if self.step().await { self.ttl / 3 } else { RETRY_AFTER.min(self.ttl / 3) };
@@ -205,7 +205,7 @@ impl LeaseKeeper {
     }
 
     fn losses(&self) -> u64 {
-        self.store.losses().borrow().count
+        self.store.backend.losses().borrow().count
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {

@@ -41,7 +41,7 @@ impl DeadKeeper {
 
     /// Drops what is past the bounds. A look that fails is made again later: nobody waits for it.
     pub(super) async fn look(&mut self, dispatch: &GroupDelivery, pair: &GroupPartition) {
-        let now = dispatch.store.clock().local().instant();
+        let now = dispatch.store.backend.clock().local().instant();
         self.next = drop_past(dispatch, pair, now).await.unwrap_or_else(|error| {
             tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
             now.plus(PAUSE)
@@ -58,10 +58,10 @@ async fn drop_past(dispatch: &GroupDelivery, pair: &GroupPartition, now: Instant
     if age.is_none() && count.is_none() {
         return Ok(Instant::FAR);
     }
-    let clock = dispatch.store.clock();
+    let clock = dispatch.store.backend.clock();
     loop {
         let died_before = age.map(|age| clock.now().minus(age));
-        let dropped = dispatch.store.drop_dead(pair, DeadBounds { died_before, count }).await?;
+        let dropped = dispatch.store.dead_letters.drop_dead(pair, DeadBounds { died_before, count }).await?;
         dispatch.counts.dead_aged.inc_by(dropped.aged);
         dispatch.counts.dead_surplus.inc_by(dropped.surplus);
         if !dropped.more {

@@ -15,7 +15,7 @@ const TURNS: usize = 4;
 
 /// Records heartbeats for the memberships of a process.
 pub struct Heartbeats {
-    store: Arc<dyn Store>,
+    store: Store,
     member: MemberId,
     absent_after: Duration,
     tasks: Tasks,
@@ -31,7 +31,7 @@ struct Asked {
 
 impl Heartbeats {
     /// None yet. A member whose heartbeat is older than `absent_after` is not live.
-    pub fn new(store: Arc<dyn Store>, member: MemberId, absent_after: Duration, tasks: Tasks) -> Arc<Heartbeats> {
+    pub fn new(store: Store, member: MemberId, absent_after: Duration, tasks: Tasks) -> Arc<Heartbeats> {
         Arc::new(Heartbeats { store, member, absent_after, tasks, asked: Mutex::default() })
     }
 
@@ -49,7 +49,7 @@ impl Heartbeats {
     async fn call(&self, slot: u32) {
         let (heartbeats, tells): (Vec<_>, Vec<_>) =
             self.gathered(slot).await.into_iter().map(|asked| (asked.heartbeat, asked.tell)).unzip();
-        let answers = self.store.beat(&self.member, &heartbeats, self.absent_after).await;
+        let answers = self.store.groups.heartbeat(&self.member, &heartbeats, self.absent_after).await;
         for ((answer, tell), heartbeat) in answers.into_iter().zip(tells).zip(heartbeats) {
             let event = answer.map(|members| Event::Beaten(members.into())).unwrap_or_else(|error| {
                 tracing::debug!(topic = %heartbeat.topic, group = %heartbeat.group, %error, "no heartbeat");

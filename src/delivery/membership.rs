@@ -41,7 +41,7 @@ impl Membership {
     pub fn new(dispatch: Arc<GroupDelivery>, timing: Timing, tasks: Tasks) -> Box<Membership> {
         let descriptor = dispatch.descriptor();
         let (topic, group) = (descriptor.topic.clone(), dispatch.group.clone());
-        let wakes = dispatch.store.wakes();
+        let wakes = dispatch.store.backend.wakes();
         let changed = Arc::new(Notify::new());
         let mut subscriptions = vec![wakes.subscribe(Channel::Members(topic.clone(), group.clone()), changed.clone())];
         let rewritten = Arc::new(Notify::new());
@@ -71,14 +71,14 @@ impl Membership {
 
     /// Is a member until `stop` fires, the topic is gone, or no consumer has asked for long; then leaves.
     pub async fn run(mut self: Box<Self>, stop: CancellationToken) {
-        let (mut losses, mut pressed) = (self.dispatch.store.losses(), self.dispatch.terms.budget.pressed());
+        let (mut losses, mut pressed) = (self.dispatch.store.backend.losses(), self.dispatch.terms.budget.pressed());
         let first = self.hold(*losses.borrow_and_update());
         let mut leaving = false;
         let mut event = first;
         // Moved only when it has come: heartbeats pass more often than anyone looks.
         let mut look_at = self.dispatch.idle_at();
         while self.step(event) {
-            let clock = self.dispatch.store.clock().local();
+            let clock = self.dispatch.store.backend.clock().local();
             event = tokio::select! {
                 Some(event) = self.told.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
@@ -126,14 +126,14 @@ impl Membership {
         if matches!(event, Event::Beaten(_) | Event::BeatFailed | Event::Departed) {
             self.dispatch.log_changes();
         }
-        let now = self.dispatch.store.clock().local().instant();
+        let now = self.dispatch.store.backend.clock().local().instant();
         self.member.wanted(self.dispatch.last_wanted(now));
         let actions = self.member.step(now, event);
         self.note();
         let mut lives = true;
         for action in actions {
             match action {
-                Action::Beat => self.beat(),
+                Action::Beat => self.heartbeat(),
                 Action::Depart => self.depart(),
                 Action::Acquire(partition) => self.acquire(partition),
                 Action::Release(partition) => {
@@ -174,7 +174,7 @@ impl Membership {
 
     /// Who is not valid at a data loss forgets its epoch by itself; who is may take its own pairs again at once.
     fn hold(&self, loss: Loss) -> Event {
-        let now = self.dispatch.store.clock().local().instant();
+        let now = self.dispatch.store.backend.clock().local().instant();
         let until = loss.hold_until(self.dispatch.keeper.ttl());
         if until <= now {
             return Event::Tick;
@@ -183,7 +183,7 @@ impl Membership {
         Event::Hold { until, valid: valid.map(|(partition, _)| partition).collect::<BTreeSet<_>>() }
     }
 
-    fn beat(&self) {
+    fn heartbeat(&self) {
         let (dispatch, standing) = (&self.dispatch, self.member.standing());
         let (has_demand, owned) = (standing.has_demand, standing.owned);
         let state = MemberState { has_demand, waiting: dispatch.demand.waiting(), owned };
@@ -195,7 +195,7 @@ impl Membership {
         let (dispatch, tell) = (self.dispatch.clone(), self.tell.clone());
         self.tasks.start(async move {
             let topic = dispatch.descriptor().topic.clone();
-            let left = dispatch.store.leave(&topic, &dispatch.group, dispatch.keeper.member()).await;
+            let left = dispatch.store.groups.leave(&topic, &dispatch.group, dispatch.keeper.member()).await;
             let _ = tell.send(if left.is_ok() { Event::Departed } else { Event::BeatFailed });
         });
     }
@@ -255,7 +255,7 @@ async fn acquire(
         }
         Err(error) => {
             let topic = &dispatch.descriptor().topic;
-            if dispatch.unacquired.is_due(dispatch.store.clock().local().instant()) {
+            if dispatch.unacquired.is_due(dispatch.store.backend.clock().local().instant()) {
                 tracing::warn!(%topic, group = %dispatch.group, partition = partition.0, %error, "lease not acquired");
             }
             Event::AcquireFailed(partition)

@@ -6,7 +6,7 @@
 mod wakeups;
 mod changes;
 mod dead;
-mod delivery;
+mod receipt;
 mod demand;
 mod settings_sync;
 mod rate_limiter;
@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use delivery::{Decision, Delivery, GroupTag, Receipt};
 pub use heartbeats::Heartbeats;
 pub use membership::Membership;
 pub use prefetch::PrefetchBudget;
+pub use receipt::{Decision, Delivery, GroupTag, Receipt};
 pub use session::{Hand, Session};
 pub use settle::check_receipt;
 pub use table::{MessageLocation, Now, Policy, Table, Want};
@@ -64,7 +64,7 @@ const ATTENTION: Duration = Duration::from_secs(1);
 
 /// The deliveries of one group of a topic on this process.
 pub struct GroupDelivery {
-    store: Arc<dyn Store>,
+    store: Store,
     keeper: Arc<LeaseKeeper>,
     group: GroupName,
     descriptor: RwLock<Arc<Descriptor>>,
@@ -121,7 +121,7 @@ const BETWEEN_REQUESTS: Duration = Duration::from_secs(1);
 impl GroupDelivery {
     /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Store,
         keeper: Arc<LeaseKeeper>,
         descriptor: Arc<Descriptor>,
         group: GroupName,
@@ -130,7 +130,7 @@ impl GroupDelivery {
         tracer: Tracer,
     ) -> GroupDelivery {
         let counts = metrics.group(&descriptor.topic, &group);
-        let demand = Demand::new(store.clock().local().clone(), counts.clone());
+        let demand = Demand::new(store.backend.clock().local().clone(), counts.clone());
         GroupDelivery {
             counts,
             tag: GroupTag::of(&descriptor.topic, &group),
@@ -199,7 +199,7 @@ impl GroupDelivery {
             let table = pairs.get(&partition)?.table();
             (table.is_full(), table.is_holding())
         };
-        let unasked = self.demand.unasked(self.store.clock().local().instant());
+        let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
         match self.demand.waiting() {
             _ if is_full => Some(Hindrance::AtMaxInFlight),
             0 if unasked >= BETWEEN_REQUESTS => Some(Hindrance::NoConsumer { unasked }),
@@ -214,7 +214,7 @@ impl GroupDelivery {
     /// `Full` with too many consumers waiting.
     pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;
-        let until = self.store.clock().local().instant().plus(wait.max(SHORT_POLL));
+        let until = self.store.backend.clock().local().instant().plus(wait.max(SHORT_POLL));
         let _waiting = self.demand.wait(want.max);
         Ok(self.wait_for(None, want, until).await)
     }
@@ -230,7 +230,7 @@ impl GroupDelivery {
     /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
     /// meanwhile, and with it this future, strands nothing.
     async fn wait_for(&self, hand: Option<&Arc<Hand>>, want: Want, until: Instant) -> Vec<Delivery> {
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         let demanding = !want.min_age.is_zero();
         let mut kicked = false;
         loop {
@@ -259,7 +259,7 @@ impl GroupDelivery {
 
     fn take(&self, hand: Option<&Arc<Hand>>, want: Want) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
-        let now = now(self.store.clock());
+        let now = now(self.store.backend.clock());
         if self.closed.is_cancelled() || self.rest(now.store).is_some() {
             return deliveries;
         }
@@ -339,7 +339,7 @@ impl GroupDelivery {
 
     /// When to look next whether it is idle.
     fn idle_at(&self) -> Instant {
-        let now = self.store.clock().local().instant();
+        let now = self.store.backend.clock().local().instant();
         let asked = self.demand.last_attended().plus(self.terms.idle_timeout);
         asked.max(now.plus(self.terms.idle_timeout / 4))
     }

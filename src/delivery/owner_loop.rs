@@ -76,7 +76,7 @@ impl OwnerLoop {
         owned: Arc<Owned>,
         woken: Arc<Notify>,
     ) -> OwnerLoop {
-        let (losses, pressed) = (dispatch.store.losses(), dispatch.terms.budget.pressed());
+        let (losses, pressed) = (dispatch.store.backend.losses(), dispatch.terms.budget.pressed());
         OwnerLoop {
             dispatch,
             owner,
@@ -113,7 +113,7 @@ impl OwnerLoop {
     /// # Errors
     /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
     pub(super) async fn serve(&mut self) -> Result<()> {
-        let clock = self.dispatch.store.clock().local().clone();
+        let clock = self.dispatch.store.backend.clock().local().clone();
         let mut drain_until = Instant::FAR;
         loop {
             if !self.draining && (self.owned.kick.is_released() || self.dispatch.is_closed()) {
@@ -157,7 +157,7 @@ impl OwnerLoop {
 
     /// Carries a plan out, unless the lease is lost or the time to drain is over before.
     async fn call(&mut self, plan: Plan, drain_until: Instant) -> Result<Called> {
-        let clock = self.dispatch.store.clock().local().clone();
+        let clock = self.dispatch.store.backend.clock().local().clone();
         let lease = self.owned.lease.clone();
         tokio::select! {
             done = self.carry_out(plan) => done.map(|()| Called::Answered),
@@ -225,7 +225,7 @@ impl OwnerLoop {
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
                 self.head = earlier(self.head, earliest);
-                if self.owned.table().settled(now(self.dispatch.store.clock())) {
+                if self.owned.table().settled(now(self.dispatch.store.backend.clock())) {
                     self.dispatch.arrivals.notify_one();
                 }
             }
@@ -242,7 +242,7 @@ impl OwnerLoop {
     }
 
     fn plan(&mut self) -> Plan {
-        let store_clock = self.dispatch.store.clock();
+        let store_clock = self.dispatch.store.backend.clock();
         let now = now(store_clock);
         if let Some(glance) = self.owned.lease.take_glance() {
             return Plan::Note(glance);
@@ -321,7 +321,7 @@ impl OwnerLoop {
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
-        table.reserved(reserved, now(self.dispatch.store.clock()));
+        table.reserved(reserved, now(self.dispatch.store.backend.clock()));
         let bytes = table.bytes();
         table.part().arrived(bytes);
         let expected = table.unsettled() as u64;
@@ -357,7 +357,7 @@ impl OwnerLoop {
 
     /// Whether the store lost something that is not given back yet.
     fn is_restoring(&self) -> bool {
-        self.dispatch.store.losses().borrow().is_restoring
+        self.dispatch.store.backend.losses().borrow().is_restoring
     }
 
     fn attended_until(&self) -> Instant {

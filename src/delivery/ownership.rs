@@ -40,17 +40,17 @@ impl Ownership {
     ) -> Result<Acquisition> {
         let pair = dispatch.descriptor().pair(partition, &dispatch.group);
         let keeper = &dispatch.keeper;
-        let losses = dispatch.store.losses().borrow().count;
-        let sent = dispatch.store.clock().local().instant();
+        let losses = dispatch.store.backend.losses().borrow().count;
+        let sent = dispatch.store.backend.clock().local().instant();
         let generation = dispatch.descriptor().generation;
-        match dispatch.store.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
+        match dispatch.store.leases.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
             Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
             Ok(Acquired::Owned(mut owner)) => {
                 if dispatch.descriptor().is_ordered() {
                     owner.keep_places();
                 }
                 // What was acquired while the store may have lost something hands nothing out: another may own it too.
-                if dispatch.store.losses().borrow().count != losses {
+                if dispatch.store.backend.losses().borrow().count != losses {
                     return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
                 }
                 let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
@@ -83,7 +83,7 @@ impl Ownership {
 
     fn begin(&self, owned: &Arc<Owned>) -> Wake {
         let Claim { pair, epoch } = owned.lease.claim();
-        let wake = self.dispatch.store.wakes().subscribe(Channel::head(pair), self.woken.clone());
+        let wake = self.dispatch.store.backend.wakes().subscribe(Channel::head(pair), self.woken.clone());
         self.dispatch.enter(self.partition, owned.clone());
         let GroupPartition { topic, group, partition } = pair;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease acquired");

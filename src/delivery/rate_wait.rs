@@ -26,7 +26,7 @@ impl GroupDelivery {
     /// has arrived; or, if something is there and only the rate holds it back, when a slot may be open. One consumer at a time sees
     /// to slots, and does nothing else meanwhile: a call that is given up would waste the slots that it brings.
     pub(super) async fn next_chance(&self, arrival: Pin<&mut Notified<'_>>, want: Want, until: Instant) {
-        let clock = self.store.clock().local();
+        let clock = self.store.backend.clock().local();
         let Some(rate) = self.rate().filter(|_| self.has_ready(want)) else { return arrival.await };
         let Some(_porter) = self.gate.attend(&self.arrivals) else { return arrival.await };
         let now = clock.instant();
@@ -35,7 +35,7 @@ impl GroupDelivery {
         }
         let ask = slots_to_ask(rate, want.max, until.since(now).min(SLOT_AHEAD_MAX));
         let topic = self.descriptor().topic.clone();
-        match self.store.slots(&topic, &self.group, ask).await {
+        match self.store.groups.slots(&topic, &self.group, ask).await {
             Ok(slots) => self.gate.given(slots, ask, (now, clock.instant())),
             Err(error) => {
                 tracing::debug!(%topic, group = %self.group, %error, "no slots");
@@ -46,7 +46,7 @@ impl GroupDelivery {
 
     /// Whether a message could be handed out but for the rate.
     fn has_ready(&self, want: Want) -> bool {
-        let now = now(self.store.clock());
+        let now = now(self.store.backend.clock());
         let is_ripe = |at: Timestamp| at <= now.store;
         let open = self.pairs().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
         open.into_iter().any(|(_, owned)| owned.table().ripe_at(want.min_age).is_some_and(is_ripe))
@@ -57,7 +57,7 @@ impl GroupDelivery {
         if want.min_age.is_zero() {
             return Instant::FAR;
         }
-        let clock = self.store.clock();
+        let clock = self.store.backend.clock();
         let ripe = self.pairs().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
         // What is old enough already is not held back by its age.
         ripe.filter(|at| *at > clock.now()).min().map_or(Instant::FAR, |at| clock.reaches(at))

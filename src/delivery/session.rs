@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::delivery::{Decision, Delivery, Receipt};
 use super::owned_partition::now;
+use super::receipt::{Decision, Delivery, Receipt};
 use super::{GroupDelivery, Want};
 use crate::model::error::Result;
 use crate::platform::clock::Instant;
@@ -40,7 +40,7 @@ impl Session {
     ///
     /// Nothing is taken unless it is returned.
     pub async fn next(&self, wait: Duration) -> Option<Delivery> {
-        let until = self.dispatch.store.clock().local().instant().plus(wait);
+        let until = self.dispatch.store.backend.clock().local().instant().plus(wait);
         let room = self.room(until).await?;
         let settings = &self.dispatch.descriptor().settings;
         let visibility_timeout = self.visibility_timeout.unwrap_or(settings.visibility_timeout);
@@ -68,7 +68,7 @@ impl Session {
             match self.max_in_flight.saturating_sub(self.hand.count()) {
                 0 => tokio::select! {
                     () = self.hand.freed.notified() => {}
-                    () = self.dispatch.store.clock().local().sleep_until(until) => return None,
+                    () = self.dispatch.store.backend.clock().local().sleep_until(until) => return None,
                     () = self.dispatch.closed.cancelled() => return None,
                 },
                 room => return Some(room),
@@ -84,7 +84,7 @@ impl Drop for Session {
         }
         // Not while the hand is locked: every decision frees a place in it.
         let undecided = std::mem::take(&mut *self.hand.receipts());
-        let now = now(self.dispatch.store.clock());
+        let now = now(self.dispatch.store.backend.clock());
         for receipt in undecided {
             let reason = Some("the stream's client went away".to_owned());
             let nack = Decision::Nack { delay: Some(Duration::ZERO), reason };

@@ -31,13 +31,13 @@ impl GroupDelivery {
     /// When the rest ends by itself, if nothing is handed out now.
     pub(super) fn rests_until(&self, now: Timestamp) -> Option<Instant> {
         let rest = self.rest(now)?;
-        Some(rest.until().map_or(Instant::FAR, |until| self.store.clock().reaches(until)))
+        Some(rest.until().map_or(Instant::FAR, |until| self.store.backend.clock().reaches(until)))
     }
 
     /// Loads the descriptor again. False when the topic or the group is gone.
     pub(super) async fn reload(&self) -> Result<bool> {
         let topic = self.descriptor().topic.clone();
-        let Some(descriptor) = self.store.topic(&topic).await? else { return Ok(false) };
+        let Some(descriptor) = self.store.topics.topic(&topic).await? else { return Ok(false) };
         Ok(self.follow(&Arc::new(descriptor)))
     }
 

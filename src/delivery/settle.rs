@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::{join_all, select};
 
 use super::GroupDelivery;
-use super::delivery::{Decision, GroupTag, Receipt};
 use super::owned_partition::{Owned, now};
+use super::receipt::{Decision, GroupTag, Receipt};
 use super::table::{Decided, Now};
 use super::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
@@ -46,7 +46,7 @@ impl GroupDelivery {
         let mut verdicts = Vec::with_capacity(decisions.len());
         let mut again = HashSet::new();
         let mut unanswered_by_pair: BTreeMap<Partition, Unanswered> = BTreeMap::new();
-        let now = now(self.store.clock());
+        let now = now(self.store.backend.clock());
         for (index, (receipt, decision)) in decisions.into_iter().enumerate() {
             let (verdict, made) = self.decide(receipt, decision, now);
             verdicts.push(verdict);
@@ -68,7 +68,7 @@ impl GroupDelivery {
             unanswered.owned.kick.notify_one();
             unanswered.owned.settled(unanswered.last)
         });
-        let deadline = std::pin::pin!(self.store.clock().local().sleep(timeout));
+        let deadline = std::pin::pin!(self.store.backend.clock().local().sleep(timeout));
         let _ = select(join_all(waits), deadline).await;
         for unanswered in unanswered_by_pair.values() {
             let progress = unanswered.owned.progress();
@@ -106,7 +106,7 @@ impl GroupDelivery {
 
     /// Moves deadlines to `timeout` from now.
     pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
-        let now = now(self.store.clock());
+        let now = now(self.store.backend.clock());
         let extend = |receipt: Option<Receipt>| {
             let (receipt, owned) = self.find(receipt)?;
             let extended = owned.table().extend(receipt.serial, now.instant.plus(timeout));

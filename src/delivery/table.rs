@@ -17,7 +17,7 @@ pub use self::location::MessageLocation;
 use self::next_message::NextMessage;
 use self::order::{Keepsake, Lane, Order, lane_of};
 pub(super) use self::settle::Decided;
-use super::delivery::{Delivery, GroupTag, Receipt};
+use super::receipt::{Delivery, GroupTag, Receipt};
 use super::session::{Hand, Place};
 use super::verdict_cache::VerdictCache;
 use crate::codec::{DeadReason, DeadRecord};

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 
-use super::delivery::Decision;
+use super::receipt::Decision;
 use super::table::Decided;
 use super::verdict::StaleReason;
 use crate::model::limits::RECENT_DECISIONS_MAX;

@@ -77,7 +77,7 @@ impl OutageOptions {
 
 /// A store that takes pushes while the one behind it is away.
 pub struct BufferedStore<S> {
-    store: S,
+    store: Arc<S>,
     clock: Clock,
     options: OutageOptions,
     timeout: Duration,
@@ -191,7 +191,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let broker = broker.unwrap_or_else(|| ulid::Ulid::new().to_string());
         let (identified, buffered) = (AtomicBool::new(false), Notify::new());
         let failover = BufferedStore {
-            store,
+            store: Arc::new(store),
             clock,
             options,
             timeout,
@@ -243,7 +243,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let _naming = self.taken_logs.lock().await;
         let ours = self.wal.store_identity();
         let offered = ours.clone().unwrap_or_else(|| ulid::Ulid::new().to_string());
-        let found = self.limited(self.store.identity(&offered)).await?;
+        let found = self.limited(self.store.store_id(&offered)).await?;
         if ours.as_ref() != Some(&found) {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
             let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
@@ -251,7 +251,7 @@ impl<S: LogTarget> BufferedStore<S> {
             let kept =
                 self.wal.depth().records + self.journal.as_ref().map_or(0, |journal| journal.log().depth().records);
             if ours.is_some() && kept > 0 && !is_successor && !self.options.adopt {
-                return Err(Error::new(Kind::Conflict, another_store(&self.options, &self.store, kept)));
+                return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }
             if let Err(error) = self.wal.remember_store(&found).await {
                 // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.

@@ -1,9 +1,9 @@
-//! The contract of a store, kept by two.
+//! What the outage path changes of the store contract.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -11,21 +11,30 @@ use super::BufferedStore;
 use super::answers::JournaledOwner;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
-use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, ScheduleName, TopicName};
+use crate::model::message::{Conflict, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    Acquired, Call, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, LogTarget,
-    Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal,
-    Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver,
-    Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    self, Acquired, Call, Cancelled, Claim, Description, HandedOver, HealthSnapshot, LogTarget, Loss, MemberId, Pushed,
+    Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes,
 };
 
+impl<S: LogTarget> BufferedStore<S> {
+    /// The store for the rooms above: what the outage path does not change passes by it.
+    pub fn into_store(self: Arc<Self>) -> Store {
+        Store {
+            backend: self.clone(),
+            topics: self.clone(),
+            messages: self.clone(),
+            leases: self.clone(),
+            ..Store::of(self.store.clone())
+        }
+    }
+}
+
 #[async_trait]
-impl<S: LogTarget> Store for BufferedStore<S> {
+impl<S: LogTarget> store::Backend for BufferedStore<S> {
     fn describe(&self) -> Description {
         let inner = self.store.describe();
         let buffered =
@@ -35,10 +44,6 @@ impl<S: LogTarget> Store for BufferedStore<S> {
             Some(window) => format!("{buffered}, and always for the last {window:?}"),
         };
         Description { durability, ..inner }
-    }
-
-    async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
-        self.take(handed, is_admin).await
     }
 
     fn replicas(&self) -> u32 {
@@ -71,8 +76,8 @@ impl<S: LogTarget> Store for BufferedStore<S> {
         self.store.ping().await
     }
 
-    async fn identity(&self, offered: &str) -> Result<String> {
-        self.store.identity(offered).await
+    async fn store_id(&self, offered: &str) -> Result<String> {
+        self.store.store_id(offered).await
     }
 
     async fn ready(&self) -> Result<Option<String>> {
@@ -120,13 +125,24 @@ impl<S: LogTarget> Store for BufferedStore<S> {
         self.store.close().await
     }
 
+    fn health_snapshot(&self) -> HealthSnapshot {
+        self.wal.observe();
+        if let Some(journal) = &self.journal {
+            journal.log().observe();
+        }
+        HealthSnapshot { free_bytes: free_bytes(&self.options.dir), is_away: self.breaker.reason().is_some() }
+    }
+}
+
+#[async_trait]
+impl<S: LogTarget> store::Topics for BufferedStore<S> {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.find(topic).await
     }
 
-    async fn look_at_topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+    async fn topic_uncached(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         let looked = match self.breaker.reason() {
-            None => self.limited(self.store.look_at_topic(topic)).await,
+            None => self.limited(self.store.topic_uncached(topic)).await,
             Some(reason) => Err(Error::unavailable(reason.detail().to_owned())),
         };
         match looked {
@@ -147,18 +163,8 @@ impl<S: LogTarget> Store for BufferedStore<S> {
         self.change(wanted).await
     }
 
-    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
-        self.store.proclaim(descriptor).await
-    }
-
-    async fn copy(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        group: &GroupName,
-        from: Option<CopyCursor>,
-    ) -> Result<Copied> {
-        self.store.copy(descriptor, partition, group, from).await
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+        self.store.publish_settings(descriptor).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
@@ -171,6 +177,13 @@ impl<S: LogTarget> Store for BufferedStore<S> {
         self.store.delete_unchanged(descriptor).await?;
         self.is_deleted(descriptor).await;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl<S: LogTarget> store::Messages for BufferedStore<S> {
+    async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
+        self.take(handed, is_admin).await
     }
 
     async fn push(
@@ -225,140 +238,13 @@ impl<S: LogTarget> Store for BufferedStore<S> {
         self.postpone(descriptor, partition, call, reschedule).await
     }
 
-    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
-        self.store.peek(pair, id).await
-    }
-
-    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
-        self.store.bodies(pair, ids).await
-    }
-
-    async fn waiting(
-        &self,
-        pair: &GroupPartition,
-        window: Window,
-        after: Option<&WaitingCursor>,
-        limit: usize,
-    ) -> Result<Page<WaitingCursor>> {
-        self.store.waiting(pair, window, after, limit).await
-    }
-
-    async fn in_flight(
-        &self,
-        pair: &GroupPartition,
-        after: Option<&InFlightCursor>,
-        limit: usize,
-    ) -> Result<Page<InFlightCursor>> {
-        self.store.in_flight(pair, after, limit).await
-    }
-
     async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Option<Key>>> {
         self.buffered_keys(topic, id).await
     }
+}
 
-    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
-        self.store.stats(pairs).await
-    }
-
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        self.store.audit(pair, from, repair).await
-    }
-
-    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
-        self.store.depth(pairs, within).await
-    }
-
-    async fn claim_census(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
-        self.store.claim_census(member, ttl).await
-    }
-
-    async fn give_census(&self, member: &MemberId) -> Result<()> {
-        self.store.give_census(member).await
-    }
-
-    fn vitals(&self) -> HealthSnapshot {
-        self.wal.observe();
-        if let Some(journal) = &self.journal {
-            journal.log().observe();
-        }
-        HealthSnapshot { free_bytes: free_bytes(&self.options.dir), is_away: self.breaker.reason().is_some() }
-    }
-
-    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
-        self.store.forecast(pairs, spans).await
-    }
-
-    async fn window(
-        &self,
-        pair: &GroupPartition,
-        window: Window,
-        after: Option<&(Timestamp, MessageId)>,
-        limit: usize,
-    ) -> Result<WindowPage> {
-        self.store.window(pair, window, after, limit).await
-    }
-
-    async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
-        self.store.dead(pair, after, limit).await
-    }
-
-    async fn redrive(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        self.store.redrive(pair, ids).await
-    }
-
-    async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>> {
-        self.store.purge(pair, ids).await
-    }
-
-    async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
-        self.store.drop_dead(pair, bounds).await
-    }
-
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
-        self.store.schedule_places().await
-    }
-
-    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
-        self.store.schedules(topic, partition).await
-    }
-
-    async fn put_schedule(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        change: &ScheduleChange,
-    ) -> Result<bool> {
-        self.store.put_schedule(descriptor, partition, change).await
-    }
-
-    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
-        self.store.remove_schedule(topic, partition, name).await
-    }
-
-    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
-        self.store.fire(descriptor, partition, firing).await
-    }
-
-    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
-        self.store.move_page(from, pair, to).await
-    }
-
-    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
-        self.store.beat(member, heartbeats, ttl).await
-    }
-
-    async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
-        self.store.members(topic, group, ttl).await
-    }
-
-    async fn leave(&self, topic: &TopicName, group: &GroupName, member: &MemberId) -> Result<()> {
-        self.store.leave(topic, group, member).await
-    }
-
-    async fn slots(&self, topic: &TopicName, group: &GroupName, ask: SlotAsk) -> Result<Slots> {
-        self.store.slots(topic, group, ask).await
-    }
-
+#[async_trait]
+impl<S: LogTarget> store::Leases for BufferedStore<S> {
     async fn acquire(
         &self,
         pair: &GroupPartition,
@@ -377,10 +263,6 @@ impl<S: LogTarget> Store for BufferedStore<S> {
 
     async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
         self.store.tenants(pairs).await
-    }
-
-    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool> {
-        self.store.send(to, datagram).await
     }
 
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Put, Store};
+use super::{Contract, Put};
 use crate::model::error::Result;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -110,7 +110,7 @@ pub struct BrokerReport {
 
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
-pub trait LogTarget: Store {
+pub trait LogTarget: Contract {
     /// A topic, or what says that it was deleted.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 

@@ -26,8 +26,8 @@ const PREFIX: &str = "DWELL_CHILD_PREFIX";
 /// The topic of a store in a directory, under a clock that stands still, so that everything is due.
 async fn open(dir: &Path) -> Result<TestTopic> {
     let time = Manual::at(Timestamp::from_ms(1_767_323_045_678));
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(dir, Clock::Manual(time.clone()))?);
-    let descriptor = store.create(&Descriptor::new(TopicName::new("orders")?, Default::default())).await?;
+    let store: Store = Store::of(Arc::new(Embedded::open(dir, Clock::Manual(time.clone()))?));
+    let descriptor = store.topics.create(&Descriptor::new(TopicName::new("orders")?, Default::default())).await?;
     Ok(TestTopic { store, time, descriptor })
 }
 

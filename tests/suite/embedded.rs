@@ -1,5 +1,6 @@
 //! What only the embedded store promises: one process, one directory, and what a reopened one still knows.
 
+use dwell::store::{Backend as _, Leases as _, Messages as _, Reads as _, Topics as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::platform::clock::Clock;
 use dwell::store::embedded::Embedded;
-use dwell::store::{Acquired, PartitionStats, Pushed, Settlement, Store};
+use dwell::store::{Acquired, PartitionStats, Pushed, Settlement};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use tokio::sync::Notify;
@@ -53,13 +54,13 @@ async fn a_reopened_store_knows_everything_but_leases() -> Result<()> {
     settlement.dedup_window = Duration::from_secs(60);
     owner.settle(&settlement).await?;
     let (before, epoch) = (orders.stats().await?, owner.epoch().number());
-    assert_eq!(world.store.identity("first").await?, "first");
+    assert_eq!(world.store.backend.store_id("first").await?, "first");
     let descriptor = orders.descriptor.clone();
     drop((owner, orders));
 
     let world = world.reopened().await?;
-    assert_eq!(world.store.identity("second").await?, "first");
-    assert_eq!(world.store.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
+    assert_eq!(world.store.backend.store_id("second").await?, "first");
+    assert_eq!(world.store.topics.topic(&descriptor.topic).await?.as_ref(), Some(&descriptor));
     let orders = world.existing(descriptor);
     assert_eq!(orders.stats().await?, PartitionStats { owner: None, ..before });
     assert_eq!(orders.stats_of(&orders.pair_of("audit")?).await?.ready, 5);
@@ -78,7 +79,7 @@ async fn only_an_earlier_head_wakes() -> Result<()> {
     let world = World::embedded().await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = orders.store.wakes().subscribe(dwell::store::Channel::head(&orders.pair()), notify.clone());
+    let _wake = orders.store.backend.wakes().subscribe(dwell::store::Channel::head(&orders.pair()), notify.clone());
     let woken = || notify.notified().now_or_never().is_some();
     for (id, delay, wakes) in [("a", 100, true), ("a", 1, false), ("b", 100, false), ("c", 200, false), ("d", 99, true)]
     {
@@ -97,10 +98,10 @@ async fn a_group_that_left_and_came_back_holds_nothing() -> Result<()> {
     let mut auditor = both.acquire(&audit, &member("auditor"), LEASE).await?;
     let mut wanted = both.descriptor.clone();
     wanted.groups = vec![GroupName::standard()];
-    let mut wanted = world.store.update(&wanted).await?;
+    let mut wanted = world.store.topics.update(&wanted).await?;
     assert_eq!(kind_of(auditor.reserve(up_to(1)).await), Some(Kind::Stale));
     wanted.groups = both.descriptor.groups.clone();
-    let again = world.existing(world.store.update(&wanted).await?);
+    let again = world.existing(world.store.topics.update(&wanted).await?);
     assert_eq!(again.stats_of(&audit).await?, PartitionStats::default());
     assert_eq!(again.stats().await?.ready, 1);
     let descriptor = again.descriptor.clone();
@@ -152,7 +153,7 @@ async fn what_is_settled_leaves_nothing_behind() -> Result<()> {
         assert_eq!(all.len(), 101);
         owner.settle(&buries(taken.reservation, &all[..50], &all[50..])?).await?;
         owner.settle(&Settlement { remaining: vec![(taken.reservation, vec![])], ..acks(&all[50..])? }).await?;
-        orders.store.purge(&orders.pair(), &ids(&all[..50])?).await?;
+        orders.store.dead_letters.purge(&orders.pair(), &ids(&all[..50])?).await?;
         drop((orders, owner));
         let left;
         (world, left) = world.reopened_after(entries).await?;
@@ -173,8 +174,8 @@ async fn a_deletion_that_was_cut_short_is_finished_at_open() -> Result<()> {
     let orders = world.topic("orders").await?;
     orders.push_many("m", 5_000).await?;
     // The caller goes away as soon as the topic is gone, while its messages are not.
-    let deletion = world.store.delete(&orders.descriptor).now_or_never();
-    assert!(deletion.is_none() && world.store.topics().await?.is_empty());
+    let deletion = world.store.topics.delete(&orders.descriptor).now_or_never();
+    assert!(deletion.is_none() && world.store.topics.topics().await?.is_empty());
     drop(orders);
     let (world, left) = world.reopened_after(entries).await?;
     assert!(left > 10_000, "{left}");
@@ -266,14 +267,14 @@ async fn a_store_takes_so_many_topics_and_not_one_more() -> Result<()> {
     let name = |n: usize| TopicName::new(format!("topic-{n}"));
     let wanted = |n| Ok(Descriptor::new(name(n)?, Settings::default()));
     let all = (0..TOPICS_MAX).map(wanted).collect::<Result<Vec<_>>>()?;
-    let made = join_all(all.iter().map(|wanted| world.store.create(wanted))).await;
+    let made = join_all(all.iter().map(|wanted| world.store.topics.create(wanted))).await;
     let made = made.into_iter().collect::<Result<Vec<_>>>()?;
     let more = wanted(TOPICS_MAX)?;
-    assert_eq!(kind_of(world.store.create(&more).await), Some(Kind::Full));
-    assert_eq!(world.store.create(&all[7]).await?, made[7]);
-    world.store.delete(&made[7]).await?;
-    world.store.create(&more).await?;
-    assert_eq!(kind_of(world.store.create(&all[7]).await), Some(Kind::Full));
+    assert_eq!(kind_of(world.store.topics.create(&more).await), Some(Kind::Full));
+    assert_eq!(world.store.topics.create(&all[7]).await?, made[7]);
+    world.store.topics.delete(&made[7]).await?;
+    world.store.topics.create(&more).await?;
+    assert_eq!(kind_of(world.store.topics.create(&all[7]).await), Some(Kind::Full));
     Ok(())
 }
 
@@ -285,9 +286,9 @@ async fn the_generation_of_a_deleted_topic_does_not_come_again() -> Result<()> {
         // The clock stands still, so that only the tombstone knows what comes next.
         let orders = world.topic("orders").await?.descriptor;
         assert!(orders.generation > last);
-        last = world.store.update(&orders).await?.generation;
+        last = world.store.topics.update(&orders).await?.generation;
         assert!(last > orders.generation);
-        world.store.delete(&orders).await?;
+        world.store.topics.delete(&orders).await?;
         world = world.reopened().await?;
     }
     Ok(())

@@ -36,7 +36,7 @@ impl Story {
     }
 
     fn version(&self) -> Version {
-        self.orders.store.clock().versions(1)
+        self.orders.store.backend.clock().versions(1)
     }
 
     fn other(&self, id: &str, delay_ms: u64) -> Result<Message> {
@@ -46,10 +46,11 @@ impl Story {
     }
 
     async fn put(&self, conflict: Conflict, message: &Message) -> Result<Put> {
-        let call = new_call(&*self.orders.store, 1);
+        let call = new_call(&*self.orders.store.backend, 1);
         Ok(self
             .orders
             .store
+            .messages
             .put(&self.orders.descriptor, FIRST, &call, conflict, std::slice::from_ref(message))
             .await?[0])
     }
@@ -72,7 +73,7 @@ impl Story {
     }
 
     async fn push_as(&self, call: &Call, messages: &[Message]) -> Result<Vec<Pushed>> {
-        self.orders.store.push(&self.orders.descriptor, FIRST, call, messages).await
+        self.orders.store.messages.push(&self.orders.descriptor, FIRST, call, messages).await
     }
 
     async fn payload_of(&self, id: &str) -> Result<Option<String>> {
@@ -113,7 +114,7 @@ async fn a_call_that_is_made_again_is_answered_as_before_also_when_it_was_consum
     let story = Story::begin().await?;
     let orders = &story.orders;
     orders.push("there", 0).await?;
-    let call = new_call(&*orders.store, 2);
+    let call = new_call(&*orders.store.backend, 2);
     let messages = [orders.message("there", 0)?, orders.message("a", 0)?];
     let first = story.push_as(&call, &messages).await?;
     assert_eq!(first, [Pushed::Duplicate, Pushed::Stored]);
@@ -130,15 +131,19 @@ async fn a_put_and_a_reschedule_that_are_made_again_are_answered_as_before() -> 
     let story = Story::begin().await?;
     let (orders, message) = (&story.orders, story.other("a", 50)?);
     orders.push("a", 500).await?;
-    let call = new_call(&*orders.store, 1);
+    let call = new_call(&*orders.store.backend, 1);
     let put = async || {
-        orders.store.put(&orders.descriptor, FIRST, &call, Conflict::Replace, std::slice::from_ref(&message)).await
+        orders
+            .store
+            .messages
+            .put(&orders.descriptor, FIRST, &call, Conflict::Replace, std::slice::from_ref(&message))
+            .await
     };
     assert_eq!((put().await?, put().await?), (vec![REPLACED], vec![REPLACED]));
-    let call = new_call(&*orders.store, 1);
+    let call = new_call(&*orders.store.backend, 1);
     let due_at = story.world.now();
     let wanted = dwell::store::Reschedule { id: MessageId::new("a")?, due_at, expected: Default::default() };
-    let reschedule = async || orders.store.reschedule(&orders.descriptor, FIRST, &call, &wanted).await;
+    let reschedule = async || orders.store.messages.reschedule(&orders.descriptor, FIRST, &call, &wanted).await;
     let first = reschedule().await?;
     let mut owner = orders.owner().await?;
     owner.reserve(up_to(1)).await?;
@@ -150,17 +155,17 @@ async fn a_put_and_a_reschedule_that_are_made_again_are_answered_as_before() -> 
 async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
-    let mut call = new_call(&*orders.store, 1);
+    let mut call = new_call(&*orders.store.backend, 1);
     story.push_as(&call, &[orders.message("a", 0)?]).await?;
     let late = call.clone();
     call.id.seq += 1;
     story.push_as(&call, &[orders.message("b", 0)?]).await?;
     let copy = story.push_as(&late, &[orders.message("c", 0)?]).await;
     assert_eq!(kind_of(copy), Some(dwell::model::error::Kind::Unavailable), "a late copy");
-    let losses = orders.store.losses().borrow().count;
+    let losses = orders.store.backend.losses().borrow().count;
     call.id.seq += 2;
     assert_eq!(kind_of(story.push_as(&call, &[orders.message("d", 0)?]).await), Some(dwell::model::error::Kind::Stale));
-    assert_eq!(orders.store.losses().borrow().count, losses + 1);
+    assert_eq!(orders.store.backend.losses().borrow().count, losses + 1);
     assert_eq!(orders.stats().await?.ready, 2);
     Ok(())
 }
@@ -169,9 +174,9 @@ async fn a_late_copy_does_nothing_and_a_gap_tells_of_a_loss() -> Result<()> {
 async fn a_fence_says_what_became_of_a_call_and_keeps_it_so() -> Result<()> {
     let story = Story::begin().await?;
     let (orders, topic) = (&story.orders, &story.orders.descriptor.topic);
-    let applied = new_call(&*orders.store, 1);
+    let applied = new_call(&*orders.store.backend, 1);
     story.push_as(&applied, &[orders.message("a", 0)?]).await?;
-    let never = new_call(&*orders.store, 1);
+    let never = new_call(&*orders.store.backend, 1);
     for _ in 0..2 {
         assert!(story.target.fence(topic, FIRST, &part(&applied, 1)).await?);
         assert!(!story.target.fence(topic, FIRST, &part(&never, 1)).await?);
@@ -306,7 +311,7 @@ async fn a_cancel_out_of_a_log_takes_nothing_newer_and_meets_what_comes_behind_i
 async fn only_what_redis_lost_is_restored_and_only_once() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
-    let call = new_call(&*orders.store, 2);
+    let call = new_call(&*orders.store.backend, 2);
     let (a, b) = (orders.message("a", 0)?, orders.message("b", 0)?);
     story.push_as(&call, &[a.clone(), b.clone()]).await?;
     let journal = [set(&a, call.version, &call.id), set(&b, call.version.plus(1), &call.id)];
@@ -356,11 +361,11 @@ async fn the_later_operation_counts_in_whatever_order_journals_are_offered() -> 
 async fn a_settlement_that_is_restored_ends_what_it_settled_and_nothing_later() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
-    let call = new_call(&*orders.store, 1);
+    let call = new_call(&*orders.store.backend, 1);
     story.push_as(&call, &[orders.message("a", 50)?]).await?;
     let group = vec![GroupName::standard()];
     let end = Change::End { id: MessageId::new("a")?, version: call.version, groups: group };
-    let later = new_call(&*orders.store, 1);
+    let later = new_call(&*orders.store.backend, 1);
     orders.cancel("a").await?;
     story.push_as(&Call { version: story.version(), ..later }, &[orders.message("a", 60)?]).await?;
     assert_eq!(story.restore(std::slice::from_ref(&end)).await?, 0);
@@ -403,9 +408,9 @@ async fn a_message_that_a_call_refused_was_not_set_by_it() -> Result<()> {
     orders.push("held", 0).await?;
     let mut owner = orders.owner().await?;
     owner.reserve(up_to(1)).await?;
-    let call = new_call(&*orders.store, 2);
+    let call = new_call(&*orders.store.backend, 2);
     let messages = [story.other("held", 5)?, story.other("new", 5)?];
-    orders.store.put(&orders.descriptor, FIRST, &call, Conflict::Replace, &messages).await?;
+    orders.store.messages.put(&orders.descriptor, FIRST, &call, Conflict::Replace, &messages).await?;
     assert!(!story.target.fence(topic, FIRST, &part(&call, 1)).await?);
     assert!(story.target.fence(topic, FIRST, &part(&call, 2)).await?);
     Ok(())
@@ -430,7 +435,7 @@ async fn an_older_record_finds_a_cancel_though_the_id_was_pushed_and_settled_sin
 async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<()> {
     let story = Story::begin().await?;
     let orders = &story.orders;
-    let mut call = new_call(&*orders.store, 1);
+    let mut call = new_call(&*orders.store.backend, 1);
     let first = orders.message("a", 0)?;
     story.push_as(&call, std::slice::from_ref(&first)).await?;
     let journal = [set(&first, call.version, &call.id)];
@@ -448,7 +453,7 @@ async fn a_call_behind_a_gap_is_not_applied_once_the_gap_is_closed() -> Result<(
 #[tokio::test]
 async fn versions_of_a_call_count_its_messages_also_where_ids_are_equal() -> Result<()> {
     let story = Story::begin().await?;
-    let (orders, call) = (&story.orders, new_call(&*story.orders.store, 3));
+    let (orders, call) = (&story.orders, new_call(&*story.orders.store.backend, 3));
     let messages = [orders.message("a", 5)?, orders.message("a", 5)?, orders.message("b", 5)?];
     story.push_as(&call, &messages).await?;
     let found = orders.peek("b").await?.map(|peeked| peeked.version);

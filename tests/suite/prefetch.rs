@@ -43,7 +43,7 @@ fn start(world: &World) -> Result<Running> {
 /// Messages that the store counts as reserved.
 async fn reserved(world: &World, descriptor: &Descriptor) -> Result<usize> {
     let pairs: Vec<_> = descriptor.partitions().map(|p| descriptor.pair(p, &GroupName::standard())).collect();
-    let reserved: u64 = world.store.stats(&pairs).await?.iter().map(|stats| stats.in_flight).sum();
+    let reserved: u64 = world.store.reads.stats(&pairs).await?.iter().map(|stats| stats.in_flight).sum();
     Ok(usize::try_from(reserved).unwrap_or(usize::MAX))
 }
 

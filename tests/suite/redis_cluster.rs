@@ -28,14 +28,14 @@ impl Load {
     async fn on(cluster: &Cluster) -> Result<Load> {
         let world = World::redis_at(cluster.url(), TIMEOUT).await?;
         let descriptor = Descriptor::new(TopicName::new("orders")?, Settings::default());
-        let descriptor = world.store.create(&descriptor).await?;
+        let descriptor = world.store.topics.create(&descriptor).await?;
         Ok(Load { world, descriptor, stored: BTreeMap::new(), refused: BTreeMap::new(), pushes: 0 })
     }
 
     fn message(&self) -> Result<Message> {
         let mut new = NewMessage::new("close");
         new.id = Some(MessageId::new(format!("m{}", self.pushes))?);
-        new.accept(self.world.store.clock().now())
+        new.accept(self.world.store.backend.clock().now())
     }
 
     /// One push to each partition, all at the same time.
@@ -44,8 +44,8 @@ impl Load {
         let messages = [self.message()?];
         let (store, descriptor) = (&self.world.store, &self.descriptor);
         let pushed = descriptor.partitions().map(async |partition| {
-            let call = crate::support::new_call(&**store, 1);
-            (partition, store.push(descriptor, partition, &call, &messages).await)
+            let call = crate::support::new_call(&*store.backend, 1);
+            (partition, store.messages.push(descriptor, partition, &call, &messages).await)
         });
         for (partition, answer) in futures_util::future::join_all(pushed).await {
             match answer {
@@ -71,7 +71,7 @@ impl Load {
                 .refused
                 .get(&partition)
                 .map_or(0, |errors| errors.iter().filter(|error| error.kind() == Kind::OutcomeUnknown).count() as u64);
-            let stats = self.world.store.stats(&[self.pair(partition)]).await?;
+            let stats = self.world.store.reads.stats(&[self.pair(partition)]).await?;
             let (there, stored) = (
                 stats[0].scheduled + stats[0].ready + stats[0].in_flight,
                 self.stored.get(&partition).copied().unwrap_or(0),
@@ -86,13 +86,15 @@ impl Load {
 pub(crate) async fn datagrams_are_received(from: &World, to: &World) -> Result<()> {
     for n in 0..6 {
         let member = MemberId::fresh(&format!("broker-{n}"));
-        let mut datagrams = to.store.wakes().datagrams(&member);
+        let mut datagrams = to.store.backend.wakes().datagrams(&member);
         let datagram = bytes::Bytes::from(format!("for {n}"));
-        let sent = async || Ok(from.store.send(&member, datagram.clone()).await.ok().filter(|received| *received));
+        let sent =
+            async || Ok(from.store.groups.send(&member, datagram.clone()).await.ok().filter(|received| *received));
         eventually("somebody receives datagrams", sent).await?;
         assert_eq!(datagrams.next().await.bytes, datagram);
         drop(datagrams);
-        let gone = async || Ok(from.store.send(&member, datagram.clone()).await.ok().filter(|received| !received));
+        let gone =
+            async || Ok(from.store.groups.send(&member, datagram.clone()).await.ok().filter(|received| !received));
         eventually("nobody receives datagrams any more", gone).await?;
     }
     Ok(())
@@ -117,7 +119,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     }
     let generation = load.descriptor.generation;
     let member = MemberId::fresh("owner");
-    let acquired = load.world.store.acquire(&load.pair(Partition(3)), &member, LEASE, generation).await?;
+    let acquired = load.world.store.leases.acquire(&load.pair(Partition(3)), &member, LEASE, generation).await?;
     let Acquired::Owned(mut owner) = acquired else { return Err(Error::bug("the pair is not free")) };
     let taken = owner.reserve(up_to(5)).await?;
     assert_eq!(taken.messages.len(), 5);
@@ -137,7 +139,7 @@ async fn slots_move_under_load_and_nothing_is_lost() -> Result<()> {
     let settled =
         Settlement { acked: taken.messages.into_iter().map(|message| message.id).collect(), ..Settlement::default() };
     let notify = Arc::new(Notify::new());
-    let _wake = load.world.store.wakes().subscribe(Channel::head(&load.pair(Partition(3))), notify.clone());
+    let _wake = load.world.store.backend.wakes().subscribe(Channel::head(&load.pair(Partition(3))), notify.clone());
     let moving = async {
         for node in [target, source] {
             node.server.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", target.id)).await?;
@@ -195,7 +197,7 @@ async fn a_primary_is_killed_and_only_its_partitions_wait() -> Result<()> {
     .await?;
     let others = load.refused.iter().find(|(partition, _)| !of_the_killed.contains(partition));
     assert_eq!(others.map(|(partition, errors)| (partition, errors.last())), None);
-    assert!(load.world.store.losses().borrow().count >= 1, "a failover is suspected to have lost something");
+    assert!(load.world.store.backend.losses().borrow().count >= 1, "a failover is suspected to have lost something");
     load.holds().await
 }
 

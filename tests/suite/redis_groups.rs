@@ -33,7 +33,7 @@ async fn a_group_that_not_every_partition_knows_is_made_known() -> Result<()> {
     let new = put(&world, &old.descriptor.followed_by(&wanted, old.descriptor.generation + 1)).await?;
     // Who does not know of the group goes on, until making it again is answered.
     assert_eq!(old.push("before", 0).await?, Pushed::Stored);
-    world.store.proclaim(&new.descriptor).await?;
+    world.store.topics.publish_settings(&new.descriptor).await?;
     assert_eq!(kind_of(old.push("passed-by", 0).await), Some(Kind::Stale));
     assert_eq!(new.push("after", 0).await?, Pushed::Stored);
     assert_eq!(new.stats_of(&new.pair_of("audit")?).await?.ready, 1);
@@ -52,14 +52,14 @@ async fn a_deletion_that_was_cut_short_is_finished_by_the_next_change() -> Resul
     // The next change makes the group again: it is empty all the same.
     let mut again = half.descriptor.clone();
     again.groups.push(audit()?);
-    let again = world.existing(world.store.update(&again).await?);
+    let again = world.existing(world.store.topics.update(&again).await?);
     assert!(again.descriptor.leaving.is_empty() && !again.descriptor.has_same(&both.descriptor, &audit()?));
     assert_eq!(again.stats_of(&again.pair_of("audit")?).await?, PartitionStats::default());
     assert_eq!((again.stats().await?.ready, again.push("new", 0).await?), (300, Pushed::Stored));
     assert_eq!(again.stats_of(&again.pair_of("audit")?).await?.ready, 1);
     // And the deletion of the topic takes what a group left behind.
     let half = put(&world, &again.descriptor.followed_by(&wanted, again.descriptor.generation + 1)).await?;
-    world.store.delete(&half.descriptor).await?;
+    world.store.topics.delete(&half.descriptor).await?;
     let left = meddle(&world, &["EXISTS", "{dwell:orders:0}:audit:z", "{dwell:orders:0}:audit:h"]).await?;
     assert_eq!(left, "0");
     Ok(())
@@ -73,8 +73,8 @@ async fn a_cursor_of_another_process_begins_anew() -> Result<()> {
     let mut wanted = orders.descriptor.clone();
     wanted.groups.push(audit()?);
     wanted.subscription_mut(&audit()?).copy_of = Some(GroupName::standard());
-    let copy = world.store.update(&wanted).await?;
-    let page = async |from| world.store.copy(&copy, Partition(0), &audit()?, from).await;
+    let copy = world.store.topics.update(&wanted).await?;
+    let page = async |from| world.store.maintenance.copy(&copy, Partition(0), &audit()?, from).await;
     let first = page(None).await?;
     let cursor = first.next.map(|CopyCursor(text)| text).unwrap_or_default();
     let parts: Vec<&str> = cursor.split(' ').collect();

@@ -17,8 +17,12 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 async fn before_the_failover() -> Result<(Watched, World, TestTopic)> {
     let watched = Watched::start().await?;
     let world = World::redis_at(watched.url(), TIMEOUT).await?;
-    assert!(world.store.describe().location.starts_with("main behind the sentinels 127.0.0.1:"));
-    assert!(world.store.describe().durability.contains("writes do not wait for any"), "{:?}", world.store.describe());
+    assert!(world.store.backend.describe().location.starts_with("main behind the sentinels 127.0.0.1:"));
+    assert!(
+        world.store.backend.describe().durability.contains("writes do not wait for any"),
+        "{:?}",
+        world.store.backend.describe()
+    );
     let orders = world.topic("orders").await?;
     orders.push_many("before", 100).await?;
     watched.primary.ask::<u64>("WAIT 1 1000").await?;
@@ -33,10 +37,10 @@ async fn goes_on_within_a_second(watched: &Watched, world: &World, orders: &Test
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(watched.replica.ask::<u64>("HLEN {dwell:orders:0}:default:h").await?, 101);
     // What was not replicated is lost, so nobody takes a pair for a while.
-    assert_eq!(world.store.losses().borrow().count, 1);
+    assert_eq!(world.store.backend.losses().borrow().count, 1);
     let wakes = world.topic("wakes").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.wakes().subscribe(Channel::head(&wakes.pair()), notify.clone());
+    let _wake = world.store.backend.wakes().subscribe(Channel::head(&wakes.pair()), notify.clone());
     let mut delay = 1_000_000;
     // The first may be that of the subscription itself.
     for _ in 0..2 {
@@ -53,7 +57,7 @@ async fn goes_on_within_a_second(watched: &Watched, world: &World, orders: &Test
 /// Somebody calls all the time, as owners do that renew.
 async fn meanwhile_calls(world: &World) {
     loop {
-        let _ = world.store.ping().await;
+        let _ = world.store.backend.ping().await;
         tokio::task::yield_now().await;
     }
 }
@@ -94,7 +98,7 @@ async fn a_name_that_no_sentinel_knows_is_named() -> Result<()> {
     let watched = Watched::start().await?;
     let url = watched.url().replace("/main", "/other");
     let world = World::redis_at(url, TIMEOUT).await?;
-    let refused = world.store.ping().await.err();
+    let refused = world.store.backend.ping().await.err();
     assert!(refused.as_ref().is_some_and(|error| error.detail().contains("no primary named other")), "{refused:?}");
     Ok(())
 }

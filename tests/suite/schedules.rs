@@ -128,8 +128,8 @@ async fn an_occurrence_whose_id_is_there_is_counted(world: World) -> Result<()> 
     // As an older version let a producer do.
     let (descriptor, message) = (running.broker.topic(&orders()?).await?, record.schedule.message(next, world.now())?);
     let partition = descriptor.partition_of("pulse");
-    let call = crate::support::new_call(&*world.store, 1);
-    world.store.push(&descriptor, partition, &call, &[message]).await?;
+    let call = crate::support::new_call(&*world.store.backend, 1);
+    world.store.messages.push(&descriptor, partition, &call, &[message]).await?;
     world.settled().await;
     world.pass(next.since(world.now()).as_millis() as u64);
     world

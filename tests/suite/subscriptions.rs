@@ -175,8 +175,8 @@ async fn a_copy_that_was_cut_short_is_finished_by_a_consumer(world: World) -> Re
     let mut wanted = shop.broker.topic(&orders()?).await?.as_ref().clone();
     wanted.groups.push(audit.clone());
     wanted.subscription_mut(&audit).copy_of = Some(GroupName::standard());
-    let made = world.store.update(&wanted).await?;
-    world.store.copy(&made, Partition(1), &audit, None).await?;
+    let made = world.store.topics.update(&wanted).await?;
+    world.store.maintenance.copy(&made, Partition(1), &audit, None).await?;
     let taken = world.as_time_passes(shop.take("audit", 500)).await?;
     assert_eq!(ids(&taken).len(), 500);
     shop.ack_all("audit", &taken).await?;
@@ -192,12 +192,13 @@ async fn a_group_that_is_being_filled_hands_nothing_out(world: World) -> Result<
     let mut wanted = shop.broker.topic(&orders()?).await?.as_ref().clone();
     wanted.groups.push(audit.clone());
     wanted.subscription_mut(&audit).copy_of = Some(GroupName::standard());
-    let made = world.store.update(&wanted).await?;
+    let made = world.store.topics.update(&wanted).await?;
     // Nobody fills it: this broker knows the topic as it was.
-    let mut owner = match world.store.acquire(&made.pair(Partition(0), &audit), shop.broker.member(), LONG, 0).await {
-        Err(error) if error.kind() == Kind::Stale => None,
-        acquired => Some(acquired?),
-    };
+    let mut owner =
+        match world.store.leases.acquire(&made.pair(Partition(0), &audit), shop.broker.member(), LONG, 0).await {
+            Err(error) if error.kind() == Kind::Stale => None,
+            acquired => Some(acquired?),
+        };
     assert!(owner.take().is_none(), "who does not know of the copy owns nothing");
     assert_eq!(kind_of(shop.broker.delete_group(&orders()?, &GroupName::standard()).await), Some(Kind::Conflict));
     shop.broker.delete_group(&orders()?, &audit).await?;

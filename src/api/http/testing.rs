@@ -18,9 +18,9 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
-    Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage, Description,
-    Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
-    MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
+    self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
+    Description, Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss,
+    MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
     Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant,
     VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
@@ -31,7 +31,7 @@ pub(crate) fn app() -> Result<App> {
     let store = Away { clock: StoreClock::new(Clock::System), wakes: Wakes::default() };
     let options =
         Options { drain_timeout: Duration::ZERO, settle_timeout: Duration::from_secs(1), ..Options::default() };
-    let broker = Broker::new(Arc::new(store), Arc::new(Metrics::new()?), Tasks::new(), options);
+    let broker = Broker::new(Store::of(Arc::new(store)), Arc::new(Metrics::new()?), Tasks::new(), options);
     Ok(App::new(broker, Clock::System, Guard::Loopback { tls: false }, Tasks::new()))
 }
 
@@ -45,7 +45,7 @@ fn away<T>() -> Result<T> {
 }
 
 #[async_trait]
-impl Store for Away {
+impl store::Backend for Away {
     fn describe(&self) -> Description {
         Description { kind: "away", location: String::new(), durability: "none".to_owned() }
     }
@@ -74,14 +74,17 @@ impl Store for Away {
         Ok(())
     }
 
-    async fn identity(&self, _: &str) -> Result<String> {
+    async fn store_id(&self, _: &str) -> Result<String> {
         away()
     }
 
-    async fn take_over(&self, _: HandedOver, _: bool) -> Result<TakenOver> {
-        away()
+    fn health_snapshot(&self) -> HealthSnapshot {
+        HealthSnapshot::default()
     }
+}
 
+#[async_trait]
+impl store::Topics for Away {
     async fn topic(&self, _: &TopicName) -> Result<Option<Descriptor>> {
         away()
     }
@@ -98,17 +101,7 @@ impl Store for Away {
         away()
     }
 
-    async fn proclaim(&self, _descriptor: &Descriptor) -> Result<()> {
-        away()
-    }
-
-    async fn copy(
-        &self,
-        _descriptor: &Descriptor,
-        _partition: Partition,
-        _group: &GroupName,
-        _from: Option<CopyCursor>,
-    ) -> Result<Copied> {
+    async fn publish_settings(&self, _descriptor: &Descriptor) -> Result<()> {
         away()
     }
 
@@ -117,6 +110,13 @@ impl Store for Away {
     }
 
     async fn delete_unchanged(&self, _: &Descriptor) -> Result<()> {
+        away()
+    }
+}
+
+#[async_trait]
+impl store::Messages for Away {
+    async fn take_over(&self, _: HandedOver, _: bool) -> Result<TakenOver> {
         away()
     }
 
@@ -135,7 +135,10 @@ impl Store for Away {
     async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Call, _: &Reschedule) -> Result<Rescheduled> {
         away()
     }
+}
 
+#[async_trait]
+impl store::Reads for Away {
     async fn peek(&self, _: &GroupPartition, _: &MessageId) -> Result<Option<Peeked>> {
         away()
     }
@@ -167,14 +170,6 @@ impl Store for Away {
         away()
     }
 
-    fn vitals(&self) -> HealthSnapshot {
-        HealthSnapshot::default()
-    }
-
-    async fn audit(&self, _: &GroupPartition, _: Option<&VerifyCursor>, _: bool) -> Result<VerifyPage> {
-        away()
-    }
-
     async fn forecast(&self, _: &[GroupPartition], _: Spans) -> Result<Vec<Forecast>> {
         away()
     }
@@ -188,7 +183,10 @@ impl Store for Away {
     ) -> Result<WindowPage> {
         away()
     }
+}
 
+#[async_trait]
+impl store::DeadLetters for Away {
     async fn dead(&self, _: &GroupPartition, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
         away()
     }
@@ -204,7 +202,10 @@ impl Store for Away {
     async fn drop_dead(&self, _: &GroupPartition, _: DeadBounds) -> Result<DeadDropped> {
         away()
     }
+}
 
+#[async_trait]
+impl store::CronJobs for Away {
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
         away()
     }
@@ -229,12 +230,11 @@ impl Store for Away {
     async fn fire(&self, _descriptor: &Descriptor, _partition: Partition, _firing: &Firing) -> Result<Fired> {
         away()
     }
+}
 
-    async fn move_page(&self, _: &Descriptor, _: &GroupPartition, _: &Descriptor) -> Result<MovedPage> {
-        away()
-    }
-
-    async fn beat(&self, _: &MemberId, heartbeats: &[Heartbeat], _: Duration) -> Vec<Result<Vec<LiveMember>>> {
+#[async_trait]
+impl store::Groups for Away {
+    async fn heartbeat(&self, _: &MemberId, heartbeats: &[Heartbeat], _: Duration) -> Vec<Result<Vec<LiveMember>>> {
         heartbeats.iter().map(|_| away()).collect()
     }
 
@@ -250,6 +250,13 @@ impl Store for Away {
         away()
     }
 
+    async fn send(&self, _: &MemberId, _: Bytes) -> Result<bool> {
+        away()
+    }
+}
+
+#[async_trait]
+impl store::Leases for Away {
     async fn acquire(&self, _: &GroupPartition, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
         away()
     }
@@ -258,11 +265,28 @@ impl Store for Away {
         away()
     }
 
-    async fn send(&self, _: &MemberId, _: Bytes) -> Result<bool> {
+    async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
+        claims.iter().map(|_| away()).collect()
+    }
+}
+
+#[async_trait]
+impl store::Maintenance for Away {
+    async fn copy(
+        &self,
+        _descriptor: &Descriptor,
+        _partition: Partition,
+        _group: &GroupName,
+        _from: Option<CopyCursor>,
+    ) -> Result<Copied> {
         away()
     }
 
-    async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
-        claims.iter().map(|_| away()).collect()
+    async fn audit(&self, _: &GroupPartition, _: Option<&VerifyCursor>, _: bool) -> Result<VerifyPage> {
+        away()
+    }
+
+    async fn move_page(&self, _: &Descriptor, _: &GroupPartition, _: &Descriptor) -> Result<MovedPage> {
+        away()
     }
 }

@@ -44,7 +44,7 @@ pub(crate) type Place<'a> = (&'a TopicName, &'a GroupName);
 
 /// What a broker asks others, and what others ask it.
 pub(crate) struct Remote {
-    store: Arc<dyn Store>,
+    store: Store,
     member: MemberId,
     metrics: Arc<Metrics>,
     epochs: Epochs,
@@ -102,7 +102,7 @@ impl Ruling {
 }
 
 impl Remote {
-    pub(crate) fn new(store: Arc<dyn Store>, member: MemberId, metrics: Arc<Metrics>) -> Remote {
+    pub(crate) fn new(store: Store, member: MemberId, metrics: Arc<Metrics>) -> Remote {
         Remote {
             store,
             member,
@@ -163,7 +163,7 @@ impl Remote {
 
     fn admit(&self, request: Request, datagram: Datagram) -> Option<Opened> {
         let Request { name, from, until, topic, group, ask } = request;
-        let now = self.store.clock().now();
+        let now = self.store.backend.clock().now();
         let until = until.min(now.plus(WAIT_MAX));
         if until <= now {
             self.metrics.remote.dropped(RemoteDrop::Expired);
@@ -214,7 +214,7 @@ impl Remote {
 
     /// Sends an answer. One that is lost is asked for again.
     pub(crate) async fn send(&self, to: &MemberId, answer: Bytes) {
-        if let Err(error) = self.store.send(to, answer).await {
+        if let Err(error) = self.store.groups.send(to, answer).await {
             tracing::debug!(%to, %error, "an answer was not sent");
         }
     }
@@ -235,7 +235,7 @@ impl Question<'_> {
     /// # Errors
     /// The store's.
     pub(crate) async fn send(&self, owner: &MemberId) -> Result<bool> {
-        self.remote.store.send(owner, self.datagram.clone()).await
+        self.remote.store.groups.send(owner, self.datagram.clone()).await
     }
 
     /// The answer, however long it takes.

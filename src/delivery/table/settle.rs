@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Fate, Now, Out, Table};
 use crate::codec::{DeadReason, DeadRecord, Failure};
-use crate::delivery::delivery::Decision;
+use crate::delivery::receipt::Decision;
 use crate::delivery::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::delivery::verdict_cache::said;
 use crate::model::time::Timestamp;

@@ -22,7 +22,7 @@ mod tests {
     use super::super::Embedded;
     use crate::model::error::Kind;
     use crate::platform::clock::Clock;
-    use crate::store::Store as _;
+    use crate::store::Backend as _;
 
     #[tokio::test]
     async fn a_store_that_refuses_pushes_for_want_of_room_is_not_ready() -> Result<(), Box<dyn std::error::Error>> {

@@ -15,7 +15,7 @@ type Groups = HashMap<Channel, BTreeMap<MemberId, (Timestamp, MemberState)>>;
 
 impl Members {
     /// Records a heartbeat; returns whether the member is new or its demand has changed, and the live members.
-    pub(super) fn beat(
+    pub(super) fn heartbeat(
         &self,
         group: &Channel,
         member: &MemberId,

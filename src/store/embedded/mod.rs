@@ -59,8 +59,8 @@ use super::{
     Acquired, Call, Cancelled, Channel, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
     Description, Fired, Firing, Forecast, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, VerifyCursor,
-    VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, StoreClock, Tenant, VerifyCursor, VerifyPage,
+    WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::model::error::{Error, Result};
 use crate::model::limits::DISK_RESERVE_BYTES;
@@ -70,6 +70,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::{Disk, free_bytes};
+use crate::store;
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -157,7 +158,7 @@ impl Inner {
     }
 
     /// The identity of the data; an offer is taken when there is none.
-    fn identity(&self, offered: &str) -> Result<String> {
+    fn store_id(&self, offered: &str) -> Result<String> {
         // One call at a time, so that all are answered the same.
         let _one = self.topics_mut();
         let there = self.tree.get(keys::identity()).map_err(|error| self.committer.fail(&self.dir, &error))?;
@@ -189,7 +190,7 @@ impl Inner {
 }
 
 #[async_trait]
-impl Store for Embedded {
+impl store::Backend for Embedded {
     fn describe(&self) -> Description {
         let durability = "a 201 is fsynced (sled flush and fdatasync, in group commit): it survives the death of the \
                           process and a power cut, but not the loss of this disk";
@@ -225,12 +226,19 @@ impl Store for Embedded {
         self.inner.committer.commit().await
     }
 
-    async fn identity(&self, offered: &str) -> Result<String> {
-        let identity = self.inner.identity(offered)?;
+    async fn store_id(&self, offered: &str) -> Result<String> {
+        let identity = self.inner.store_id(offered)?;
         self.inner.commit().await?;
         Ok(identity)
     }
 
+    fn health_snapshot(&self) -> HealthSnapshot {
+        HealthSnapshot { free_bytes: free_bytes(&self.inner.dir), ..HealthSnapshot::default() }
+    }
+}
+
+#[async_trait]
+impl store::Topics for Embedded {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         Ok(self.inner.topics().live(topic).map(|topic| topic.descriptor().clone()))
     }
@@ -259,18 +267,8 @@ impl Store for Embedded {
         Ok(updated)
     }
 
-    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
-        self.inner.topics().proclaim(descriptor)
-    }
-
-    async fn copy(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        group: &GroupName,
-        from: Option<CopyCursor>,
-    ) -> Result<Copied> {
-        self.inner.copy(descriptor, partition, group, from).await
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().publish_settings(descriptor)
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
@@ -280,7 +278,10 @@ impl Store for Embedded {
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
         self.inner.delete(descriptor, true).await
     }
+}
 
+#[async_trait]
+impl store::Messages for Embedded {
     async fn push(
         &self,
         descriptor: &Descriptor,
@@ -321,7 +322,10 @@ impl Store for Embedded {
     ) -> Result<Rescheduled> {
         self.inner.reschedule(descriptor, partition, call, reschedule).await
     }
+}
 
+#[async_trait]
+impl store::Reads for Embedded {
     async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         self.inner.peek(pair, id)
     }
@@ -357,14 +361,6 @@ impl Store for Embedded {
         Ok(depths)
     }
 
-    fn vitals(&self) -> HealthSnapshot {
-        HealthSnapshot { free_bytes: free_bytes(&self.inner.dir), ..HealthSnapshot::default() }
-    }
-
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        self.inner.audit(pair, from, repair).await
-    }
-
     async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         let mut forecasts = Vec::with_capacity(pairs.len());
         for pair in pairs {
@@ -382,7 +378,10 @@ impl Store for Embedded {
     ) -> Result<WindowPage> {
         self.inner.window(pair, window, after, limit).await
     }
+}
 
+#[async_trait]
+impl store::DeadLetters for Embedded {
     async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.inner.dead(pair, after, limit)
     }
@@ -398,7 +397,10 @@ impl Store for Embedded {
     async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         self.inner.drop_dead(pair, bounds).await
     }
+}
 
+#[async_trait]
+impl store::CronJobs for Embedded {
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
         self.inner.schedule_places()
     }
@@ -423,15 +425,19 @@ impl Store for Embedded {
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.inner.fire(descriptor, partition, firing).await
     }
+}
 
-    async fn move_page(&self, _: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
-        self.inner.move_page(pair, to).await
-    }
-
-    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
+#[async_trait]
+impl store::Groups for Embedded {
+    async fn heartbeat(
+        &self,
+        member: &MemberId,
+        heartbeats: &[Heartbeat],
+        ttl: Duration,
+    ) -> Vec<Result<Vec<LiveMember>>> {
         let beat = |Heartbeat { topic, group, state }: &Heartbeat| {
             let channel = Channel::Members(topic.clone(), group.clone());
-            let (is_news, live) = self.inner.members.beat(&channel, member, *state, self.inner.clock.now(), ttl);
+            let (is_news, live) = self.inner.members.heartbeat(&channel, member, *state, self.inner.clock.now(), ttl);
             if is_news {
                 self.inner.wakes.wake(&channel);
             }
@@ -457,6 +463,13 @@ impl Store for Embedded {
         Ok(self.inner.slots.give(topic, group, ask, self.inner.clock.local().instant()))
     }
 
+    async fn send(&self, _to: &MemberId, _datagram: Bytes) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+#[async_trait]
+impl store::Leases for Embedded {
     async fn acquire(
         &self,
         pair: &GroupPartition,
@@ -472,11 +485,28 @@ impl Store for Embedded {
         Ok(vec![None; pairs.len()])
     }
 
-    async fn send(&self, _to: &MemberId, _datagram: Bytes) -> Result<bool> {
-        Ok(false)
-    }
-
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
         claims.iter().map(|claim| self.inner.renew(member, claim, ttl)).collect()
+    }
+}
+
+#[async_trait]
+impl store::Maintenance for Embedded {
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.inner.copy(descriptor, partition, group, from).await
+    }
+
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+        self.inner.audit(pair, from, repair).await
+    }
+
+    async fn move_page(&self, _: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
+        self.inner.move_page(pair, to).await
     }
 }

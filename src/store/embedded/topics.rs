@@ -229,7 +229,7 @@ impl Topics {
     }
 
     /// There is nothing to proclaim: no call sees an older descriptor than the one in place.
-    pub(super) fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+    pub(super) fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
         let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
         match there == Some(descriptor.generation) {
             true => Ok(()),

@@ -50,7 +50,7 @@ impl Shared {
         Ok(PartitionDepth { stats, due })
     }
 
-    pub(super) async fn claim_census(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
+    pub(super) async fn claim_stats_collection(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
         let (status, mut reply) = self.ask_about_census(member, &ms(ttl).to_string()).await?;
         Ok(match status.as_str() {
             "KEPT" => CensusClaim::Kept,
@@ -59,7 +59,7 @@ impl Shared {
         })
     }
 
-    pub(super) async fn give_census(&self, member: &MemberId) -> Result<()> {
+    pub(super) async fn yield_stats_collection(&self, member: &MemberId) -> Result<()> {
         self.ask_about_census(member, "").await.map(drop)
     }
 

@@ -6,12 +6,12 @@ use crate::model::error::Result;
 
 impl Shared {
     /// Read before it is written, so that a Redis that is full still says which one it is.
-    pub(super) async fn identity(&self, offered: &str) -> Result<String> {
+    pub(super) async fn store_id(&self, offered: &str) -> Result<String> {
         if self.clock.surely().is_none() {
             // Nothing goes to a Redis that has not said what time it is.
             self.observe_time().await?;
         }
-        let key = self.keys.identity();
+        let key = self.keys.store_id();
         let there = self.connection.call(redis::cmd("GET").arg(&key)).await?;
         if let Some(there) = maybe_text(there)? {
             return Ok(there);

@@ -51,7 +51,7 @@ pub(super) async fn greet(
 ) -> Result<Info> {
     let mut fsync = redis::cmd("CONFIG");
     fsync.arg("GET").arg("appendfsync");
-    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.identity()).arg(keys.any_of_a_partition());
+    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
     let commands = [redis::cmd("INFO"), fsync, SCRIPTS.permits.load(), permits.command];
     let count = login.len() + commands.len();
     let mut greeting = Pipeline::with_capacity(count);

@@ -41,7 +41,7 @@ impl Keys {
     }
 
     /// String: the identity of the data, as long as there is any.
-    pub(super) fn identity(&self) -> String {
+    pub(super) fn store_id(&self) -> String {
         format!("{}:id", self.prefix)
     }
 

@@ -19,7 +19,7 @@ const GROUPS_MAX: usize = 250;
 
 impl Shared {
     /// One call for each slot; one that fails leaves the others alone.
-    pub(super) async fn beat(
+    pub(super) async fn heartbeat(
         &self,
         member: &MemberId,
         heartbeats: &[Heartbeat],

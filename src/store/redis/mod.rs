@@ -75,8 +75,8 @@ use crate::store::{
     self, Acquired, Cancelled, CensusClaim, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
     Description, Fired, Firing, Forecast, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId,
     MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, Tenant, VerifyCursor,
-    VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, StoreClock, Tenant, VerifyCursor, VerifyPage,
+    WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -148,7 +148,7 @@ impl Shared {
 }
 
 #[async_trait]
-impl Store for Redis {
+impl store::Backend for Redis {
     fn describe(&self) -> Description {
         let connection = &self.shared.connection;
         let unknown = || self.shared.refusal.clone().unwrap_or_else(|| "not reachable yet".to_owned());
@@ -187,10 +187,18 @@ impl Store for Redis {
         Ok(())
     }
 
-    async fn identity(&self, offered: &str) -> Result<String> {
-        self.shared.identity(offered).await
+    async fn store_id(&self, offered: &str) -> Result<String> {
+        self.shared.store_id(offered).await
     }
 
+    /// It writes to no disk of its own, and buffers nothing.
+    fn health_snapshot(&self) -> HealthSnapshot {
+        HealthSnapshot::default()
+    }
+}
+
+#[async_trait]
+impl store::Topics for Redis {
     async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         self.shared.topic(topic).await
     }
@@ -207,18 +215,8 @@ impl Store for Redis {
         self.shared.update(wanted).await
     }
 
-    async fn proclaim(&self, descriptor: &Descriptor) -> Result<()> {
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.roll_all(descriptor, None).await
-    }
-
-    async fn copy(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        group: &GroupName,
-        from: Option<CopyCursor>,
-    ) -> Result<Copied> {
-        self.shared.copy(descriptor, partition, group, from).await
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
@@ -228,7 +226,10 @@ impl Store for Redis {
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.delete(descriptor, true, 0).await
     }
+}
 
+#[async_trait]
+impl store::Messages for Redis {
     async fn push(
         &self,
         descriptor: &Descriptor,
@@ -269,7 +270,10 @@ impl Store for Redis {
     ) -> Result<Rescheduled> {
         self.shared.reschedule(descriptor, partition, call, reschedule).await
     }
+}
 
+#[async_trait]
+impl store::Reads for Redis {
     async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
         self.shared.peek(pair, id).await
     }
@@ -305,23 +309,6 @@ impl Store for Redis {
         self.shared.depth(pairs, within).await
     }
 
-    async fn claim_census(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
-        self.shared.claim_census(member, ttl).await
-    }
-
-    async fn give_census(&self, member: &MemberId) -> Result<()> {
-        self.shared.give_census(member).await
-    }
-
-    /// It writes to no disk of its own, and buffers nothing.
-    fn vitals(&self) -> HealthSnapshot {
-        HealthSnapshot::default()
-    }
-
-    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
-        self.shared.audit(pair, from, repair).await
-    }
-
     async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
         self.shared.forecast(pairs, spans).await
     }
@@ -335,7 +322,10 @@ impl Store for Redis {
     ) -> Result<WindowPage> {
         self.shared.window(pair, window, after, limit).await
     }
+}
 
+#[async_trait]
+impl store::DeadLetters for Redis {
     async fn dead(&self, pair: &GroupPartition, after: Option<&DeadCursor>, limit: usize) -> Result<DeadPage> {
         self.shared.dead(pair, after, limit).await
     }
@@ -351,7 +341,10 @@ impl Store for Redis {
     async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         self.shared.drop_dead(pair, bounds).await
     }
+}
 
+#[async_trait]
+impl store::CronJobs for Redis {
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
         self.shared.schedule_places().await
     }
@@ -376,13 +369,17 @@ impl Store for Redis {
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
         self.shared.fire(descriptor, partition, firing).await
     }
+}
 
-    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
-        self.shared.move_page(from, pair, to).await
-    }
-
-    async fn beat(&self, member: &MemberId, heartbeats: &[Heartbeat], ttl: Duration) -> Vec<Result<Vec<LiveMember>>> {
-        self.shared.beat(member, heartbeats, ttl).await
+#[async_trait]
+impl store::Groups for Redis {
+    async fn heartbeat(
+        &self,
+        member: &MemberId,
+        heartbeats: &[Heartbeat],
+        ttl: Duration,
+    ) -> Vec<Result<Vec<LiveMember>>> {
+        self.shared.heartbeat(member, heartbeats, ttl).await
     }
 
     async fn members(&self, topic: &TopicName, group: &GroupName, ttl: Duration) -> Result<Vec<MemberReport>> {
@@ -397,6 +394,13 @@ impl Store for Redis {
         self.shared.slots(topic, group, ask).await
     }
 
+    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool> {
+        self.shared.send(to, &datagram).await
+    }
+}
+
+#[async_trait]
+impl store::Leases for Redis {
     async fn acquire(
         &self,
         pair: &GroupPartition,
@@ -411,11 +415,36 @@ impl Store for Redis {
         self.shared.tenants(pairs).await
     }
 
-    async fn send(&self, to: &MemberId, datagram: Bytes) -> Result<bool> {
-        self.shared.send(to, &datagram).await
-    }
-
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
         self.shared.renew(member, claims, ttl).await
+    }
+}
+
+#[async_trait]
+impl store::Maintenance for Redis {
+    async fn copy(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        group: &GroupName,
+        from: Option<CopyCursor>,
+    ) -> Result<Copied> {
+        self.shared.copy(descriptor, partition, group, from).await
+    }
+
+    async fn claim_stats_collection(&self, member: &MemberId, ttl: Duration) -> Result<CensusClaim> {
+        self.shared.claim_stats_collection(member, ttl).await
+    }
+
+    async fn yield_stats_collection(&self, member: &MemberId) -> Result<()> {
+        self.shared.yield_stats_collection(member).await
+    }
+
+    async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage> {
+        self.shared.audit(pair, from, repair).await
+    }
+
+    async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage> {
+        self.shared.move_page(from, pair, to).await
     }
 }

@@ -25,7 +25,7 @@ impl Other {
     async fn take_over(&self, behind: &OrderedTopics) -> Result<Box<dyn Owner>> {
         let (pair, generation) = (behind.orders.pair(), behind.orders.descriptor.generation);
         eventually("the lease lapses", async || {
-            match self.0.store.acquire(&pair, &member("other"), LEASE, generation).await? {
+            match self.0.store.leases.acquire(&pair, &member("other"), LEASE, generation).await? {
                 Acquired::Owned(owner) => Ok(Some(owner)),
                 Acquired::Held { .. } => Ok(None),
             }
@@ -89,7 +89,7 @@ async fn a_call_is_in_doubt_only_if_a_copy_went_unanswered() -> Result<()> {
         } else {
             behind.proxy.set(Mode::Refuse);
             eventually("Redis is out of reach", async || {
-                Ok((kind_of(behind.orders.store.ping().await) == Some(Kind::Unavailable)).then_some(()))
+                Ok((kind_of(behind.orders.store.backend.ping().await) == Some(Kind::Unavailable)).then_some(()))
             })
             .await?;
         }

@@ -174,7 +174,7 @@ async fn an_acquisition_is_made_again_by_the_same_member() -> Result<()> {
     let first = behind.proxy.struck()?;
     let pair = behind.orders.pair();
     let generation = behind.orders.descriptor.generation;
-    let other = behind.orders.store.acquire(&pair, &member("other"), LEASE, generation).await?;
+    let other = behind.orders.store.leases.acquire(&pair, &member("other"), LEASE, generation).await?;
     assert!(matches!(other, Acquired::Held { by, .. } if by == member("owner")));
     let mut owner = behind.orders.owner().await?;
     assert!(behind.without_effect(&first).await?.contains("CHANGED"));

@@ -28,7 +28,7 @@ pub(super) async fn what_waits_is_cancelled_in_every_group(world: World) -> Resu
     for pair in [orders.pair(), orders.pair_of("audit")?] {
         let stats = orders.stats_of(&pair).await?;
         assert_eq!((stats.ready, stats.scheduled, stats.in_flight, stats.dead), (0, 1, 0, 0));
-        assert_eq!(orders.store.peek(&pair, &MessageId::new("a")?).await?, None);
+        assert_eq!(orders.store.reads.peek(&pair, &MessageId::new("a")?).await?, None);
     }
     world.pass(10);
     assert_eq!(ids_of(&orders.owner().await?.reserve(up_to(9)).await?.messages), ["c"]);
@@ -221,7 +221,7 @@ pub(super) async fn cancels_and_reschedules_need_the_current_descriptor(world: W
     old.push("a", 100).await?;
     let mut wanted = old.descriptor.clone();
     wanted.settings.max_attempts += 1;
-    let orders = world.existing(world.store.update(&wanted).await?);
+    let orders = world.existing(world.store.topics.update(&wanted).await?);
     // A partition that has not seen the new one learns of it from who knows it; after that the old one is refused.
     assert_eq!(orders.reschedule("a", 50).await?, [Done]);
     assert_eq!(kind_of(old.reschedule("a", 70).await), Some(Kind::Stale));

@@ -17,24 +17,24 @@ async fn with_audit(world: &World, topic: &TestTopic, copy: bool) -> Result<Test
     let mut wanted = topic.descriptor.clone();
     wanted.groups.push(audit.clone());
     wanted.subscription_mut(&audit).copy_of = copy.then(GroupName::standard);
-    Ok(world.existing(world.store.update(&wanted).await?))
+    Ok(world.existing(world.store.topics.update(&wanted).await?))
 }
 
 async fn without_audit(world: &World, topic: &TestTopic) -> Result<TestTopic> {
     let mut wanted = topic.descriptor.clone();
     wanted.groups.retain(|group| group.as_str() != AUDIT);
-    Ok(world.existing(world.store.update(&wanted).await?))
+    Ok(world.existing(world.store.topics.update(&wanted).await?))
 }
 
 /// The topic whose copy is done.
 async fn done(world: &World, topic: &TestTopic) -> Result<TestTopic> {
     let mut wanted = topic.descriptor.clone();
     wanted.subscription_mut(&GroupName::new(AUDIT)?).copy_of = None;
-    Ok(world.existing(world.store.update(&wanted).await?))
+    Ok(world.existing(world.store.topics.update(&wanted).await?))
 }
 
 async fn copy_page(topic: &TestTopic, from: Option<CopyCursor>) -> Result<(usize, Option<CopyCursor>)> {
-    let copied = topic.store.copy(&topic.descriptor, Partition(0), &GroupName::new(AUDIT)?, from).await?;
+    let copied = topic.store.maintenance.copy(&topic.descriptor, Partition(0), &GroupName::new(AUDIT)?, from).await?;
     Ok((copied.messages, copied.next))
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn a_deleted_group_is_gone_with_its_messages(world: World) -> R
     assert_eq!(left.stats_of(&pair).await?, PartitionStats::default());
     assert_eq!(kind_of(auditor.settle(&acks(&["m000001"])?).await), Some(Kind::Stale));
     assert_eq!(kind_of(orders.acquire(&pair, &member("auditor"), LEASE).await), Some(Kind::Stale));
-    let renewed = world.store.renew(&member("auditor"), &[claim], LEASE).await.pop();
+    let renewed = world.store.leases.renew(&member("auditor"), &[claim], LEASE).await.pop();
     assert!(matches!(renewed, Some(Ok(Renewal::Lost { .. }))), "{renewed:?}");
     // The other group has lost nothing, and pushes go on.
     assert_eq!(kind_of(orders.push("late", 0).await), Some(Kind::Stale));
@@ -92,13 +92,13 @@ pub(super) async fn a_group_made_again_is_another_one(world: World) -> Result<()
 
 pub(super) async fn a_descriptor_is_proclaimed_unless_it_is_old(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
-    world.store.proclaim(&old.descriptor).await?;
+    world.store.topics.publish_settings(&old.descriptor).await?;
     let new = with_audit(&world, &old, false).await?;
-    world.store.proclaim(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.proclaim(&old.descriptor).await), Some(Kind::Stale));
+    world.store.topics.publish_settings(&new.descriptor).await?;
+    assert_eq!(kind_of(world.store.topics.publish_settings(&old.descriptor).await), Some(Kind::Stale));
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
-    world.store.delete(&new.descriptor).await?;
-    assert_eq!(kind_of(world.store.proclaim(&new.descriptor).await), Some(Kind::Stale));
+    world.store.topics.delete(&new.descriptor).await?;
+    assert_eq!(kind_of(world.store.topics.publish_settings(&new.descriptor).await), Some(Kind::Stale));
     Ok(())
 }
 

@@ -24,7 +24,8 @@ pub(super) async fn every_acquisition_is_a_new_epoch(world: World) -> Result<()>
 pub(super) async fn a_held_lease_is_refused_and_names_its_holder(world: World) -> Result<()> {
     let orders = world.topic_with_groups("orders", &["default", "audit"]).await?;
     let mut owner = orders.owner().await?;
-    let refused = orders.store.acquire(&orders.pair(), &member("other"), LEASE, orders.descriptor.generation).await?;
+    let refused =
+        orders.store.leases.acquire(&orders.pair(), &member("other"), LEASE, orders.descriptor.generation).await?;
     let still = LEASE / 2..=LEASE;
     assert!(
         matches!(&refused, Acquired::Held { by, expires_in } if *by == member("owner") && still.contains(expires_in))
@@ -42,10 +43,10 @@ pub(super) async fn a_released_pair_is_free_at_once(world: World) -> Result<()> 
     let claim = Claim { pair: orders.pair(), epoch: owner.epoch().clone() };
     owner.release().await?;
     assert_eq!(orders.stats().await?.owner, None);
-    let renewed = orders.store.renew(&member("owner"), std::slice::from_ref(&claim), LEASE).await;
+    let renewed = orders.store.leases.renew(&member("owner"), std::slice::from_ref(&claim), LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: None })]);
     orders.acquire(&orders.pair(), &member("other"), LEASE).await?;
-    let renewed = orders.store.renew(&member("owner"), &[claim], LEASE).await;
+    let renewed = orders.store.leases.renew(&member("owner"), &[claim], LEASE).await;
     assert_eq!(renewed, [Ok(Renewal::Lost { by: Some(member("other")) })]);
     Ok(())
 }
@@ -57,7 +58,7 @@ pub(super) async fn who_races_for_a_pair_gets_it_or_is_told_who_has_it(world: Wo
     let racers: Vec<_> = (0..8).map(|n| member(&format!("racer-{n}"))).collect();
     for _ in 0..20 {
         let owner = orders.owner().await?;
-        let race = racers.iter().map(|racer| orders.store.acquire(&pair, racer, LEASE, generation));
+        let race = racers.iter().map(|racer| orders.store.leases.acquire(&pair, racer, LEASE, generation));
         let (results, released) = join(join_all(race), owner.release()).await;
         released?;
         let mut winners = Vec::new();
@@ -111,9 +112,11 @@ pub(super) async fn a_lease_that_lapsed_is_free(world: World) -> Result<()> {
 /// The pair for the member `owner`, once it is free.
 async fn free(orders: &TestTopic) -> Result<Box<dyn Owner>> {
     let (pair, owner, generation) = (orders.pair(), member("owner"), orders.descriptor.generation);
-    eventually("the lease lapses", async || match orders.store.acquire(&pair, &owner, LEASE, generation).await? {
-        Acquired::Owned(owner) => Ok(Some(owner)),
-        Acquired::Held { .. } => Ok(None),
+    eventually("the lease lapses", async || {
+        match orders.store.leases.acquire(&pair, &owner, LEASE, generation).await? {
+            Acquired::Owned(owner) => Ok(Some(owner)),
+            Acquired::Held { .. } => Ok(None),
+        }
     })
     .await
 }
@@ -142,11 +145,11 @@ pub(super) async fn a_renewal_answers_for_each_claim(world: World) -> Result<()>
     }
     orders.acquire(&claims[0].pair, &member("owner"), LEASE).await?;
     claims[1].epoch = Epoch::after(claims[1].epoch.number() - 1);
-    let renewed = orders.store.renew(&member("owner"), &claims, LEASE).await;
+    let renewed = orders.store.leases.renew(&member("owner"), &claims, LEASE).await;
     let kept: Vec<_> = renewed.iter().map(|answer| matches!(answer, Ok(Renewal::Kept(_)))).collect();
     assert_eq!(kept, [false, false, true], "{renewed:?}");
     // Nobody renews for another member.
-    let other = orders.store.renew(&member("other"), &claims[2..], LEASE).await;
+    let other = orders.store.leases.renew(&member("other"), &claims[2..], LEASE).await;
     assert_eq!(other, [Ok(Renewal::Lost { by: Some(member("owner")) })]);
     Ok(())
 }
@@ -160,7 +163,7 @@ pub(super) async fn a_renewal_sees_head_and_generation(world: World) -> Result<(
     orders.push("a", 70).await?;
     let head = Some(world.now().plus(Duration::from_millis(70)));
     assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
-    let generation = orders.store.update(&orders.descriptor).await?.generation;
+    let generation = orders.store.topics.update(&orders.descriptor).await?.generation;
     assert_eq!(renewed().await?, Renewal::Kept(Glance { head, generation }));
     Ok(())
 }

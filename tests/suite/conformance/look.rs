@@ -40,7 +40,7 @@ pub(super) async fn a_message_is_seen_in_every_state(world: World) -> Result<()>
         _ => None,
     });
     assert_eq!(died_at, Some(world.now()));
-    orders.store.purge(&orders.pair(), &ids(&["a"])?).await?;
+    orders.store.dead_letters.purge(&orders.pair(), &ids(&["a"])?).await?;
     assert_eq!(look().await?, None);
     Ok(())
 }
@@ -93,37 +93,38 @@ pub(super) async fn what_does_not_exist_is_empty(world: World) -> Result<()> {
     let pair =
         GroupPartition { topic: TopicName::new("nowhere")?, partition: Partition(0), group: GroupName::standard() };
     let ids = [MessageId::new("a")?];
-    assert_eq!(store.topic(&pair.topic).await?, None);
-    assert_eq!(store.peek(&pair, &ids[0]).await?, None);
+    assert_eq!(store.topics.topic(&pair.topic).await?, None);
+    assert_eq!(store.reads.peek(&pair, &ids[0]).await?, None);
     assert_eq!(
-        store.stats(&[pair.clone(), pair.clone()]).await?,
+        store.reads.stats(&[pair.clone(), pair.clone()]).await?,
         [PartitionStats::default(), PartitionStats::default()]
     );
-    assert_eq!(store.dead(&pair, None, 10).await?, DeadPage::default());
-    assert_eq!(store.redrive(&pair, &ids).await?, [false]);
-    assert_eq!(store.purge(&pair, &ids).await?, [false]);
-    assert_eq!(store.stats(&[]).await?, []);
+    assert_eq!(store.dead_letters.dead(&pair, None, 10).await?, DeadPage::default());
+    assert_eq!(store.dead_letters.redrive(&pair, &ids).await?, [false]);
+    assert_eq!(store.dead_letters.purge(&pair, &ids).await?, [false]);
+    assert_eq!(store.reads.stats(&[]).await?, []);
     Ok(())
 }
 
 pub(super) async fn a_store_describes_itself(world: World) -> Result<()> {
-    let description = world.store.describe();
+    let description = world.store.backend.describe();
     assert!(["embedded", "redis"].contains(&description.kind));
     assert!(!description.location.is_empty() && !description.durability.is_empty());
-    world.store.ping().await?;
-    assert_eq!(world.store.clock().now(), world.now());
-    world.store.close().await
+    world.store.backend.ping().await?;
+    assert_eq!(world.store.backend.clock().now(), world.now());
+    world.store.backend.close().await
 }
 
 pub(super) async fn a_store_has_one_identity_for_ever(world: World) -> Result<()> {
     let offers: Vec<String> = (0..20).map(|n| format!("identity-{n}")).collect();
-    let answers = futures_util::future::try_join_all(offers.iter().map(|offer| world.store.identity(offer))).await?;
+    let answers =
+        futures_util::future::try_join_all(offers.iter().map(|offer| world.store.backend.store_id(offer))).await?;
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     let orders = world.topic("orders").await?;
     orders.push_many("m", 10).await?;
-    world.store.delete(&orders.descriptor).await?;
-    assert_eq!(world.store.identity("another").await?, answers[0]);
-    assert_eq!(world.store.topics().await?, []);
+    world.store.topics.delete(&orders.descriptor).await?;
+    assert_eq!(world.store.backend.store_id("another").await?, answers[0]);
+    assert_eq!(world.store.topics.topics().await?, []);
     Ok(())
 }
 
@@ -133,7 +134,7 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
         orders.push(id, delay_ms).await?;
     }
     let spans = Spans { from: world.now(), step: Duration::from_millis(100), count: 3 };
-    let forecast = async |spans| Result::Ok(orders.store.forecast(&[orders.pair()], spans).await?.remove(0));
+    let forecast = async |spans| Result::Ok(orders.store.reads.forecast(&[orders.pair()], spans).await?.remove(0));
     assert_eq!(forecast(spans).await?, Forecast { ready: 1, spans: vec![2, 2, 0], later: 2 });
     let most = Spans { step: Duration::from_millis(10), count: FORECAST_SPANS_MAX, ..spans };
     let counted = forecast(most).await?;
@@ -143,7 +144,7 @@ pub(super) async fn a_forecast_counts_what_becomes_due(world: World) -> Result<(
     assert_eq!(forecast(spans).await?.ready, 0);
     let unknown = orders.pair_of("unknown")?;
     let pairs = [unknown, orders.pair()];
-    let both = orders.store.forecast(&pairs, spans).await?;
+    let both = orders.store.reads.forecast(&pairs, spans).await?;
     assert_eq!((both[0].spans.clone(), both[1].spans.clone()), (vec![0, 0, 0], vec![2, 2, 0]));
     Ok(())
 }
@@ -159,7 +160,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
     for limit in 1..=5 {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = orders.store.window(&orders.pair(), window, after.as_ref(), limit).await?;
+            let page = orders.store.reads.window(&orders.pair(), window, after.as_ref(), limit).await?;
             assert_eq!(page.count, 4);
             assert!(page.messages.len() <= limit);
             let full = page.messages.len() == limit;
@@ -171,7 +172,7 @@ pub(super) async fn a_window_is_gone_through_in_pages(world: World) -> Result<()
         }
         assert_eq!(found.iter().map(|(due, id)| (*due, id.as_str())).collect::<Vec<_>>(), all, "pages of {limit}");
     }
-    let counted = orders.store.window(&orders.pair(), window, None, 0).await?;
+    let counted = orders.store.reads.window(&orders.pair(), window, None, 0).await?;
     assert_eq!((counted.count, counted.messages), (4, vec![]));
     Ok(())
 }
@@ -184,16 +185,16 @@ pub(super) async fn what_becomes_due_within_a_span_is_counted_to_the_millisecond
             topic.push(id, delay_ms).await?;
         }
         let pairs = [topic.pair(), GroupPartition { group: GroupName::new("nobody")?, ..topic.pair() }];
-        let depth = async || topic.store.depth(&pairs, &spans).await;
+        let depth = async || topic.store.reads.depth(&pairs, &spans).await;
         let now = depth().await?;
         assert_eq!((now[0].stats.ready, now[0].stats.scheduled, &now[0].due), (1, 6, &vec![2, 4, 5]));
         assert_eq!(now[0].stats, topic.stats().await?);
         // A group that is not there has nothing.
         assert_eq!((&now[1].stats, &now[1].due), (&PartitionStats::default(), &vec![0, 0, 0]));
-        assert_eq!(topic.store.depth(&pairs[..1], &[]).await?[0].due, Vec::<u64>::new());
+        assert_eq!(topic.store.reads.depth(&pairs[..1], &[]).await?[0].due, Vec::<u64>::new());
     }
     world.pass(1);
-    let later = orders.store.depth(&[orders.pair()], &spans).await?.remove(0);
+    let later = orders.store.reads.depth(&[orders.pair()], &spans).await?.remove(0);
     assert_eq!((later.stats.ready, later.stats.scheduled, later.due), (2, 5, vec![2, 3, 5]));
     Ok(())
 }

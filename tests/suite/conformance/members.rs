@@ -23,7 +23,7 @@ fn live(name: &str, has_demand: bool) -> LiveMember {
 
 /// One heartbeat for one group.
 async fn beat(world: &World, name: &str, heartbeat: Heartbeat) -> Result<Vec<LiveMember>> {
-    world.store.beat(&member(name), &[heartbeat], TTL).await.remove(0)
+    world.store.groups.heartbeat(&member(name), &[heartbeat], TTL).await.remove(0)
 }
 
 pub(super) async fn a_member_lives_until_it_is_silent_for_a_ttl(world: World) -> Result<()> {
@@ -51,7 +51,7 @@ pub(super) async fn one_call_records_the_heartbeats_of_many_groups(world: World)
     for topic in topics.iter().step_by(2) {
         beat(&world, "b", heartbeat(topic, &group, true)).await?;
     }
-    let answers = world.store.beat(&member("a"), &heartbeats, TTL).await;
+    let answers = world.store.groups.heartbeat(&member("a"), &heartbeats, TTL).await;
     assert_eq!(answers.len(), 40);
     for (n, answer) in answers.into_iter().enumerate() {
         let mut expected = vec![live("a", n % 3 == 0)];
@@ -66,9 +66,9 @@ pub(super) async fn joining_leaving_and_demand_are_announced(world: World) -> Re
     let (topic, group) = (orders.descriptor.topic.clone(), GroupName::standard());
     let heard = Arc::new(Notify::new());
     let channel = Channel::Members(topic.clone(), group.clone());
-    let _wake = world.store.wakes().subscribe(channel, heard.clone());
+    let _wake = world.store.backend.wakes().subscribe(channel, heard.clone());
     // A subscription wakes once when it stands, so that nothing before it is missed.
-    if world.store.describe().kind == "redis" {
+    if world.store.backend.describe().kind == "redis" {
         heard.notified().await;
     }
     let say = async |has_demand: bool| beat(&world, "a", heartbeat(&topic, &group, has_demand)).await;
@@ -79,9 +79,9 @@ pub(super) async fn joining_leaving_and_demand_are_announced(world: World) -> Re
     heard.notified().await;
     assert_eq!(say(true).await?, [live("a", true)]);
     heard.notified().await;
-    world.store.leave(&topic, &group, &member("a")).await?;
+    world.store.groups.leave(&topic, &group, &member("a")).await?;
     heard.notified().await;
-    world.store.leave(&topic, &group, &member("a")).await?;
+    world.store.groups.leave(&topic, &group, &member("a")).await?;
     assert_eq!(beat(&world, "b", heartbeat(&topic, &group, true)).await?, [live("b", true)]);
     Ok(())
 }

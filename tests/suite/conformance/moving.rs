@@ -16,14 +16,14 @@ async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descri
     let settings = Settings { partitions, ..Settings::default() };
     let mut wanted = Descriptor::new(TopicName::new("wider")?, settings);
     wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
-    world.store.create(&wanted).await
+    world.store.topics.create(&wanted).await
 }
 
 /// Moves all there is in a pair.
 async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<MovedPage> {
     let mut all = MovedPage::default();
     loop {
-        let page = from.store.move_page(&from.descriptor, &from.pair_of(group)?, to).await?;
+        let page = from.store.maintenance.move_page(&from.descriptor, &from.pair_of(group)?, to).await?;
         all.waiting += page.waiting;
         all.dead += page.dead;
         all.there_already += page.there_already;
@@ -38,7 +38,7 @@ async fn held(world: &World, topic: &Descriptor, group: &str) -> Result<Partitio
     let group = GroupName::new(group)?;
     let pairs: Vec<_> = topic.partitions().map(|partition| topic.pair(partition, &group)).collect();
     let mut sum = PartitionStats::default();
-    for stats in world.store.stats(&pairs).await? {
+    for stats in world.store.reads.stats(&pairs).await? {
         sum.scheduled += stats.scheduled;
         sum.ready += stats.ready;
         sum.in_flight += stats.in_flight;
@@ -75,7 +75,7 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
     );
     let look = async |key: &str, id: &str| {
         let pair = to.pair(to.partition_of(key), &GroupName::standard());
-        world.store.peek(&pair, &MessageId::new(id)?).await
+        world.store.reads.peek(&pair, &MessageId::new(id)?).await
     };
     let later = look("customer-7", "later").await?.ok_or_else(|| dwell::model::error::Error::not_found("later"))?;
     assert_eq!((later.message, later.next_at, later.attempts), (keyed.clone(), Some(keyed.due_at), 0));
@@ -114,7 +114,7 @@ pub(super) async fn two_moves_at_a_time_double_nothing(world: World) -> Result<(
     // Somebody has one of them already.
     let there = orders.message("m000007", 0)?;
     let partition = to.partition_of("m000007");
-    world.store.push(&to, partition, &crate::support::new_call(&*world.store, 1), &[there]).await?;
+    world.store.messages.push(&to, partition, &crate::support::new_call(&*world.store.backend, 1), &[there]).await?;
     let moves = (0..3).map(|_| move_all(&orders, "default", &to));
     futures_util::future::try_join_all(moves).await?;
     assert_eq!(orders.stats().await?.ready, 0);
@@ -126,9 +126,12 @@ pub(super) async fn a_move_to_a_topic_that_changed_is_refused_and_goes_on(world:
     let orders = world.topic("orders").await?;
     orders.push_many("m", 3).await?;
     let to = wider(&world, 2, &["default"]).await?;
-    world.store.delete(&to).await?;
+    world.store.topics.delete(&to).await?;
     world.pass(1);
-    assert_eq!(kind_of(orders.store.move_page(&orders.descriptor, &orders.pair(), &to).await), Some(Kind::Stale));
+    assert_eq!(
+        kind_of(orders.store.maintenance.move_page(&orders.descriptor, &orders.pair(), &to).await),
+        Some(Kind::Stale)
+    );
     let to = wider(&world, 2, &["default"]).await?;
     move_all(&orders, "default", &to).await?;
     assert_eq!((orders.stats().await?.ready, held(&world, &to, "default").await?.ready), (0, 3));

@@ -133,7 +133,7 @@ pub(super) async fn the_largest_message_comes_back_unchanged(world: World) -> Re
     orders.recover(&mut owner).await?;
     let taken = owner.reserve(up_to(1)).await?;
     owner.settle(&buries(taken.reservation, &[id], &[])?).await?;
-    let dead = world.store.dead(&orders.pair(), None, 1).await?.dead;
+    let dead = world.store.dead_letters.dead(&orders.pair(), None, 1).await?.dead;
     assert_eq!(dead.into_iter().map(|dead| dead.message).collect::<Result<Vec<_>>>()?, pushed);
     Ok(())
 }

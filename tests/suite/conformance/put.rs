@@ -17,8 +17,8 @@ const REPLACED: Put = Put::Pushed(Pushed::Replaced);
 const DEBOUNCED: Put = Put::Pushed(Pushed::Debounced);
 
 async fn put_all(orders: &TestTopic, conflict: Conflict, messages: &[Message]) -> Result<Vec<Put>> {
-    let call = new_call(&*orders.store, messages.len());
-    orders.store.put(&orders.descriptor, Partition(0), &call, conflict, messages).await
+    let call = new_call(&*orders.store.backend, messages.len());
+    orders.store.messages.put(&orders.descriptor, Partition(0), &call, conflict, messages).await
 }
 
 async fn put(orders: &TestTopic, conflict: Conflict, message: &Message) -> Result<Put> {
@@ -110,7 +110,7 @@ pub(super) async fn what_is_in_flight_or_dead_is_left_alone(world: World) -> Res
             assert_eq!(put(&orders, conflict, &other(&orders, "a", 50)?).await?, expected);
         }
         // Not in the other group either, where it waits.
-        let there = orders.store.peek(&audit, &first.id).await?;
+        let there = orders.store.reads.peek(&audit, &first.id).await?;
         assert_eq!(there.map(|peeked| (peeked.message, peeked.next_at)), Some((first.clone(), Some(first.due_at))));
         Ok(())
     };

@@ -32,21 +32,21 @@ fn change(schedule: Schedule, seen: Option<&str>, revision: &str, last: Option<T
 }
 
 async fn put(orders: &TestTopic, change: &ScheduleChange) -> Result<bool> {
-    orders.store.put_schedule(&orders.descriptor, FIRST, change).await
+    orders.store.cron_jobs.put_schedule(&orders.descriptor, FIRST, change).await
 }
 
 async fn all(orders: &TestTopic) -> Result<Vec<ScheduleRecord>> {
-    orders.store.schedules(&orders.descriptor.topic, FIRST).await
+    orders.store.cron_jobs.schedules(&orders.descriptor.topic, FIRST).await
 }
 
 /// Fires these occurrences, the last of which is done then, after `last`.
 async fn fire(orders: &TestTopic, revision: &str, last: Timestamp, at: &[Timestamp]) -> Result<Fired> {
     let schedule = pulse("pulse")?;
-    let now = orders.store.clock().now();
+    let now = orders.store.backend.clock().now();
     let messages = at.iter().map(|at| schedule.message(*at, now)).collect::<Result<_>>()?;
     let done = at.last().copied().unwrap_or(now);
     let firing = Firing { name: schedule.name, revision: revision.to_owned(), last, done, messages };
-    orders.store.fire(&orders.descriptor, FIRST, &firing).await
+    orders.store.cron_jobs.fire(&orders.descriptor, FIRST, &firing).await
 }
 
 pub(super) async fn a_schedule_is_changed_by_who_saw_it(world: World) -> Result<()> {
@@ -70,8 +70,8 @@ pub(super) async fn a_schedule_is_changed_by_who_saw_it(world: World) -> Result<
     assert_eq!(names, ["a", "b"]);
     assert_eq!(all(&orders).await?[0].schedule, large);
     let name = ScheduleName::new("a")?;
-    assert!(orders.store.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
-    assert!(!orders.store.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
+    assert!(orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
+    assert!(!orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &name).await?);
     assert_eq!(all(&orders).await?.len(), 1);
     Ok(())
 }
@@ -108,7 +108,7 @@ pub(super) async fn nothing_is_fired_early_or_under_another_version(world: World
     assert_eq!(fire(&orders, "another", start, &[next]).await?, Fired::Changed);
     put(&orders, &change(Schedule { paused: true, ..pulse("pulse")? }, Some("one"), "two", None)).await?;
     assert_eq!(fire(&orders, "one", start, &[next]).await?, Fired::Changed);
-    orders.store.remove_schedule(&orders.descriptor.topic, FIRST, &ScheduleName::new("pulse")?).await?;
+    orders.store.cron_jobs.remove_schedule(&orders.descriptor.topic, FIRST, &ScheduleName::new("pulse")?).await?;
     assert_eq!(fire(&orders, "two", start, &[next]).await?, Fired::Changed);
     assert_eq!(orders.stats().await?.ready, 0);
     Ok(())
@@ -123,8 +123,11 @@ pub(super) async fn occurrences_are_fired_together_or_passed_over(world: World) 
     // Somebody has pushed the id of one of them.
     let mut taken = orders.message("x", 0)?;
     taken.id = pulse("pulse")?.message(at(2), start)?.id;
-    let pushed =
-        orders.store.push(&orders.descriptor, FIRST, &crate::support::new_call(&*orders.store, 1), &[taken]).await?;
+    let pushed = orders
+        .store
+        .messages
+        .push(&orders.descriptor, FIRST, &crate::support::new_call(&*orders.store.backend, 1), &[taken])
+        .await?;
     assert_eq!(pushed, [Pushed::Stored]);
     assert_eq!(fire(&orders, "one", start, &[at(1), at(2), at(3)]).await?, Fired::Done(2));
     assert_eq!((orders.stats().await?.ready, orders.stats().await?.head), (3, Some(at(1))));
@@ -138,13 +141,13 @@ pub(super) async fn schedules_are_found_and_go_with_their_topic(world: World) ->
     let orders = world.topic("orders").await?;
     let topic = orders.descriptor.topic.clone();
     put(&orders, &change(pulse("pulse")?, None, "one", Some(world.now()))).await?;
-    assert_eq!(orders.store.schedule_places().await?, [(topic.clone(), FIRST)]);
-    let updated = orders.store.update(&orders.descriptor).await?;
+    assert_eq!(orders.store.cron_jobs.schedule_places().await?, [(topic.clone(), FIRST)]);
+    let updated = orders.store.topics.update(&orders.descriptor).await?;
     assert_eq!(kind_of(put(&orders, &change(pulse("late")?, None, "one", None)).await), Some(Kind::Stale));
     world.pass(1_000);
     let stale = fire(&orders, "one", Timestamp::ZERO, &[world.now()]).await;
     assert_eq!(kind_of(stale), Some(Kind::Stale));
-    orders.store.delete(&updated).await?;
+    orders.store.topics.delete(&updated).await?;
     assert_eq!(all(&orders).await?, []);
     assert!(kind_of(put(&orders, &change(pulse("late")?, None, "one", None)).await).is_some());
     world.topic("orders").await?;

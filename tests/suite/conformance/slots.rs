@@ -21,7 +21,7 @@ fn slots(count: u32, after_ms: u64) -> Slots {
 
 pub(super) async fn each_slot_is_given_once_and_keeps_its_distance(world: World) -> Result<()> {
     let (topic, group) = (world.topic("orders").await?.descriptor.topic, GroupName::standard());
-    let give = async |ask| world.store.slots(&topic, &group, ask).await;
+    let give = async |ask| world.store.groups.slots(&topic, &group, ask).await;
     // Nobody knows what was given before: nothing is, until none of that can be open.
     let hold = SLOT_AHEAD_MAX + SLOT_OPEN;
     assert_eq!(give(ask(3, 1_000)).await?, Slots { count: 0, after: hold });
@@ -37,7 +37,7 @@ pub(super) async fn each_slot_is_given_once_and_keeps_its_distance(world: World)
     assert_eq!(give(ask(2, 1_000)).await?, slots(2, 0));
     assert_eq!(give(ask(1, 1_000)).await?, slots(1, 200));
     let other = GroupName::new("audit")?;
-    assert_eq!(world.store.slots(&topic, &other, ask(1, 0)).await?.count, 0);
+    assert_eq!(world.store.groups.slots(&topic, &other, ask(1, 0)).await?.count, 0);
     // No slot is given farther ahead than may be asked for.
     assert_eq!(give(ask(100, 60_000)).await?, slots(8, 300));
     Ok(())

@@ -13,8 +13,8 @@ pub(super) async fn creating_a_topic_twice_returns_the_first(world: World) -> Re
     assert!(first.generation > 0 && first.incarnation == first.generation && !first.deleted);
     world.pass(5);
     let wanted = Descriptor::new(first.topic.clone(), Default::default());
-    assert_eq!(world.store.create(&wanted).await?, first);
-    assert_eq!(world.store.topic(&first.topic).await?, Some(first));
+    assert_eq!(world.store.topics.create(&wanted).await?, first);
+    assert_eq!(world.store.topics.topic(&first.topic).await?, Some(first));
     Ok(())
 }
 
@@ -22,30 +22,31 @@ pub(super) async fn an_update_needs_the_current_generation(world: World) -> Resu
     let orders = world.topic("orders").await?.descriptor;
     let mut wanted = orders.clone();
     wanted.settings.max_attempts = 3;
-    let updated = world.store.update(&wanted).await?;
+    let updated = world.store.topics.update(&wanted).await?;
     assert!(updated.generation > orders.generation);
     assert_eq!(updated, Descriptor { generation: updated.generation, ..wanted.clone() });
-    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
-    assert_eq!(kind_of(world.store.update(&wanted).await), Some(Kind::Stale));
-    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
-    world.store.delete(&updated).await?;
-    assert_eq!(kind_of(world.store.update(&updated).await), Some(Kind::NotFound));
+    assert_eq!(world.store.topics.topic(&orders.topic).await?, Some(updated.clone()));
+    assert_eq!(kind_of(world.store.topics.update(&wanted).await), Some(Kind::Stale));
+    assert_eq!(world.store.topics.topic(&orders.topic).await?, Some(updated.clone()));
+    world.store.topics.delete(&updated).await?;
+    assert_eq!(kind_of(world.store.topics.update(&updated).await), Some(Kind::NotFound));
     Ok(())
 }
 
 pub(super) async fn of_a_change_and_a_deletion_of_one_generation_one_succeeds(world: World) -> Result<()> {
     let orders = world.topic("orders").await?.descriptor;
-    let updated = world.store.update(&orders).await?;
-    assert_eq!(kind_of(world.store.delete_unchanged(&orders).await), Some(Kind::Stale));
-    assert_eq!(world.store.topic(&orders.topic).await?, Some(updated.clone()));
-    world.store.delete_unchanged(&updated).await?;
-    assert_eq!(world.store.topic(&orders.topic).await?, None);
+    let updated = world.store.topics.update(&orders).await?;
+    assert_eq!(kind_of(world.store.topics.delete_unchanged(&orders).await), Some(Kind::Stale));
+    assert_eq!(world.store.topics.topic(&orders.topic).await?, Some(updated.clone()));
+    world.store.topics.delete_unchanged(&updated).await?;
+    assert_eq!(world.store.topics.topic(&orders.topic).await?, None);
     for round in 0..10 {
         let there = world.topic("orders").await?.descriptor;
-        let (changed, deleted) = tokio::join!(world.store.update(&there), world.store.delete_unchanged(&there));
+        let (changed, deleted) =
+            tokio::join!(world.store.topics.update(&there), world.store.topics.delete_unchanged(&there));
         assert!(changed.is_ok() != deleted.is_ok(), "round {round}: {changed:?} and {deleted:?}");
         if let Ok(changed) = changed {
-            world.store.delete(&changed).await?;
+            world.store.topics.delete(&changed).await?;
         }
     }
     Ok(())
@@ -77,7 +78,7 @@ pub(super) async fn of_changes_that_expect_the_same_generation_one_succeeds(worl
 
 pub(super) async fn a_push_under_an_older_descriptor_is_refused(world: World) -> Result<()> {
     let old = world.topic("orders").await?;
-    let new = TestTopic { descriptor: world.store.update(&old.descriptor).await?, ..old.clone() };
+    let new = TestTopic { descriptor: world.store.topics.update(&old.descriptor).await?, ..old.clone() };
     assert_eq!(kind_of(old.push("a", 0).await), Some(Kind::Stale));
     assert_eq!(new.stats().await?, PartitionStats::default());
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
@@ -89,7 +90,7 @@ pub(super) async fn an_owner_keeps_its_pair_through_an_update(world: World) -> R
     let old = world.topic("orders").await?;
     old.push("a", 0).await?;
     let mut owner = old.owner().await?;
-    let new = TestTopic { descriptor: world.store.update(&old.descriptor).await?, ..old.clone() };
+    let new = TestTopic { descriptor: world.store.topics.update(&old.descriptor).await?, ..old.clone() };
     new.push("b", 0).await?;
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a", "b"]);
     assert_eq!(kind_of(old.owner().await), Some(Kind::Stale));
@@ -103,7 +104,7 @@ pub(super) async fn a_new_group_gets_what_is_pushed_from_then_on(world: World) -
     old.push("before", 0).await?;
     let mut wanted = old.descriptor.clone();
     wanted.groups.push(GroupName::new("audit")?);
-    let new = TestTopic { descriptor: world.store.update(&wanted).await?, ..old };
+    let new = TestTopic { descriptor: world.store.topics.update(&wanted).await?, ..old };
     new.push("after", 0).await?;
     let mut auditor = new.acquire(&new.pair_of("audit")?, &member("auditor"), LEASE).await?;
     assert_eq!(ids_of(&auditor.reserve(up_to(9)).await?.messages), ["after"]);
@@ -118,15 +119,15 @@ pub(super) async fn a_deleted_topic_is_gone_with_its_messages(world: World) -> R
     orders.push_many("m", 1_100).await?;
     let mut owner = orders.owner().await?;
     owner.reserve(up_to(10)).await?;
-    world.store.delete(&orders.descriptor).await?;
-    assert_eq!(world.store.topic(&orders.descriptor.topic).await?, None);
-    assert_eq!(world.store.topics().await?, std::slice::from_ref(&other.descriptor.topic));
+    world.store.topics.delete(&orders.descriptor).await?;
+    assert_eq!(world.store.topics.topic(&orders.descriptor.topic).await?, None);
+    assert_eq!(world.store.topics.topics().await?, std::slice::from_ref(&other.descriptor.topic));
     assert_eq!(kind_of(orders.push("a", 0).await), Some(Kind::Stale));
     assert_eq!(kind_of(orders.owner().await), Some(Kind::Stale));
     assert_eq!(kind_of(owner.reserve(up_to(9)).await), Some(Kind::Stale));
     assert_eq!(orders.stats().await?, PartitionStats::default());
     assert_eq!(orders.peek("m000100").await?, None);
-    world.store.delete(&orders.descriptor).await?;
+    world.store.topics.delete(&orders.descriptor).await?;
     assert_eq!(other.stats().await?.ready, 1);
     Ok(())
 }
@@ -136,7 +137,7 @@ pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()
     old.push("a", 0).await?;
     let mut owner = old.owner().await?;
     owner.reserve(up_to(1)).await?;
-    world.store.delete(&old.descriptor).await?;
+    world.store.topics.delete(&old.descriptor).await?;
     let new = world.topic("orders").await?;
     assert!(new.descriptor.generation > old.descriptor.generation);
     assert_eq!(new.descriptor.incarnation, new.descriptor.generation);
@@ -148,8 +149,8 @@ pub(super) async fn a_topic_made_again_is_another_one(world: World) -> Result<()
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
     // Whoever still means the old one cannot delete the new one.
-    world.store.delete(&old.descriptor).await?;
-    assert_eq!(world.store.topic(&new.descriptor.topic).await?, Some(new.descriptor));
+    world.store.topics.delete(&old.descriptor).await?;
+    assert_eq!(world.store.topics.topic(&new.descriptor.topic).await?, Some(new.descriptor));
     Ok(())
 }
 
@@ -159,17 +160,17 @@ pub(super) async fn a_topic_that_was_lost_is_made_again_as_itself_but_a_deleted_
         incarnation: 1_600_000_000_000,
         ..Descriptor::new(TopicName::new("lost")?, Settings { max_attempts: 3, ..Settings::default() })
     };
-    let found = world.store.create(&lost).await?;
+    let found = world.store.topics.create(&lost).await?;
     assert!(found.generation > lost.generation, "{found:?}");
     assert_eq!(found, Descriptor { generation: found.generation, ..lost.clone() });
-    assert_eq!(world.store.create(&lost).await?, found);
-    world.store.delete(&found).await?;
-    assert_eq!(kind_of(world.store.create(&lost).await), Some(Kind::NotFound));
-    assert_eq!(world.store.topics().await?, []);
+    assert_eq!(world.store.topics.create(&lost).await?, found);
+    world.store.topics.delete(&found).await?;
+    assert_eq!(kind_of(world.store.topics.create(&lost).await), Some(Kind::NotFound));
+    assert_eq!(world.store.topics.topics().await?, []);
     let new = world.topic("lost").await?;
     assert!(new.descriptor.incarnation > lost.incarnation);
     // Whoever brings the old one back finds the new one in its place.
-    assert_eq!(world.store.create(&lost).await?, new.descriptor);
+    assert_eq!(world.store.topics.create(&lost).await?, new.descriptor);
     Ok(())
 }
 
@@ -180,14 +181,14 @@ pub(super) async fn topics_are_listed_by_name(world: World) -> Result<()> {
     }
     let mut sorted = names.map(TopicName::new).into_iter().collect::<Result<Vec<_>>>()?;
     sorted.sort();
-    assert_eq!(world.store.topics().await?, sorted);
+    assert_eq!(world.store.topics.topics().await?, sorted);
     Ok(())
 }
 
 pub(super) async fn a_deletion_that_is_overtaken_touches_nothing_of_the_next_topic(world: World) -> Result<()> {
     eventually("a deletion is overtaken", async || {
         let old = world.topic("orders").await?;
-        let mut deletion = std::pin::pin!(old.store.delete(&old.descriptor));
+        let mut deletion = std::pin::pin!(old.store.topics.delete(&old.descriptor));
         // It gets as far as refusing pushes, and is held up there; or it is over before anyone overtakes it.
         loop {
             if let Poll::Ready(deleted) = futures_util::poll!(deletion.as_mut()) {
@@ -204,8 +205,8 @@ pub(super) async fn a_deletion_that_is_overtaken_touches_nothing_of_the_next_top
         new.push("b", 0).await?;
         deletion.await?;
         assert!(new.peek("b").await?.is_some());
-        assert_eq!(world.store.topic(&new.descriptor.topic).await?.as_ref(), Some(&new.descriptor));
-        assert_eq!(world.store.topics().await?, std::slice::from_ref(&new.descriptor.topic));
+        assert_eq!(world.store.topics.topic(&new.descriptor.topic).await?.as_ref(), Some(&new.descriptor));
+        assert_eq!(world.store.topics.topics().await?, std::slice::from_ref(&new.descriptor.topic));
         Ok(Some(()))
     })
     .await

@@ -15,7 +15,7 @@ fn sleeper(orders: &TestTopic) -> (Arc<Notify>, Wake) {
 
 fn sleeper_at(orders: &TestTopic, channel: Channel) -> (Arc<Notify>, Wake) {
     let notify = Arc::new(Notify::new());
-    let wake = orders.store.wakes().subscribe(channel, notify.clone());
+    let wake = orders.store.backend.wakes().subscribe(channel, notify.clone());
     (notify, wake)
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn a_redriven_message_wakes(world: World) -> Result<()> {
     eventually("a redriven message wakes", async || {
         owner.reserve(up_to(9)).await?;
         let next = dead.next().map(|message| message.id.as_str()).unwrap_or("none");
-        assert_eq!(orders.store.redrive(&orders.pair(), &ids(&[next])?).await?, [true]);
+        assert_eq!(orders.store.dead_letters.redrive(&orders.pair(), &ids(&[next])?).await?, [true]);
         Ok(woken(&notify).await.then_some(()))
     })
     .await
@@ -84,7 +84,7 @@ pub(super) async fn a_release_is_no_head_and_a_head_no_release(world: World) -> 
     let (released, _releases) = sleeper_at(&orders, Channel::release(&orders.pair()));
     let (earlier, _heads) = sleeper(&orders);
     // A subscription wakes once when it stands, so that nothing before it is missed.
-    if world.store.describe().kind == "redis" {
+    if world.store.backend.describe().kind == "redis" {
         released.notified().await;
         earlier.notified().await;
     }
@@ -105,17 +105,17 @@ pub(super) async fn a_change_of_a_topic_is_told_and_no_head(world: World) -> Res
     let orders = world.topic("orders").await?;
     let (changed, _changes) = sleeper_at(&orders, Channel::Changed(orders.descriptor.topic.clone()));
     let (earlier, _heads) = sleeper(&orders);
-    if world.store.describe().kind == "redis" {
+    if world.store.backend.describe().kind == "redis" {
         changed.notified().await;
         earlier.notified().await;
     }
     orders.push("a", 2).await?;
     earlier.notified().await;
     assert!(changed.notified().now_or_never().is_none());
-    let orders = world.existing(world.store.update(&orders.descriptor).await?);
+    let orders = world.existing(world.store.topics.update(&orders.descriptor).await?);
     changed.notified().await;
     assert!(earlier.notified().now_or_never().is_none());
-    world.store.delete(&orders.descriptor).await?;
+    world.store.topics.delete(&orders.descriptor).await?;
     changed.notified().await;
     Ok(())
 }

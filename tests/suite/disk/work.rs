@@ -1,5 +1,6 @@
 //! Producers at work on a recorded process, and what they were answered.
 
+use dwell::store::{Reads as _, Topics as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
@@ -7,8 +8,8 @@ use dwell::model::error::{Error, Result};
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::time::Timestamp;
 use dwell::platform::clock::{Clock, Manual};
+use dwell::store::Window;
 use dwell::store::embedded::Embedded;
-use dwell::store::{Store, Window};
 use dwell::wal::{Wal, WalOptions};
 use fastrand::Rng;
 use futures_util::future::try_join_all;

@@ -9,26 +9,26 @@ use crate::support::{World, eventually, member};
 
 const LONG: Duration = Duration::from_secs(600);
 
-async fn is_held(store: &dyn Store, by: &str) -> Result<bool> {
-    Ok(matches!(store.claim_census(&member(by), LONG).await?, CensusClaim::Held { .. }))
+async fn is_held(store: &Store, by: &str) -> Result<bool> {
+    Ok(matches!(store.maintenance.claim_stats_collection(&member(by), LONG).await?, CensusClaim::Held { .. }))
 }
 
 #[tokio::test]
 async fn a_claim_is_kept_by_saying_it_again_and_ends_by_giving_it_back() -> Result<()> {
     let world = World::redis().await?;
-    let store = world.store.as_ref();
-    assert_eq!(store.claim_census(&member("a"), LONG).await?, CensusClaim::Taken);
-    assert_eq!(store.claim_census(&member("a"), LONG).await?, CensusClaim::Kept);
-    match store.claim_census(&member("b"), LONG).await? {
+    let store = &world.store;
+    assert_eq!(store.maintenance.claim_stats_collection(&member("a"), LONG).await?, CensusClaim::Taken);
+    assert_eq!(store.maintenance.claim_stats_collection(&member("a"), LONG).await?, CensusClaim::Kept);
+    match store.maintenance.claim_stats_collection(&member("b"), LONG).await? {
         CensusClaim::Held { expires_in } => assert!(expires_in > LONG / 2 && expires_in <= LONG, "{expires_in:?}"),
         claim => assert_eq!(claim, CensusClaim::Held { expires_in: LONG }),
     }
     // What one does not have, one cannot give back.
-    store.give_census(&member("b")).await?;
+    store.maintenance.yield_stats_collection(&member("b")).await?;
     assert!(is_held(store, "b").await?);
-    store.give_census(&member("a")).await?;
-    store.give_census(&member("a")).await?;
-    assert_eq!(store.claim_census(&member("b"), LONG).await?, CensusClaim::Taken);
+    store.maintenance.yield_stats_collection(&member("a")).await?;
+    store.maintenance.yield_stats_collection(&member("a")).await?;
+    assert_eq!(store.maintenance.claim_stats_collection(&member("b"), LONG).await?, CensusClaim::Taken);
     assert!(is_held(store, "a").await?);
     Ok(())
 }
@@ -36,14 +36,20 @@ async fn a_claim_is_kept_by_saying_it_again_and_ends_by_giving_it_back() -> Resu
 #[tokio::test]
 async fn a_claim_that_lapsed_is_anybodys_and_is_not_said_to_be_kept() -> Result<()> {
     let world = World::redis().await?;
-    let store = world.store.as_ref();
-    assert_eq!(store.claim_census(&member("a"), Duration::from_millis(1)).await?, CensusClaim::Taken);
+    let store = &world.store;
+    assert_eq!(
+        store.maintenance.claim_stats_collection(&member("a"), Duration::from_millis(1)).await?,
+        CensusClaim::Taken
+    );
     world
         .until("it lapses", async || Ok(world.meddle(&["EXISTS".to_owned(), "dwell:census".to_owned()]).await? == "0"))
         .await?;
-    assert_eq!(store.claim_census(&member("a"), Duration::from_millis(1)).await?, CensusClaim::Taken);
+    assert_eq!(
+        store.maintenance.claim_stats_collection(&member("a"), Duration::from_millis(1)).await?,
+        CensusClaim::Taken
+    );
     let taken = eventually("another one takes it", async || {
-        let claim = store.claim_census(&member("b"), LONG).await?;
+        let claim = store.maintenance.claim_stats_collection(&member("b"), LONG).await?;
         Ok((!matches!(claim, CensusClaim::Held { .. })).then_some(claim))
     });
     assert_eq!(taken.await?, CensusClaim::Taken);
@@ -53,10 +59,10 @@ async fn a_claim_that_lapsed_is_anybodys_and_is_not_said_to_be_kept() -> Result<
 #[tokio::test]
 async fn on_a_cluster_and_with_few_permissions_there_is_one_as_well() -> Result<()> {
     for world in [World::redis_cluster().await?, World::redis_as_user().await?, World::failover().await?] {
-        assert_eq!(world.store.claim_census(&member("a"), LONG).await?, CensusClaim::Taken);
-        assert!(is_held(world.store.as_ref(), "b").await?);
-        world.store.give_census(&member("a")).await?;
-        assert_eq!(world.store.claim_census(&member("b"), LONG).await?, CensusClaim::Taken);
+        assert_eq!(world.store.maintenance.claim_stats_collection(&member("a"), LONG).await?, CensusClaim::Taken);
+        assert!(is_held(&world.store, "b").await?);
+        world.store.maintenance.yield_stats_collection(&member("a")).await?;
+        assert_eq!(world.store.maintenance.claim_stats_collection(&member("b"), LONG).await?, CensusClaim::Taken);
     }
     Ok(())
 }
@@ -64,6 +70,6 @@ async fn on_a_cluster_and_with_few_permissions_there_is_one_as_well() -> Result<
 #[tokio::test]
 async fn a_store_of_one_process_has_no_other() -> Result<()> {
     let world = World::embedded().await?;
-    assert_eq!(world.store.claim_census(&member("a"), LONG).await?, CensusClaim::Alone);
-    world.store.give_census(&member("a")).await
+    assert_eq!(world.store.maintenance.claim_stats_collection(&member("a"), LONG).await?, CensusClaim::Alone);
+    world.store.maintenance.yield_stats_collection(&member("a")).await
 }

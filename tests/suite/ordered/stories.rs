@@ -174,8 +174,8 @@ async fn what_comes_before_the_hand_over_may_be_earlier_and_later_may_not(world:
     let late = async |id: &str| {
         let message = Shop::message(id, 0)?.accept(at)?;
         let descriptor = shop.broker.topic(&shop.topic).await?;
-        let call = crate::support::new_call(&*world.store, 1);
-        world.store.push(&descriptor, pair.partition, &call, &[message]).await
+        let call = crate::support::new_call(&*world.store.backend, 1);
+        world.store.messages.push(&descriptor, pair.partition, &call, &[message]).await
     };
     shop.push_all(&["k-1", "a-5", "a-6"]).await?;
     // One is with a consumer; of the others two are in the owner's memory, none handed out.
@@ -285,7 +285,7 @@ async fn a_stop_gives_back_what_waits(world: World) -> Result<()> {
     shop.nack(&taken[0]).await?;
     shop.ack(&taken[1]).await?;
     world.as_time_passes(shop.running.stop()).await;
-    let stats = world.store.stats(&[shop.pair().await?]).await?;
+    let stats = world.store.reads.stats(&[shop.pair().await?]).await?;
     assert_eq!((stats[0].ready, stats[0].in_flight, stats[0].owner.is_none()), (3, 0, true));
     let mut owner = world.steal(&shop.pair().await?, &crate::support::member("next")).await?;
     owner.keep_places();

@@ -10,7 +10,7 @@ use dwell::model::time::Timestamp;
 use dwell::outage::{BufferedStore, OutageOptions};
 use dwell::platform::clock::Clock;
 use dwell::store::redis::{Redis, RedisOptions};
-use dwell::store::{ClockNote, Pushed, Store};
+use dwell::store::{Backend, ClockNote, Pushed};
 use dwell::telemetry::metrics::Metrics;
 use dwell::wal::{LIMIT_BYTES, Wal, WalOptions};
 use serde_json::json;
@@ -31,12 +31,12 @@ async fn store(dir: &Path) -> Result<(Arc<BufferedStore<Redis>>, Arc<Metrics>)> 
 }
 
 /// An answer of a store whose clock is that much ahead of this machine's.
-fn answer(store: &impl Store, ahead: Duration) {
+fn answer(store: &impl Backend, ahead: Duration) {
     let us = (Clock::System.now().as_ms() + ahead.as_millis() as u64) * 1_000;
     store.clock().observe(Clock::System.instant(), us);
 }
 
-fn ahead(store: &impl Store) -> Duration {
+fn ahead(store: &impl Backend) -> Duration {
     store.clock().now().since(Clock::System.now())
 }
 

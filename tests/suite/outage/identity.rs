@@ -7,7 +7,7 @@ use crate::support::{World, stories};
 stories! { the_first_offer_is_taken }
 
 async fn the_first_offer_is_taken(world: World) -> Result<()> {
-    assert_eq!(world.store.identity("first").await?, "first");
-    assert_eq!(world.store.identity("second").await?, "first");
+    assert_eq!(world.store.backend.store_id("first").await?, "first");
+    assert_eq!(world.store.backend.store_id("second").await?, "first");
     Ok(())
 }

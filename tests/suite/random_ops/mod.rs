@@ -150,11 +150,11 @@ impl Game {
         let audit = GroupName::new(GROUPS[1])?;
         let mut wanted = self.topic.descriptor.clone();
         wanted.groups.retain(|group| *group != audit);
-        wanted = self.world.store.update(&wanted).await?;
+        wanted = self.world.store.topics.update(&wanted).await?;
         wanted.groups.push(audit.clone());
         let copy = self.random.bool();
         wanted.subscription_mut(&audit).copy_of = copy.then(GroupName::standard);
-        self.topic.descriptor = self.world.store.update(&wanted).await?;
+        self.topic.descriptor = self.world.store.topics.update(&wanted).await?;
         self.model.groups[1] = Default::default();
         if copy {
             self.copy(1).await?;
@@ -163,7 +163,7 @@ impl Game {
             self.copy(usize::MAX).await?;
             let mut wanted = self.topic.descriptor.clone();
             wanted.subscription_mut(&audit).copy_of = None;
-            self.topic.descriptor = self.world.store.update(&wanted).await?;
+            self.topic.descriptor = self.world.store.topics.update(&wanted).await?;
         }
         self.acquire(1).await
     }
@@ -173,7 +173,7 @@ impl Game {
         let (descriptor, audit) = (&self.topic.descriptor, GroupName::new(GROUPS[1])?);
         let (mut from, mut copied) = (None, 0);
         for _ in 0..pages {
-            let page = self.world.store.copy(descriptor, Partition(0), &audit, from).await?;
+            let page = self.world.store.maintenance.copy(descriptor, Partition(0), &audit, from).await?;
             copied += page.messages;
             from = page.next;
             if from.is_none() {
@@ -221,8 +221,9 @@ impl Game {
         let mut message = self.topic.message(id.as_str(), self.random.u64(0..60))?;
         message.envelope.payload = vec![b'x'; self.random.usize(0..9)].into();
         let messages = std::slice::from_ref(&message);
-        let call = new_call(&*self.topic.store, 1);
-        let put = self.topic.store.put(&self.topic.descriptor, Partition(0), &call, conflict, messages).await?;
+        let call = new_call(&*self.topic.store.backend, 1);
+        let put =
+            self.topic.store.messages.put(&self.topic.descriptor, Partition(0), &call, conflict, messages).await?;
         let expected = self.model.put(conflict, &message, self.world.now());
         assert_eq!(put[0], expected, "{conflict:?} {id}");
         Ok(())
@@ -258,7 +259,7 @@ impl Game {
         let limit = self.random.usize(1..5);
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = store.waiting(&pair, window, after.as_ref(), limit).await?;
+            let page = store.reads.waiting(&pair, window, after.as_ref(), limit).await?;
             assert!(page.messages.len() <= limit);
             found.extend(page.messages.into_iter().map(|listed| (listed.next_at.unwrap_or_default(), listed.id)));
             after = page.next;
@@ -272,7 +273,7 @@ impl Game {
         assert_eq!(found, expected);
         let (mut found, mut after) = (BTreeSet::new(), None);
         loop {
-            let page = store.in_flight(&pair, after.as_ref(), limit).await?;
+            let page = store.reads.in_flight(&pair, after.as_ref(), limit).await?;
             found.extend(page.messages.into_iter().map(|listed| listed.id));
             after = page.next;
             if after.is_none() {
@@ -378,9 +379,13 @@ impl Game {
     async fn take_dead(&mut self, group: usize, redrive: bool) -> Result<()> {
         let pair = self.topic.pair_of(GROUPS[group])?;
         let mut ids = vec![self.id()?, self.id()?];
-        ids.extend(self.topic.store.dead(&pair, None, 3).await?.dead.into_iter().map(|dead| dead.id));
+        ids.extend(self.topic.store.dead_letters.dead(&pair, None, 3).await?.dead.into_iter().map(|dead| dead.id));
         let store = &self.topic.store;
-        let taken = if redrive { store.redrive(&pair, &ids).await? } else { store.purge(&pair, &ids).await? };
+        let taken = if redrive {
+            store.dead_letters.redrive(&pair, &ids).await?
+        } else {
+            store.dead_letters.purge(&pair, &ids).await?
+        };
         let now = self.world.now();
         assert_eq!(taken, self.model.groups[group].take_dead(&ids, redrive.then_some(now)));
         Ok(())
@@ -393,7 +398,7 @@ impl Game {
             let pair = self.topic.pair_of(name)?;
             let stats = self.topic.stats_of(&pair).await?;
             assert_eq!(PartitionStats { owner: None, ..stats }, model.stats(now), "{name}");
-            let peeked = self.topic.store.peek(&pair, &id).await?;
+            let peeked = self.topic.store.reads.peek(&pair, &id).await?;
             let expected = model.messages.get(&id).map(|known| match known.state {
                 Place::Waiting(at) => {
                     let state = if at > now { State::Scheduled } else { State::Ready };

@@ -1,11 +1,11 @@
 //! Redis is not there when dwell starts, or must not be used.
 
+use dwell::store::Backend as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
 use dwell::platform::clock::Clock;
-use dwell::store::Store;
 use dwell::store::redis::{Redis, RedisOptions};
 use dwell::telemetry::metrics::Metrics;
 
@@ -16,13 +16,17 @@ async fn a_store_opens_without_its_redis_and_works_when_it_comes() -> Result<()>
     let mut server = RedisServer::start().await?;
     server.kill()?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
-    assert_eq!(kind_of(world.store.ping().await), Some(Kind::Unavailable));
-    assert_eq!(kind_of(world.store.identity("a").await), Some(Kind::Unavailable));
-    assert_eq!(world.store.describe().durability, "not reachable yet");
+    assert_eq!(kind_of(world.store.backend.ping().await), Some(Kind::Unavailable));
+    assert_eq!(kind_of(world.store.backend.store_id("a").await), Some(Kind::Unavailable));
+    assert_eq!(world.store.backend.describe().durability, "not reachable yet");
     server.restart().await?;
-    eventually("it is reached", async || Ok(world.store.ping().await.ok())).await?;
-    assert_eq!(world.store.identity("b").await?, "b");
-    assert!(world.store.describe().durability.contains("no append-only file"), "{:?}", world.store.describe());
+    eventually("it is reached", async || Ok(world.store.backend.ping().await.ok())).await?;
+    assert_eq!(world.store.backend.store_id("b").await?, "b");
+    assert!(
+        world.store.backend.describe().durability.contains("no append-only file"),
+        "{:?}",
+        world.store.backend.describe()
+    );
     Ok(())
 }
 

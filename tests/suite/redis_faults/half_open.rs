@@ -19,7 +19,7 @@ async fn calls_have_a_new_connection_within_three_timeouts() -> Result<()> {
     proxy.set(Mode::BlackHole);
     proxy.set(Mode::Pass);
     let began = Instant::now();
-    eventually("a call is answered", async || Ok(world.store.ping().await.ok())).await?;
+    eventually("a call is answered", async || Ok(world.store.backend.ping().await.ok())).await?;
     assert!(began.elapsed() < TIMEOUT * 3 + Duration::from_secs(1), "{:?}", began.elapsed());
     Ok(())
 }
@@ -31,7 +31,7 @@ async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()>
     let world = World::redis_at(proxy.url(), TIMEOUT).await?;
     let orders = world.topic("orders").await?;
     let notify = Arc::new(Notify::new());
-    let _wake = world.store.wakes().subscribe(Channel::head(&orders.pair()), notify.clone());
+    let _wake = world.store.backend.wakes().subscribe(Channel::head(&orders.pair()), notify.clone());
     let mut delay = 1_000_000;
     let mut woken = async || {
         eventually("an earlier head wakes", async || {
@@ -46,7 +46,7 @@ async fn announcements_come_again_after_a_ping_without_an_answer() -> Result<()>
     woken().await?;
     proxy.set(Mode::BlackHole);
     proxy.set(Mode::Pass);
-    eventually("calls are answered", async || Ok(world.store.ping().await.ok())).await?;
+    eventually("calls are answered", async || Ok(world.store.backend.ping().await.ok())).await?;
     let began = Instant::now();
     woken().await?;
     woken().await?;

@@ -33,7 +33,7 @@ async fn a_password_that_is_missing_is_named() -> Result<()> {
     let server = RedisServer::start().await?;
     server.ask::<()>("CONFIG SET requirepass secret").await?;
     let world = World::redis_at(server.url(), Duration::from_millis(500)).await?;
-    let refused = world.store.ping().await.err();
+    let refused = world.store.backend.ping().await.err();
     assert!(refused.is_some_and(|error| error.detail().contains("NOAUTH") && error.kind() == Kind::Unavailable));
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! A user who may do less than dwell has to is told so before anything is half done.
 
+use dwell::store::Backend as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Error, Kind, Result};
 use dwell::platform::clock::Clock;
+use dwell::store::Pushed;
 use dwell::store::redis::{Confirmation, Redis, RedisOptions};
-use dwell::store::{Pushed, Store};
 use dwell::telemetry::metrics::Metrics;
 
 use crate::support::{RedisServer, World, eventually, up_to};
@@ -67,7 +68,7 @@ async fn keys_that_are_not_permitted_are_named() -> Result<()> {
     server.ask::<()>("ACL SETUSER dwell on >password ~dwell:* &* +@all").await?;
     let url = format!("{}?user=dwell&pass=password", server.url());
     let world = World::redis_at(url, Duration::from_millis(500)).await?;
-    let refused = world.store.ping().await.err().map(|error| error.detail().to_owned()).unwrap_or_default();
+    let refused = world.store.backend.ping().await.err().map(|error| error.detail().to_owned()).unwrap_or_default();
     assert!(refused.contains("get on {dwell:") && !refused.contains("get on dwell:"), "{refused}");
     Ok(())
 }

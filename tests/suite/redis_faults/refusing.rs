@@ -49,7 +49,7 @@ async fn a_full_redis_takes_no_push_and_everything_else() -> Result<()> {
     let mut owner = orders.owner().await?;
     assert_eq!(orders.recover(&mut owner).await?, 0);
     assert_eq!(owner.reserve(up_to(9)).await?.messages.len(), 5);
-    assert_eq!(orders.store.identity("full").await.err().map(|error| error.kind()), Some(Kind::Unavailable));
+    assert_eq!(orders.store.backend.store_id("full").await.err().map(|error| error.kind()), Some(Kind::Unavailable));
     server.ask::<()>("CONFIG SET maxmemory 0").await?;
     eventually("it goes on", async || Ok(orders.push("after", 0).await.ok())).await.map(drop)
 }

@@ -1,10 +1,10 @@
 //! TLS that cannot be agreed on.
 
+use dwell::store::Backend as _;
 use std::sync::Arc;
 
 use dwell::model::error::{Kind, Result};
 use dwell::platform::clock::Clock;
-use dwell::store::Store;
 use dwell::store::redis::{Redis, RedisOptions};
 use dwell::telemetry::metrics::Metrics;
 

@@ -310,18 +310,18 @@ async fn the_way_is_slow_closed_or_without_an_end() -> Result<()> {
     let slow = Duration::from_millis(50);
     proxy.set(Mode::Delay(slow));
     let began = std::time::Instant::now();
-    store.ping().await?;
+    store.backend.ping().await?;
     assert!(began.elapsed() >= slow);
     proxy.set(Mode::Refuse);
-    assert!(store.ping().await.is_err());
-    assert_eq!(kind_of(store.ping().await), Some(Kind::Unavailable));
+    assert!(store.backend.ping().await.is_err());
+    assert_eq!(kind_of(store.backend.ping().await), Some(Kind::Unavailable));
     proxy.set(Mode::Pass);
-    eventually("the way is open", async || Ok(store.ping().await.ok())).await?;
+    eventually("the way is open", async || Ok(store.backend.ping().await.ok())).await?;
     proxy.set(Mode::BlackHole);
     proxy.set(Mode::Pass);
     // The connection that was in the hole is half open, until the third timeout.
     for _ in 0..3 {
-        assert_eq!(kind_of(store.ping().await), Some(Kind::OutcomeUnknown));
+        assert_eq!(kind_of(store.backend.ping().await), Some(Kind::OutcomeUnknown));
     }
-    store.ping().await
+    store.backend.ping().await
 }

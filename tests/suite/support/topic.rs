@@ -1,6 +1,5 @@
 //! A topic to tell a story with: short words for what a store can do to its first partition.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,15 +11,16 @@ use dwell::model::time::Timestamp;
 use dwell::model::topic::{Descriptor, GroupPartition};
 use dwell::platform::clock::{Clock, Manual};
 use dwell::store::{
-    Acquired, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PartitionStats, Peeked, Pushed,
-    Renewal, Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned, Settlement, Store,
+    Acquired, Backend, Buried, Call, Calls, Claim, Expected, Fate, Fates, MemberId, Owner, PartitionStats, Peeked,
+    Pushed, Renewal, Reschedule, Rescheduled, Reservation, ReserveLimit, ReservedMessage, Retried, Returned,
+    Settlement, Store,
 };
 
 /// Long enough for every story that is not about leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
 
 /// A call of so many messages in a stream that nobody else has.
-pub(crate) fn new_call(store: &dyn Store, messages: usize) -> Call {
+pub(crate) fn new_call(store: &dyn Backend, messages: usize) -> Call {
     let nowhere = TopicName::new("nowhere").unwrap_or_else(|_| unreachable!("a valid name"));
     Calls::default().begin(&nowhere, Partition(0), store.clock(), messages)
 }
@@ -28,7 +28,7 @@ pub(crate) fn new_call(store: &dyn Store, messages: usize) -> Call {
 /// A topic of one partition.
 #[derive(Clone)]
 pub(crate) struct TestTopic {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     pub(crate) time: Manual,
     pub(crate) descriptor: Descriptor,
 }
@@ -50,8 +50,8 @@ impl TestTopic {
 
     /// Pushes messages in one call.
     pub(crate) async fn push_all(&self, messages: &[Message]) -> Result<Vec<Pushed>> {
-        let call = new_call(&*self.store, messages.len());
-        self.store.push(&self.descriptor, Partition(0), &call, messages).await
+        let call = new_call(&*self.store.backend, messages.len());
+        self.store.messages.push(&self.descriptor, Partition(0), &call, messages).await
     }
 
     /// Pushes so many messages, due now, in calls of at most 1,000.
@@ -85,7 +85,7 @@ impl TestTopic {
         member: &MemberId,
         ttl: Duration,
     ) -> Result<Box<dyn Owner>> {
-        match self.store.acquire(pair, member, ttl, self.descriptor.generation).await? {
+        match self.store.leases.acquire(pair, member, ttl, self.descriptor.generation).await? {
             Acquired::Owned(mut owner) => {
                 if self.descriptor.is_ordered() {
                     owner.keep_places();
@@ -99,14 +99,17 @@ impl TestTopic {
     /// Renews one claim on the group `default`.
     pub(crate) async fn renew(&self, member: &MemberId, owner: &dyn Owner, ttl: Duration) -> Result<Renewal> {
         let claim = Claim { pair: self.pair(), epoch: owner.epoch().clone() };
-        let answer = self.store.renew(member, &[claim], ttl).await.pop();
+        let answer = self.store.leases.renew(member, &[claim], ttl).await.pop();
         answer.unwrap_or_else(|| Err(Error::bug("a renewal of one claim has no answer")))
     }
 
     /// Cancels a message, and answers what became of it in each group.
     pub(crate) async fn cancel(&self, id: &str) -> Result<Vec<Fate>> {
-        let cancelled =
-            self.store.cancel(&self.descriptor, Partition(0), &new_call(&*self.store, 1), &MessageId::new(id)?).await?;
+        let cancelled = self
+            .store
+            .messages
+            .cancel(&self.descriptor, Partition(0), &new_call(&*self.store.backend, 1), &MessageId::new(id)?)
+            .await?;
         Ok(fates_of(&cancelled.fates))
     }
 
@@ -122,12 +125,15 @@ impl TestTopic {
     /// Gives a message another due time, if it is what is expected.
     pub(crate) async fn reschedule_if(&self, id: &str, due_at: Timestamp, expected: Expected) -> Result<Rescheduled> {
         let reschedule = Reschedule { id: MessageId::new(id)?, due_at, expected };
-        self.store.reschedule(&self.descriptor, Partition(0), &new_call(&*self.store, 1), &reschedule).await
+        self.store
+            .messages
+            .reschedule(&self.descriptor, Partition(0), &new_call(&*self.store.backend, 1), &reschedule)
+            .await
     }
 
     /// Looks at a message in the group `default`.
     pub(crate) async fn peek(&self, id: &str) -> Result<Option<Peeked>> {
-        self.store.peek(&self.pair(), &MessageId::new(id)?).await
+        self.store.reads.peek(&self.pair(), &MessageId::new(id)?).await
     }
 
     /// Counts the group `default`.
@@ -137,7 +143,7 @@ impl TestTopic {
 
     /// Counts a pair.
     pub(crate) async fn stats_of(&self, pair: &GroupPartition) -> Result<PartitionStats> {
-        let mut all = self.store.stats(std::slice::from_ref(pair)).await?;
+        let mut all = self.store.reads.stats(std::slice::from_ref(pair)).await?;
         all.pop().ok_or_else(|| Error::bug("a count of one pair has no answer"))
     }
 

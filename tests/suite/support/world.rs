@@ -1,5 +1,6 @@
 //! A store with a clock that only the story moves.
 
+use dwell::store::Backend as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ const START: Timestamp = Timestamp::from_ms(1_767_323_045_678);
 
 /// A store and the hands of its clock. What the store needs lives as long as the world.
 pub(crate) struct World {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     pub(crate) time: Manual,
     /// The same store, where logs can be applied to it.
     pub(crate) target: Option<Arc<dyn LogTarget>>,
@@ -67,7 +68,7 @@ impl World {
 
     fn embedded_in(dir: TempDir, time: Manual) -> Result<World> {
         let store = Embedded::open(dir.path(), Clock::Manual(time.clone()))?;
-        Ok(World::of(Arc::new(store), time, Needs::Dir(dir)))
+        Ok(World::of(Store::of(Arc::new(store)), time, Needs::Dir(dir)))
     }
 
     /// A world with a redis-server of its own.
@@ -99,7 +100,7 @@ impl World {
         let options = RedisOptions { prefix, ..RedisOptions::new(cluster.url()) };
         let time = Manual::at(START);
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
-        Ok(World::of(Arc::new(store), time, Needs::Cluster(cluster)))
+        Ok(World::of(Store::of(Arc::new(store)), time, Needs::Cluster(cluster)))
     }
 
     async fn redis_on(options: RedisOptions, server: RedisServer) -> Result<World> {
@@ -107,7 +108,7 @@ impl World {
         let store = Redis::open(options, Clock::Manual(time.clone()), Arc::new(Metrics::new()?)).await?;
         let store = Arc::new(store);
         let target: Option<Arc<dyn LogTarget>> = Some(store.clone());
-        Ok(World { target, ..World::of(store, time, Needs::Server(server)) })
+        Ok(World { target, ..World::of(Store::of(store), time, Needs::Server(server)) })
     }
 
     /// A world with a redis-server of its own, and a store that buffers pushes while it is away.
@@ -118,7 +119,7 @@ impl World {
         let store = Redis::open(options, Clock::Manual(time.clone()), metrics.clone()).await?;
         let failover = OutageOptions::new(dir.path());
         let store = BufferedStore::open(store, failover, timeout, metrics).await?;
-        Ok(World::of(Arc::new(store), time, Needs::Both { server, _dir: dir }))
+        Ok(World::of(Arc::new(store).into_store(), time, Needs::Both { server, _dir: dir }))
     }
 
     /// A world on a Redis that the story keeps, under the clock of that Redis, and with so much time for a call. The hands
@@ -132,13 +133,13 @@ impl World {
         let (opened, took) = (std::time::Instant::now(), began.elapsed());
         let passed = async || Ok((opened.elapsed() >= took).then_some(()));
         eventually("Redis' clock is where the store believes it", passed).await?;
-        Ok(World::of(Arc::new(store), time, Needs::Nothing))
+        Ok(World::of(Store::of(Arc::new(store)), time, Needs::Nothing))
     }
 
-    fn of(store: Arc<dyn Store>, time: Manual, needs: Needs) -> World {
+    fn of(store: Store, time: Manual, needs: Needs) -> World {
         let background = Background(Tasks::new());
         let (run, stop) = (store.clone(), background.0.stopping());
-        background.0.start(async move { run.run(stop).await });
+        background.0.start(async move { run.backend.run(stop).await });
         World { store, time, target: None, background, needs }
     }
 
@@ -152,7 +153,7 @@ impl World {
         let World { store, time, background, needs, .. } = self;
         let Needs::Dir(dir) = needs else { return Err(Error::bug("only the embedded store is opened again")) };
         background.0.stop().await;
-        store.close().await?;
+        store.backend.close().await?;
         drop(store);
         released(dir.path()).await?;
         let seen = look(dir.path())?;
@@ -165,7 +166,7 @@ impl World {
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }
-        let _ = self.store.ping().await;
+        let _ = self.store.backend.ping().await;
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }
@@ -178,8 +179,8 @@ impl World {
 
     /// Takes a pair from a member that is alive, as its lapsed lease would let someone do.
     pub(crate) async fn steal(&self, pair: &GroupPartition, from: &MemberId) -> Result<Box<dyn Owner>> {
-        let generation = self.store.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
-        match self.store.acquire(pair, from, LEASE, generation).await? {
+        let generation = self.store.topics.topic(&pair.topic).await?.map_or(0, |descriptor| descriptor.generation);
+        match self.store.leases.acquire(pair, from, LEASE, generation).await? {
             Acquired::Owned(owner) => Ok(owner),
             held => Err(Error::stale(format!("{pair} is not free: {held:?}"))),
         }
@@ -233,7 +234,7 @@ impl World {
         let settings = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
         let mut wanted = Descriptor::new(TopicName::new(name)?, settings);
         wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
-        Ok(self.existing(self.store.create(&wanted).await?))
+        Ok(self.existing(self.store.topics.create(&wanted).await?))
     }
 
     /// A topic of one partition with these groups, in which the messages of a key come one after the other.
@@ -244,7 +245,7 @@ impl World {
             Settings { partitions, ordering: dwell::model::topic::Ordering::Key, ..Settings::default() },
         );
         wanted.groups = groups.iter().map(GroupName::new).collect::<Result<_>>()?;
-        Ok(self.existing(self.store.create(&wanted).await?))
+        Ok(self.existing(self.store.topics.create(&wanted).await?))
     }
 
     /// A topic that exists.

@@ -94,7 +94,7 @@ pub(super) async fn look(ways: &Ways, options: &RedisOptions, lease_ttl: Duratio
 }
 
 async fn sample(ways: &Ways, keys: &Keys, lease_ttl: Duration, found: &mut KeysCheckup) -> Result<()> {
-    let (identity, topics) = (keys.identity(), keys.topics());
+    let (identity, topics) = (keys.store_id(), keys.topics());
     if let Some(value) = ways.one(found, &identity, command("GET", &identity)).await? {
         found.identity = maybe_text(value)?;
     }

@@ -182,7 +182,7 @@ async fn reads_all(connection: &mut MultiplexedConnection) -> Result<bool> {
 
 /// Looks with the script that looks on each new connection of a broker.
 async fn refused(connection: &mut MultiplexedConnection, keys: &Keys) -> Result<Vec<String>> {
-    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.identity()).arg(keys.any_of_a_partition());
+    let permits = Call::new(&SCRIPTS.permits, &[]).arg(keys.store_id()).arg(keys.any_of_a_partition());
     ask(connection, &SCRIPTS.permits.load()).await?;
     let mut refused = refused_commands(ask(connection, &permits.command).await?)?;
     for name in ["PING", "TIME", "DBSIZE"] {
