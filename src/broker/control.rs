@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
 use super::Broker;
 use super::duplicates::other_key;
@@ -70,17 +70,35 @@ impl Broker {
         self.topics.say(topic, reschedule).await
     }
 
-    /// Cancels a message that no partition has: the one that it was cancelled in answers a repeat.
+    /// Cancels a message that no partition has: the one that it was cancelled in answers a repeat. While a loss is being
+    /// restored this changes nothing, since any partition may still get the message.
     async fn cancel_anywhere(&self, descriptor: &Descriptor, id: &MessageId) -> Result<(Partition, Cancelled)> {
+        if self.store.backend.losses().borrow().is_giving_back() {
+            return Err(Error::unavailable("the store lost data, and the brokers are giving it back"));
+        }
         let cancels = descriptor
             .partitions()
             .map(|partition| async move { Ok((partition, self.cancel_in(descriptor, partition, id).await?)) });
         let home = descriptor.partition_of(id.as_str());
-        let cancelled: Vec<(Partition, Cancelled)> = try_join_all(cancels).await?;
-        let known = |cancelled: &Cancelled| cancelled.fates.0.iter().any(|(_, fate)| *fate != Fate::Absent);
-        let best = cancelled.iter().position(|(_, cancelled)| known(cancelled));
-        let best = best.or_else(|| cancelled.iter().position(|(partition, _)| *partition == home));
-        best.and_then(|best| cancelled.into_iter().nth(best)).ok_or_else(|| Error::bug("a topic without partitions"))
+        // A call that is out is never dropped: it may be applied.
+        let (mut cancelled, mut failed): (Vec<(Partition, Cancelled)>, Vec<Error>) = Default::default();
+        for answer in join_all(cancels).await {
+            match answer {
+                Ok(answer) => cancelled.push(answer),
+                Err(error) => failed.push(error),
+            }
+        }
+        let is_known =
+            |(_, cancelled): &&(Partition, Cancelled)| cancelled.fates.0.iter().any(|(_, fate)| *fate != Fate::Absent);
+        let known = cancelled.iter().find(is_known);
+        match failed.into_iter().max_by_key(|error| error.kind() == Kind::OutcomeUnknown) {
+            Some(error) if known.is_some() => Err(Error::outcome_unknown(error.detail().to_owned())),
+            Some(error) => Err(error),
+            None => known
+                .or_else(|| cancelled.iter().find(|(partition, _)| *partition == home))
+                .cloned()
+                .ok_or_else(|| Error::bug("a topic without partitions")),
+        }
     }
 
     /// Cancels a message of a partition.

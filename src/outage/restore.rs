@@ -45,7 +45,7 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Whether the store was seen to lose something that is not given back yet.
     pub(super) fn is_giving_back(&self) -> bool {
-        self.is_restoring() && self.losses() > 0
+        self.store.losses().borrow().is_giving_back()
     }
 
     /// Watches over the journal until `stop`: drops what is old enough, and offers all of it when the store may have lost

@@ -21,6 +21,11 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Whether a loss was noticed, and what was lost is not restored yet.
+    pub fn is_giving_back(&self) -> bool {
+        self.is_restoring && self.count > 0
+    }
+
     /// Until when no pair may be taken.
     pub fn hold_until(&self, ttl: Duration) -> Instant {
         self.since.map_or(Instant::default(), |since| since.plus(ttl))

@@ -9,7 +9,7 @@ use dwell::store::{Cancelled, Expected, Fate, Pushed, Rescheduled};
 
 use super::journal::journaled;
 use super::{Dwell, Outage};
-use crate::support::{Mode, Strike, eventually, fates_of, kind_of};
+use crate::support::{Mode, Proxy, Strike, eventually, fates_of, kind_of, scratch};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -170,5 +170,33 @@ async fn a_buffered_push_follows_its_policy_when_it_comes_to_redis() -> Result<(
         [("kept", "first", false), ("replaced", "second", true), ("debounced", "first", true), ("new", "second", true)];
     let expected: Vec<_> = expected.into_iter().map(|(id, payload, later)| (id, payload.to_owned(), later)).collect();
     assert_eq!(found, expected);
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_cancel_that_is_refused_while_another_broker_restores_the_message_changes_nothing() -> Result<()> {
+    // Another broker, with its own way to Redis and its own directory, has the message in its journal.
+    let mut outage = Outage { silence: HOUR, ..journaled().await? };
+    let (proxy, dir) = (Proxy::before(&outage.redis)?, scratch()?);
+    let beside = outage.dwell_in(dir.path(), proxy.url(), false).await?;
+    beside.push("orders", &["m"], HOUR).await?;
+    let dwell = outage.dwell().await?;
+    assert!(is_done(&dwell.cancel("m").await?), "so its partition remembers a cancel");
+    let snapshot = outage.redis.snapshot().await?;
+    assert_eq!(beside.push_as("m", "set again", HOUR, Conflict::Keep).await?, Pushed::Journaled);
+
+    proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    outage.redis.rewind(&snapshot).await?;
+    let refused = async || Ok(dwell.cancel("m").await.err().filter(|error| error.detail().contains("giving it back")));
+    let error = eventually("a cancel is refused until everything is restored", refused).await?;
+    assert_eq!(error.kind(), Kind::Unavailable);
+
+    proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    beside.recovered().await?;
+    assert_eq!(outage.stored("orders").await?, 1, "it is restored");
+    beside.close().await?;
     dwell.close().await
 }

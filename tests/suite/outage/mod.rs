@@ -18,6 +18,7 @@ mod reads;
 mod replicas;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use dwell::app::engine::{Engine, StoreOptions};
@@ -47,6 +48,8 @@ struct Outage {
     confirmation: Confirmation,
     /// How long one call to Redis may take.
     timeout: Duration,
+    /// How long a silent broker is waited for after a loss.
+    silence: Duration,
 }
 
 /// A message as a consumer got it.
@@ -72,6 +75,7 @@ impl Outage {
             limit_bytes: LIMIT_BYTES,
             confirmation: Confirmation::default(),
             timeout: TIMEOUT,
+            silence: Duration::from_secs(1),
         })
     }
 
@@ -96,13 +100,18 @@ impl Outage {
 
     /// A broker on some Redis and that directory.
     async fn dwell_on(&self, url: String, adopt: bool) -> Result<Dwell> {
+        self.dwell_in(self.dir.path(), url, adopt).await
+    }
+
+    /// A broker on some Redis and some directory.
+    async fn dwell_in(&self, dir: &Path, url: String, adopt: bool) -> Result<Dwell> {
         let redis = RedisOptions { timeout: self.timeout, confirmation: self.confirmation, ..RedisOptions::new(url) };
         let failover = OutageOptions {
             journal_window: self.journal,
             limit_bytes: self.limit_bytes,
             adopt,
-            silence: Duration::from_secs(1),
-            ..OutageOptions::new(self.dir.path())
+            silence: self.silence,
+            ..OutageOptions::new(dir)
         };
         let options = Options { lease_ttl: Duration::from_secs(1), ..Options::default() };
         Ok(Dwell(Engine::start(StoreOptions::Redis { redis, failover }, options, Clock::System).await?))
