@@ -1,7 +1,7 @@
 //! How many partitions each member of a group is to own, and which ones it would rather have. Pure.
 //!
 //! Nobody assigns partitions by number: the leases say who owns which. Members agree only on how many each may own, so
-//! a change of the members moves what it must and nothing else. docs/internals/architecture.md says how.
+//! a change of the members moves what it must and nothing else. docs/internals/groups.md says how.
 
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::{Partition, hash};

@@ -2,7 +2,7 @@
 //! lives. Pure: what happened and the time come in as values, what to do goes out as values.
 //!
 //! It never decides who owns a pair (the lease does), never judges whether a lease is valid (`lease` does), and never
-//! needs to be right about the others: whatever it believes, a pair has one owner. docs/internals/architecture.md explains the rest.
+//! needs to be right about the others: whatever it believes, a pair has one owner. docs/internals/groups.md explains the rest.
 
 mod effects;
 mod claim_order;

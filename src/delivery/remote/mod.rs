@@ -2,7 +2,7 @@
 //!
 //! A request and its answer are datagrams, so each may be lost, doubled or late. The broker that asks repeats its request
 //! unchanged until it is answered; the owner works on it once and answers every copy alike. Nothing here decides about a
-//! delivery. docs/internals/architecture.md, "Settling anywhere", says why no verdict is wrong.
+//! delivery. docs/internals/groups.md, "Settle anywhere", says why no verdict is wrong.
 
 mod answered;
 mod epochs;

@@ -1,6 +1,6 @@
 //! What a history may lose or repeat, because the only copy went with a disk, or because a broker was cut off.
 //!
-//! Everything here is a limit that docs/internals/architecture.md names; all else is held to what was acknowledged.
+//! Everything here is a limit that docs/internals/outage-path.md names; all else is held to what was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
