@@ -222,6 +222,13 @@ impl<S: LogTarget> BufferedStore<S> {
                 );
             }
             if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
+                let mut unsettled: BTreeSet<String> = self.restorers().into_iter().collect();
+                unsettled.extend(reports.iter().map(|report| report.broker.clone()));
+                let is_over = |broker: &str| reports.iter().any(|report| report.broker == broker && report.is_settled);
+                unsettled.retain(|broker| *broker != self.broker && !is_over(broker));
+                if is_loss && !unsettled.is_empty() {
+                    tracing::warn!(brokers = ?unsettled, "silent brokers are no longer waited for: what they acked may be delivered again");
+                }
                 self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
                 return false;
             }

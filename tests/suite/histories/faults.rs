@@ -118,6 +118,7 @@ impl Run {
         let random = faults[self.rng.usize(0..faults.len())];
         let fault = first.get(self.begun).copied().unwrap_or(random);
         self.begun += 1;
+        self.read_logs();
         *self.faults.entry(fault.name()).or_default() += 1;
         let (at, calm) = (self.rng.usize(0..self.brokers.len()), self.rng.usize(CALM));
         match fault {

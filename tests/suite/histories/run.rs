@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::deployment::{Deployment, Kind};
 use super::exemptions::{Acknowledged, Exemptions, Identity};
-use crate::support::{HttpClient, Process, Proxy, empty, eventually_within, from_environment, scratch, signal_to};
+use crate::support::{
+    HttpClient, Process, Proxy, empty, eventually_within, failed, from_environment, scratch, signal_to,
+};
 
 /// Reserves without a delivery, after which no delivery is expected any more.
 const QUIET_MAX: usize = 60;
@@ -22,7 +24,8 @@ const IDS: usize = 8;
 const JOURNAL: [(&str, &str); 2] = [("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")];
 const REPLICAS: [(&str, &str); 2] = [("DURABILITY", "standard"), ("REDIS_MIN_REPLICAS", "1")];
 
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
+    ("LOG_LEVEL", "warn"),
     ("LEASE_TTL", "1s"),
     ("REDIS_TIMEOUT", "300ms"),
     ("TOPIC_VISIBILITY_TIMEOUT", "3s"),
@@ -55,6 +58,8 @@ pub(super) struct Broker {
     pub(super) identity: Identity,
     /// It gets no requests, because it is frozen.
     pub(super) is_frozen: bool,
+    /// How much of its log was read.
+    log_read: usize,
 }
 
 pub(super) struct Run {
@@ -72,6 +77,8 @@ pub(super) struct Run {
     /// How many faults were brought about.
     pub(super) begun: usize,
     identities: usize,
+    /// The journals of brokers, by their names.
+    journals: BTreeMap<String, Identity>,
     /// What each id may be: more than one state after an operation without an answer.
     states: BTreeMap<String, BTreeSet<State>>,
     /// Messages with an ack that was sent, without an answer that says what became of it.
@@ -100,6 +107,7 @@ impl Run {
             faults: BTreeMap::new(),
             begun: 0,
             identities: 0,
+            journals: BTreeMap::new(),
             states: BTreeMap::new(),
             perhaps_acked: BTreeSet::new(),
             again: Vec::new(),
@@ -111,7 +119,7 @@ impl Run {
         };
         for at in 0..run.plan.brokers {
             let (proxy, dir) = (run.redis.proxy()?, scratch()?);
-            run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false });
+            run.brokers.push(Broker { process: None, proxy, dir, identity: at, is_frozen: false, log_read: 0 });
         }
         for at in 0..run.plan.brokers {
             run.start(at).await?;
@@ -135,11 +143,31 @@ impl Run {
         let more = [("REDIS_URL", url.as_str()), ("TOPIC_PARTITIONS", partitions), ("WAL_HAND_OVER", next.as_str())];
         let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(more).chain(kept).collect();
         broker.process = Some(Process::serve(broker.dir.path(), &settings).await?);
+        if let Ok(name) = std::fs::read_to_string(broker.dir.path().join("journal/log-id")) {
+            let name = name.split_whitespace().next().unwrap_or_default();
+            self.journals.insert(name.to_owned(), self.brokers[at].identity);
+        }
         Ok(())
+    }
+
+    /// Exempts the acks of brokers that another one no longer waited for after a loss, as it says in its log since the last look.
+    pub(super) fn read_logs(&mut self) {
+        for at in 0..self.brokers.len() {
+            let log = std::fs::read_to_string(self.brokers[at].dir.path().join("dwell.log")).unwrap_or_default();
+            let new = log.get(self.brokers[at].log_read..).unwrap_or(&log);
+            for line in new.lines().filter(|line| line.contains("no longer waited for")) {
+                *self.faults.entry("silent broker not waited for").or_default() += 1;
+                for (_, identity) in self.journals.iter().filter(|(name, _)| line.contains(*name)) {
+                    self.exempt.silent(*identity, &self.by);
+                }
+            }
+            self.brokers[at].log_read = log.len();
+        }
     }
 
     /// Kills a broker.
     pub(super) fn kill(&mut self, at: usize) -> Result<()> {
+        self.read_logs();
         self.brokers[at].process.take().map_or(Ok(()), |mut process| process.kill())
     }
 
@@ -149,12 +177,20 @@ impl Run {
         self.renew_disk(at)
     }
 
-    /// The same for one that was stopped: what it had is with another broker.
+    /// Stops a broker, and gives it an empty directory if it handed over all that it had. Otherwise it said what stays on its
+    /// disk, and keeps it.
     pub(super) async fn stop(&mut self, at: usize) -> Result<()> {
         let mut process =
             self.brokers[at].process.take().ok_or_else(|| Error::bug("a broker that does not run stops"))?;
+        self.read_logs();
+        let log = self.brokers[at].dir.path().join("dwell.log");
+        std::fs::write(&log, "").map_err(failed("the log"))?;
         signal_to(process.id(), Signal::TERM)?;
         process.ended().await?;
+        if std::fs::read_to_string(&log).map_err(failed("the log"))?.contains("not handed over") {
+            *self.faults.entry("not handed over in time").or_default() += 1;
+            return Ok(());
+        }
         self.renew_disk(at)
     }
 
@@ -298,6 +334,7 @@ impl Run {
             if !self.by.acks.contains_key(id) {
                 continue;
             }
+            self.read_logs();
             if self.exempt.may_come_again(id) {
                 self.exempt.again += 1;
             } else {
