@@ -1,4 +1,4 @@
-//! What an operator sees with redis-cli: the keys of docs/reference/redis-keys.md and no others, and messages spread over partitions.
+//! What an operator sees with redis-cli: the keys of the two pages redis-keys.md and no others, and messages spread over partitions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Records of a broker that stops: see docs/reference/hand-over.md.
+//! Records of a broker that stops: see docs/internals/hand-over.md.
 
 use axum::Extension;
 use axum::body::Body;

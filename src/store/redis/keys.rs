@@ -1,4 +1,4 @@
-//! Every key in Redis. docs/reference/redis-keys.md shows the same table to operators.
+//! Every key in Redis. docs/reference/redis-keys.md and docs/internals/redis-keys.md list them for operators.
 //!
 //! All keys of a partition share the hash tag `{<prefix>:<topic>:<partition>}`, so that a script stays in one slot
 //! of a cluster while partitions spread over it. Names have no `:`, `{` or `}`, so keys cannot collide.

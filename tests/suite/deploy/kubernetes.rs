@@ -139,7 +139,7 @@ fn fits(config: &Config, pod: &str, manifests: &[Value]) -> Result<()> {
     let drains = if config.hand_over.is_some() { 2 } else { 1 };
     assert!(grace >= drains * config.drain_timeout.as_secs() + 20, "{pod}: {grace} s");
     let size = storage(manifests, pod).and_then(bytes).ok_or_else(|| Error::bug(format!("{pod} has no storage")))?;
-    // As docs/operate/deploy.md says, and a tenth for the file system.
+    // As docs/operate/sizing.md says, and a tenth for the file system.
     let logs = if config.durability == Durability::Journal { 2 } else { 1 };
     let needed = (logs * config.wal_limit_bytes + DISK_RESERVE_BYTES) * 11 / 10;
     assert!(size >= needed, "{pod}: {size} of {needed} bytes");

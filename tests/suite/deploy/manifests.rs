@@ -88,11 +88,12 @@ fn named(kind: &str, path: &str) -> Result<usize> {
     Ok(seen)
 }
 
-/// The steps of docs/operate/deploy.md, but for the one that needs a cluster, in a copy of this directory.
+/// The steps of docs/how-to/kubernetes.md, but for the one that needs a cluster, in a copy of this directory.
 #[test]
 fn the_printed_steps_make_what_the_example_asks_for() -> Result<()> {
-    let page = include_str!("../../../docs/operate/deploy.md");
-    let part = page.split("\n## Kubernetes\n").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
+    let page = include_str!("../../../docs/how-to/kubernetes.md");
+    let part =
+        page.split("\n## Apply the manifests\n").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or_default();
     let (apply, steps): (Vec<&str>, Vec<&str>) = part.lines().skip(1).partition(|line| line.starts_with("kubectl "));
     assert_eq!((apply.len(), steps.len()), (1, 2), "{part}");
     let dir = scratch()?;
