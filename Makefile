@@ -55,7 +55,7 @@ demo:
 dashboards: tools
 	@bash -o pipefail -c 'cargo test --quiet --locked --test suite -- observability::loaded --nocapture | grep "^|"'
 
-# Its short form, without these tools, is among the unit tests: src/api/http/document/tests.rs. STEPS="lint clients" leaves out
+# Its short form, without these tools, is among the unit tests: src/api/http/document.rs. STEPS="lint clients" leaves out
 # the rest.
 contract:
 	tests/contract/run $(STEPS)

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::problem::CallError;
 use crate::platform::clock::Clock;
 use crate::platform::https::{self, Roots};
-use crate::platform::token_file::TokenFile;
+use crate::platform::secret::TokenFile;
 
 /// What a broker goes by when it writes down what was done by hand; see [`crate::api::http::BY_HAND`].
 const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));

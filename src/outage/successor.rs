@@ -14,7 +14,7 @@ use crate::model::error::{Error, Result, innermost_cause};
 use crate::model::limits::SOCKET_PATH_BYTES_MAX;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::https::{self, Roots};
-use crate::platform::token_file::TokenFile;
+use crate::platform::secret::TokenFile;
 use crate::store::{HandedOver, TakenOver};
 
 /// Where records are handed over, behind the address of a broker.

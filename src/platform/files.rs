@@ -1,28 +1,25 @@
-//! How many files, sockets among them, this process may have open.
+//! The limit on open files, sockets among them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::model::limits::CONNECTIONS_MAX;
 
-/// Files that are kept for the rest: the stores' own, Redis, other brokers, targets of webhooks.
+/// Files of the stores, Redis, other brokers and webhooks.
 const REST: u64 = 1_000;
 
-/// More are never needed: all connections, and all that webhooks post at the same time.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the limit of this process, as far as this user may and it makes sense: a shell's 1,024 are fewer than the
-/// connections that dwell takes. Answers what it is then.
+/// Raises the limit as far as this user may, and returns it: a shell's 1,024 are fewer than the connections of dwell.
 pub fn raise() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(ENOUGH).min(ENOUGH);
     if current.is_some_and(|current| current < wanted) {
-        // Refused, it stays as it was, which is what is answered.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many connections there may be with so many files: at most [`CONNECTIONS_MAX`], and at least half of the files.
+/// At most [`CONNECTIONS_MAX`], and at least half of the files.
 pub fn connections_max(files: u64) -> usize {
     let room = files.saturating_sub(REST).max(files / 2);
     usize::try_from(room).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)

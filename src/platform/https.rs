@@ -1,7 +1,6 @@
-//! How dwell begins an HTTP client: TLS by rustls with ring, and whose certificates it believes.
+//! HTTP clients with TLS by rustls and ring.
 //!
-//! Every client begins here. One that was begun otherwise would look for a cryptography that was installed for the whole
-//! process, and panic without. Nothing here connects.
+//! Every client is built here: a default one would look for a process-wide cryptography provider, and panic.
 
 use std::fmt;
 use std::path::Path;
@@ -16,24 +15,18 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::model::error::{Error, Result, innermost_cause};
 
-/// Whose certificates are believed.
 #[derive(Clone)]
 pub struct Roots(Arc<RootCertStore>);
 
 impl Roots {
-    /// Nobody's: for `http://` and sockets.
     pub fn none() -> Roots {
         Roots(Arc::new(RootCertStore::empty()))
     }
 
-    /// Those of the system.
-    ///
-    /// # Errors
-    /// `Invalid` when it has none.
     pub fn system() -> Result<Roots> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
-        // Some that are old or odd are in every system.
+        // Every system has some that are old or invalid.
         roots.add_parsable_certificates(found.certs);
         match roots.is_empty() {
             true => Err(Error::invalid("ca_file", "is needed: this system has no certificates of its own")),
@@ -41,10 +34,8 @@ impl Roots {
         }
     }
 
-    /// Those of a file, or without one those of the system, if any are needed.
-    ///
-    /// # Errors
-    /// `Invalid` when there is a file that cannot be used, which `field` names, or no certificate at all.
+    /// The CA certificates of a file, otherwise those of the system. # Errors: `Invalid` when the file, which `field`
+    /// names, cannot be used, or there are no certificates.
     pub fn choose(field: &str, file: Option<&Path>, are_needed: bool) -> Result<Roots> {
         match file {
             Some(path) => Roots::read(path).map_err(|why| Error::invalid(field, why)),
@@ -53,20 +44,14 @@ impl Roots {
         }
     }
 
-    /// Those that follow from the certificates of a file, as PEM. The error says what is wrong with it.
-    pub fn read(path: &Path) -> std::result::Result<Roots, String> {
+    pub fn read(path: &Path) -> Result<Roots, String> {
         Roots::parse(&std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?)
     }
 
-    /// The same of PEM that was read before.
-    pub fn parse(pem: &[u8]) -> std::result::Result<Roots, String> {
-        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    pub fn parse(pem: &[u8]) -> Result<Roots, String> {
         let mut roots = RootCertStore::empty();
-        for root in all.map_err(|error| format!("holds no whole certificate: {error}"))? {
+        for root in certificates(pem)? {
             roots.add(root).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
-        }
-        if roots.is_empty() {
-            return Err("holds no certificate: PEM is expected".to_owned());
         }
         Ok(Roots(Arc::new(roots)))
     }
@@ -78,10 +63,6 @@ impl fmt::Debug for Roots {
     }
 }
 
-/// A client that believes those, and knows nothing else yet.
-///
-/// # Errors
-/// `Bug` when the cryptography lacks what TLS needs.
 pub fn client(roots: &Roots) -> Result<ClientBuilder> {
     let builder =
         ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
@@ -90,19 +71,20 @@ pub fn client(roots: &Roots) -> Result<ClientBuilder> {
     Ok(reqwest::Client::builder().tls_backend_preconfigured(config))
 }
 
-/// A client of the broker: it says who it is, goes where it is told and nowhere else, and its caller decides about repeats.
-///
-/// # Errors
-/// Those of [`client`].
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err("holds no certificate: PEM is expected".to_owned()),
+        Ok(all) => Ok(all),
+        Err(error) => Err(format!("holds no whole certificate: {error}")),
+    }
+}
+
 pub fn broker_client(roots: &Roots) -> Result<ClientBuilder> {
     let builder = client(roots)?.user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")));
     Ok(builder.no_proxy().redirect(Policy::none()).retry(reqwest::retry::never()))
 }
 
-/// The client that was begun.
-///
-/// # Errors
-/// `Bug` when it cannot be made.
 pub fn build(builder: ClientBuilder) -> Result<Client> {
     builder.build().map_err(|error| Error::bug(format!("cannot make an HTTP client: {}", innermost_cause(&error))))
 }
@@ -112,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_certificates_is_refused() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    fn a_file_without_certificates_is_refused() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("ca.pem");
         let read = || Roots::read(&path).err().unwrap_or_default();

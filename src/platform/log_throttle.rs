@@ -1,17 +1,14 @@
-//! What stays wrong is not said again and again, and what fails a thousand times is not said a thousand times.
+//! Throttles repeated log messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::platform::clock::Instant;
 
-/// How long what was said is enough, while it stays wrong.
 const ENOUGH: Duration = Duration::from_secs(60);
 
-/// How long it is enough once it was over: what comes and goes many times a second is not said each time.
 const ENOUGH_ONCE_OVER: Duration = Duration::from_secs(10);
 
-/// Decides whether a line is to be logged that may be true twice a second for hours. One for each thing to be said.
 #[derive(Debug, Default)]
 pub struct RepeatThrottle(Mutex<Said>);
 
@@ -22,7 +19,7 @@ struct Said {
 }
 
 impl RepeatThrottle {
-    /// Whether it is to be said now. It is taken as said then.
+    /// Whether to log now; then the message counts as logged.
     pub fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said();
         let enough = if said.is_over { ENOUGH_ONCE_OVER } else { ENOUGH };
@@ -33,7 +30,7 @@ impl RepeatThrottle {
         true
     }
 
-    /// It is not wrong any more. Answers whether it was said, so that the end is to be said too.
+    /// The failure has ended. Returns whether it was logged, so that its end is to be logged too.
     pub fn is_over(&self) -> bool {
         let mut said = self.said();
         said.last.is_some() && !std::mem::replace(&mut said.is_over, true)
@@ -44,24 +41,20 @@ impl RepeatThrottle {
     }
 }
 
-/// Lines that are logged at once.
 const FEW: u32 = 10;
 
-/// The span after which one line more is logged.
 const ONE_MORE: Duration = Duration::from_secs(10);
 
-/// Decides which of many lines of one kind are logged: ten at once, then one each ten seconds.
+/// Ten messages at once, then one each ten seconds.
 #[derive(Debug, Default)]
 pub struct BurstThrottle {
-    /// Lines that were logged and not made up for since.
     said: u32,
-    /// Since when the next of them is being made up for.
     since: Instant,
     unlogged: u64,
 }
 
 impl BurstThrottle {
-    /// Whether this one is to be logged, and then how many were not since the last that was.
+    /// Whether to log this message, and then how many were suppressed since the last one.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         let spans = u32::try_from(now.since(self.since).as_secs() / ONE_MORE.as_secs()).unwrap_or(u32::MAX);
         self.said = self.said.saturating_sub(spans);
@@ -85,34 +78,32 @@ mod tests {
 
     #[test]
     fn what_stays_wrong_is_said_each_minute() {
-        let seldom = RepeatThrottle::default();
-        let said: Vec<u64> = (5..200).filter(|second| seldom.is_due(at(*second))).collect();
+        let throttle = RepeatThrottle::default();
+        let said: Vec<u64> = (5..200).filter(|second| throttle.is_due(at(*second))).collect();
         assert_eq!(said, [5, 65, 125, 185]);
     }
 
     #[test]
     fn what_comes_and_goes_is_said_each_ten_seconds_and_its_end_as_often() {
-        let (seldom, mut begun, mut ended) = (RepeatThrottle::default(), Vec::new(), Vec::new());
-        assert!(!seldom.is_over());
+        let (throttle, mut begun, mut ended) = (RepeatThrottle::default(), Vec::new(), Vec::new());
+        assert!(!throttle.is_over());
         for second in 0..25 {
-            begun.extend(seldom.is_due(at(second)).then_some(second));
-            ended.extend(seldom.is_over().then_some(second));
+            begun.extend(throttle.is_due(at(second)).then_some(second));
+            ended.extend(throttle.is_over().then_some(second));
         }
         assert_eq!((&begun, &ended), (&vec![0, 10, 20], &vec![0, 10, 20]));
-        // What is not said at once because it was said just before is said when it stays.
-        assert!(!seldom.is_due(at(25)) && seldom.is_due(at(30)));
+        assert!(!throttle.is_due(at(25)) && throttle.is_due(at(30)));
     }
 
     #[test]
     fn of_many_lines_ten_are_said_and_then_one_each_ten_seconds() {
-        let mut few = BurstThrottle::default();
+        let mut throttle = BurstThrottle::default();
         let mut said = Vec::new();
         for second in 1_000..1_035 {
-            said.extend((0..100).filter_map(|_| few.admit(at(second)).map(|unlogged| (second, unlogged))));
+            said.extend((0..100).filter_map(|_| throttle.admit(at(second)).map(|unlogged| (second, unlogged))));
         }
         let first: Vec<(u64, u64)> = vec![(1_000, 0); 10];
         assert_eq!(said, [first, vec![(1_010, 990), (1_020, 999), (1_030, 999)]].concat());
-        // After a long silence there are ten again, not more.
-        assert_eq!((0..100).filter(|_| few.admit(at(9_000)).is_some()).count(), 10);
+        assert_eq!((0..100).filter(|_| throttle.admit(at(9_000)).is_some()).count(), 10);
     }
 }

@@ -1,9 +1,7 @@
-//! What dwell stands on: the clock, tasks, files and the disk, TLS clients, throttled logging.
+//! The base layer: clock, secrets, tasks, files and disk, TLS clients, throttled logging.
 
-pub mod secret;
-pub mod bearer;
 pub mod clock;
-pub mod token_file;
+pub mod secret;
 pub mod log_throttle;
 pub mod request_id;
 pub mod tasks;

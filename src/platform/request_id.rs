@@ -1,47 +1,40 @@
-//! The name of the request that is being worked on: in its answer, and in its lines of the log.
+//! Request ids: in answers and in the log.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::model::limits::REQUEST_ID_BYTES_MAX;
 
-/// The header that carries it, in both directions.
 pub const REQUEST_ID: &str = "dwell-request-id";
 
 tokio::task_local! {
-    /// The request that is being worked on.
     static CURRENT: RequestId;
 }
 
-/// The name of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(Arc<str>);
 
 impl RequestId {
-    /// One that no other request has.
     pub fn fresh() -> RequestId {
         let mut text = [0; ulid::ULID_LEN];
         RequestId((*ulid::Ulid::new().array_to_str(&mut text)).into())
     }
 
-    /// The one that a client gives, if it is 1 to 128 of `A-Z a-z 0-9 . _ : -`: nothing that could forge a line of a log.
+    /// A client's id: 1 to 128 of `A-Z a-z 0-9 . _ : -`, so that it cannot forge a line of the log.
     pub fn given(text: &[u8]) -> Option<RequestId> {
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
         let sane = (1..=REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.iter().all(allowed);
         std::str::from_utf8(text).ok().filter(|_| sane).map(|text| RequestId(text.into()))
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// That of the request that is being worked on here, if one is.
     pub fn current() -> Option<RequestId> {
         CURRENT.try_with(RequestId::clone).ok()
     }
 
-    /// Works for this request.
     pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, work)
     }

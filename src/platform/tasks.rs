@@ -1,4 +1,4 @@
-//! The one place that starts background loops, so that the server can stop them in order and wait for their end.
+//! The only place that starts background loops, so that the server can stop them in order and wait for them.
 
 use std::future::Future;
 
@@ -6,7 +6,6 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A set of running loops that stop together. Clones share the set.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -14,34 +13,28 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// No loops yet.
     pub fn new() -> Tasks {
         Tasks::default()
     }
 
-    /// Starts a loop. It has to end soon after [`Tasks::stopping`] fires.
+    /// The loop must end soon after [`Tasks::stopping`] fires.
     pub fn start(&self, run: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(run);
     }
 
-    /// Returns once something that is started now has run, which it does as soon as a thread of the runtime is free: never
-    /// while all of them are stuck.
+    /// Returns once a newly started future has run: as soon as a thread of the runtime is free.
     pub async fn lap(&self) {
         let (done, ran) = oneshot::channel();
         self.start(async move {
-            // Who asked may have gone.
             let _ = done.send(());
         });
-        // It is dropped unsent only with the runtime.
         let _ = ran.await;
     }
 
-    /// Fires when the loops have to end.
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Tells the loops to end and waits until they have.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tracker.close();
@@ -55,7 +48,6 @@ mod tests {
 
     use super::*;
 
-    /// What is told to a supervisor by a lap: that a thread is free, not that somebody asked.
     #[test]
     fn no_lap_is_run_while_the_threads_of_the_runtime_are_stuck() -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
@@ -75,7 +67,6 @@ mod tests {
                 tasks.lap().await;
                 let _ = log.send("lap");
             };
-            // The lap is asked for first, and waits.
             tokio::join!(lap, async { drop(release) });
         });
         assert_eq!(said.try_iter().collect::<Vec<_>>(), ["free", "lap"]);

@@ -1,8 +1,7 @@
-//! The memory of answers that their clients have not read yet: a budget for the whole process.
+//! A memory budget, for the whole process, of answers that their clients have not read yet.
 //!
-//! An answer is kept in memory until its client has read it, so clients that ask and do not read could fill the memory.
-//! What may become large waits here for room, before it reads anything from the store. Small answers, of pushes and
-//! settlements for example, are neither counted nor delayed.
+//! Clients that send requests and do not read the answers could fill the memory. An answer that may become large waits
+//! here for room before it reads anything from the store. Small answers are neither counted nor delayed.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,17 +21,14 @@ use super::problem::{Class, Problem};
 use crate::model::error::Kind;
 use crate::model::limits::ANSWER_UNCOUNTED_BYTES_MAX;
 
-/// Bytes that answers may take together, and what they take now.
 #[derive(Debug)]
 pub(crate) struct AnswerBudget {
     max: usize,
     patience: Duration,
     held: AtomicUsize,
-    /// Fires when there is room again.
     freed: Notify,
 }
 
-/// Bytes of the budget, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Arc<AnswerBudget>,
@@ -40,16 +36,13 @@ pub(crate) struct Held {
 }
 
 impl AnswerBudget {
-    /// A budget of `max` bytes. A request waits for room for at most `patience`.
     pub(crate) fn new(max: usize, patience: Duration) -> Arc<AnswerBudget> {
         Arc::new(AnswerBudget { max, patience, held: AtomicUsize::new(0), freed: Notify::new() })
     }
 
-    /// Waits for room, and takes so many bytes then: an answer is admitted while there is room for a single byte, so what
-    /// is held exceeds the budget by less than what is admitted last.
-    ///
-    /// # Errors
-    /// 503 `full` when there is no room in time.
+    /// Waits for room, then takes so many bytes. An answer is admitted while there is room for a single byte, so the
+    /// bytes held exceed the budget by less than the answer admitted last. # Errors: 503 `full` when there is no room
+    /// in time.
     pub(crate) async fn admit(self: &Arc<Self>, bytes: usize) -> Result<Held, Problem> {
         let admitted = async {
             loop {
@@ -62,10 +55,7 @@ impl AnswerBudget {
         timeout(self.patience, admitted).await.map_err(|_| no_room())
     }
 
-    /// Does some work that ends in an answer, and nothing of it while there is no room.
-    ///
-    /// # Errors
-    /// 503 `full` when there is no room in time.
+    /// Polls `work` only while there is room. # Errors: 503 `full` when there is no room in time.
     pub(crate) async fn while_room<T>(&self, work: impl Future<Output = T>) -> Result<T, Problem> {
         let mut work = pin!(work);
         loop {
@@ -86,13 +76,12 @@ impl AnswerBudget {
         Held { budget: self.clone(), bytes }
     }
 
-    /// Counts what an answer sends, piece by piece, until its client has read it.
     pub(crate) fn count(self: &Arc<Self>, response: Response) -> Response {
         let size = response.body().size_hint().exact();
         if size.is_some_and(|size| size <= ANSWER_UNCOUNTED_BYTES_MAX as u64) {
             return response;
         }
-        // What is known to come whole is in memory already.
+        // A body of known size is in memory already.
         let held = size.and_then(|size| usize::try_from(size).ok()).map(|size| self.take(size));
         let budget = self.clone();
         response.map(|body| Body::new(Counted { body, held, budget }))
@@ -104,14 +93,13 @@ impl AnswerBudget {
         Some(Held { budget: self.clone(), bytes })
     }
 
-    /// Whether one more answer is admitted.
     pub(crate) fn has_room(&self) -> bool {
         self.held.load(Ordering::SeqCst) < self.max
     }
 
     async fn room(&self) {
         loop {
-            // Listening begins before looking, so that no room is made unnoticed in between.
+            // Listening begins before the check, so that no release is missed in between.
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
             if self.has_room() {
@@ -130,7 +118,6 @@ impl AnswerBudget {
 }
 
 impl Held {
-    /// Returns what is not needed of it, once that is known; or takes more.
     pub(crate) fn resize(&mut self, bytes: usize) {
         match bytes.checked_sub(self.bytes) {
             Some(more) => {
@@ -155,15 +142,13 @@ fn no_room() -> Problem {
     )
 }
 
-/// A body whose pieces are counted. A connection keeps a piece until it is sent whole.
+/// A body whose pieces are counted. A connection keeps a piece until it is sent completely.
 struct Counted {
     body: Body,
-    /// For the next piece, if it is counted already.
     held: Option<Held>,
     budget: Arc<AnswerBudget>,
 }
 
-/// A piece of a body, and the bytes of the budget that it takes.
 struct Piece {
     bytes: Bytes,
     _held: Held,
@@ -220,7 +205,6 @@ mod tests {
     async fn an_answer_waits_for_room_and_is_refused_when_there_is_none_in_time() -> Result<(), Problem> {
         let budget = AnswerBudget::new(100, PATIENCE);
         let mut first = budget.admit(60).await?;
-        // While there is room for a byte one more is admitted.
         let second = budget.admit(60).await?;
         assert_eq!(budget.admit(1).await.err().map(|problem| problem.status().as_u16()), Some(503));
         let mut third = pin!(budget.admit(1));

@@ -1,22 +1,25 @@
-//! What each request needs: the one place that says it. A request that is not here needs `admin`.
+//! The scope that each request needs, and the audit log. A request that is not listed here needs `admin`.
 //!
-//! What shows payloads needs a scope, for what shows names and numbers any token will do: a list, dead letters and cron jobs need
-//! `consume`. A message can also be looked at with `produce`: who knows its id may cancel it.
+//! Requests that show payloads need a scope; for names and numbers any token is enough. A message can also be read with
+//! `produce`: a client that knows its id may cancel it.
 
-use axum::http::Method;
+use axum::RequestExt as _;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::SecurityRequirement;
 
-use crate::api::access::{Scope, Scopes};
+use super::problem::{Class, Problem};
+use super::{App, body, origin_guard, path_params};
+use crate::api::access::{Actor, Scope, Scopes};
+use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
 
-/// What a request needs when tokens are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Nothing.
+enum Need {
     Open,
-    /// Any token.
     Token,
-    /// A token with one of these scopes, or `admin`.
     One(Scopes),
 }
 
@@ -25,7 +28,6 @@ const CONSUME: Need = Need::One(Scopes::of(&[Scope::Consume]));
 const EITHER: Need = Need::One(Scopes::of(&[Scope::Produce, Scope::Consume]));
 const ADMIN: Need = Need::One(Scopes::of(&[Scope::Admin]));
 
-/// A topic, and a group of it, as routes begin.
 macro_rules! topic {
     ($rest:literal) => {
         concat!("/v1/topics/{topic}", $rest)
@@ -37,8 +39,8 @@ macro_rules! group {
     };
 }
 
-/// Every request of the protocol, and the one of its paths that is two: a batch, and the message with the id `batch`.
-pub(crate) const NEEDS: [(&str, &str, Need); 45] = [
+/// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
+const NEEDS: [(&str, &str, Need); 45] = [
     ("GET", "/livez", Need::Open),
     ("GET", "/readyz", Need::Open),
     ("GET", "/metrics", Need::Token),
@@ -87,37 +89,31 @@ pub(crate) const NEEDS: [(&str, &str, Need); 45] = [
 ];
 
 impl Need {
-    /// What a request needs, by the route that it matched, if it matched one.
-    pub(crate) fn of(method: &Method, route: Option<&str>, path: &str) -> Need {
+    fn of(method: &Method, route: Option<&str>, path: &str) -> Need {
         let reads = is_read(method);
-        // The console's files say nothing of this broker. What it shows comes over the routes above.
+        // The files of the console contain nothing about this broker.
         let place = route.unwrap_or(path);
         if reads && (place == "/" || place == "/ui" || place.starts_with("/ui/")) {
             return Need::Open;
         }
-        // Nothing is there, which is said to whoever has a token.
         let Some(route) = route else { return Need::Token };
         let method = if reads { "GET" } else { method.as_str() };
         NEEDS.iter().find(|(needs, path, _)| *needs == method && *path == route).map_or(ADMIN, |(_, _, need)| *need)
     }
 }
 
-/// Whether a token with these scopes sees what producers and consumers wrote.
 pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
     matches!(EITHER, Need::One(needed) if scopes.grant(needed))
 }
 
-/// Whether a request changes what the broker keeps for everybody.
-pub(crate) fn is_change(method: &Method, route: &str) -> bool {
+fn is_change(method: &Method, route: &str) -> bool {
     !is_read(method) && NEEDS.contains(&(method.as_str(), route, ADMIN))
 }
 
-/// Whether a request changes nothing.
 pub(crate) fn is_read(method: &Method) -> bool {
     [Method::GET, Method::HEAD].contains(method)
 }
 
-/// Says in the OpenAPI document of which scopes the token of each request needs one.
 pub(crate) fn document(document: &mut OpenApi) {
     for (method, path, need) in NEEDS {
         let Some(item) = document.paths.paths.get_mut(path) else { continue };
@@ -137,6 +133,160 @@ pub(crate) fn document(document: &mut OpenApi) {
         let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
         operation.security = Some(sufficient.into_iter().map(requirement).collect());
     }
+}
+
+pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if let Err(problem) = path_params::check_path(request.uri().path()) {
+        return refused(&app, request, problem);
+    }
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let need = Need::of(request.method(), route, request.uri().path());
+    let actor = match who(&app, need, request.headers()) {
+        Ok(actor) => actor,
+        Err(problem) => return refused(&app, request, problem),
+    };
+    if is_read(request.method())
+        && need != Need::Open
+        && let Err(problem) = app.answers.while_room(async {}).await
+    {
+        return refused(&app, request, problem);
+    }
+    if let Some(actor) = actor {
+        request.extensions_mut().insert(actor.scopes);
+    }
+    let line = Line::begin(actor, route, &mut request).await;
+    let response = match lacks(need, actor) {
+        Some(problem) => refused(&app, request, problem),
+        None => next.run(request).await,
+    };
+    if let Some(line) = line {
+        line.end(&response);
+    }
+    response
+}
+
+fn who<'a>(app: &'a App, need: Need, headers: &HeaderMap) -> Result<Option<&'a Actor>, Problem> {
+    if need == Need::Open {
+        return Ok(None);
+    }
+    let token = bearer(headers)?;
+    match app.access.who(token) {
+        Some(actor) => Ok(Some(actor)),
+        None => {
+            let detail = match token {
+                None => "a token is needed: `Authorization: Bearer TOKEN`",
+                Some(_) => "the token is none of those that are known here",
+            };
+            Err(Problem::new(Class::Unauthorized, detail))
+        }
+    }
+}
+
+fn lacks(need: Need, actor: Option<&Actor>) -> Option<Problem> {
+    let (Need::One(needed), Some(actor)) = (need, actor) else { return None };
+    if actor.scopes.grant(needed) {
+        return None;
+    }
+    let has: Vec<_> = actor.scopes.each().map(|scope| scope.name()).collect();
+    let detail = format!("this needs a token with the scope {needed}; `{}` has {}", actor.name, has.join(", "));
+    Some(Problem::new(Class::ScopeMissing, detail))
+}
+
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let value = origin_guard::single(headers, header::AUTHORIZATION)?;
+    let shown = value.and_then(|value| value.split_once(' '));
+    Ok(shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim()))
+}
+
+fn refused(app: &App, request: Request, problem: Problem) -> Response {
+    let (parts, unread) = request.into_parts();
+    body::refused(app, &parts.headers, unread);
+    problem.into_response()
+}
+
+pub const BY_HAND: &str = "dwell-cli/";
+
+/// A line of the audit log. It is written when dropped, so also when the client left before the answer.
+///
+/// Logged are changes that need `admin`, and cancels and reschedules made by a person: with the command line or in a
+/// browser. Cancels of an application are its daily work.
+#[derive(Debug)]
+pub(crate) struct Line {
+    actor: Actor,
+    method: Method,
+    route: String,
+    subject: Subject,
+    status: Option<u16>,
+}
+
+#[derive(Debug, Default)]
+struct Subject {
+    topic: Option<TopicName>,
+    group: Option<GroupName>,
+    cron: Option<ScheduleName>,
+    id: Option<MessageId>,
+}
+
+impl Line {
+    pub(crate) async fn begin(actor: Option<&Actor>, route: Option<&str>, request: &mut Request) -> Option<Line> {
+        let (actor, route) = actor.zip(route)?;
+        let method = request.method().clone();
+        let is_noted = is_change(&method, route) || is_control(&method, route) && is_by_hand(request);
+        if !is_noted {
+            return None;
+        }
+        let (actor, route) = (actor.clone(), route.to_owned());
+        // A path that is badly encoded names nothing; the request is refused for it.
+        let params = request.extract_parts::<RawPathParams>().await.ok();
+        let subject = params.as_ref().map(Subject::of).unwrap_or_default();
+        Some(Line { actor, method, route, subject, status: None })
+    }
+
+    pub(crate) fn end(mut self, response: &Response) {
+        self.status = Some(response.status().as_u16());
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Subject { topic, group, cron, id } = &self.subject;
+        let (topic, group) = (topic.as_ref().map(TopicName::as_str), group.as_ref().map(GroupName::as_str));
+        let (cron, id) = (cron.as_ref().map(ScheduleName::as_str), id.as_ref().map(MessageId::as_str));
+        let (actor, method, route) = (&*self.actor.name, self.method.as_str(), &*self.route);
+        match self.status {
+            Some(status) => tracing::info!(
+                target: "dwell::audit", actor, method, route, topic, group, cron, id, status, "done"
+            ),
+            None => tracing::info!(
+                target: "dwell::audit", actor, method, route, topic, group, cron, id,
+                "the client left before it was answered; perhaps done"
+            ),
+        }
+    }
+}
+
+impl Subject {
+    fn of(params: &RawPathParams) -> Subject {
+        let value = |name| params.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
+        Subject {
+            topic: value("topic").and_then(|text| TopicName::new(text).ok()),
+            group: value("group").and_then(|text| GroupName::new(text).ok()),
+            cron: value("name").and_then(|text| ScheduleName::new(text).ok()),
+            id: value("id").and_then(|text| MessageId::new(text).ok()),
+        }
+    }
+}
+
+fn is_control(method: &Method, route: &str) -> bool {
+    let routes = ["/v1/topics/{topic}/messages/{id}", "/v1/topics/{topic}/messages/batch"];
+    [Method::DELETE, Method::PATCH].contains(method) && routes.contains(&route)
+}
+
+/// Whether a person makes the request: browsers send `Origin` with a change.
+fn is_by_hand(request: &Request) -> bool {
+    let agent = request.headers().get(header::USER_AGENT).map(|agent| agent.as_bytes());
+    agent.is_some_and(|agent| agent.starts_with(BY_HAND.as_bytes())) || request.headers().contains_key(header::ORIGIN)
 }
 
 #[cfg(test)]
@@ -162,7 +312,7 @@ mod tests {
                 }
             }
         }
-        // The message with the id `batch` is in no document: its path is that of batches.
+        // The message with the id `batch` is not in the document: its path is that of batches.
         let of_batch = |method: &str| (method.to_owned(), "/v1/topics/{topic}/messages/batch".to_owned());
         served.extend(["GET", "DELETE", "PATCH"].map(of_batch));
         let said: BTreeSet<_> =

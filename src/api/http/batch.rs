@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::{FieldError, collect};
-use super::message_json::{Meta, due_of, payload_of, payload_text, trace_of, trace_of_headers};
+use super::message_json::{Meta, due_of, payload_of, trace_of, trace_of_headers};
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
-use super::problem_sets::{BodyProblem, TopicProblem};
 use super::push::PushResult;
 use super::reply::Reply;
 use super::schema;
@@ -33,7 +33,7 @@ use crate::store::Pushed;
 #[schema(examples(json!({"payload": "close order 4711", "id": "order-4711", "key": "customer-7", "delay": "30m"})))]
 pub(crate) struct BatchMessage {
     /// The payload, as text.
-    #[serde(default, deserialize_with = "payload_text")]
+    #[serde(default, deserialize_with = "present")]
     payload: Option<String>,
     /// The payload, in standard base64 with padding.
     #[serde(default, deserialize_with = "present")]
@@ -207,7 +207,6 @@ pub(crate) async fn push_batch(
     answer(results.collect(), topic_created)
 }
 
-/// One answer for all: see docs/reference/producing.md.
 fn answer(
     outcomes: Vec<Result<PushResult, (MessageId, crate::model::error::Error)>>,
     topic_created: bool,

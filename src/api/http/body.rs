@@ -1,27 +1,27 @@
-//! Reading a request body within its limits: of size, of time, and of what all requests together hold.
+//! Reading a request body within its limits: of size, of time, and of the memory of all bodies together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use super::body_budget::{NoRoom, Owner};
 use super::problem::{Class, Problem};
-use super::{App, access};
+use super::{App, authorization};
 use crate::model::error::Kind;
-use crate::model::limits::REFUSED_BODY_BYTES_MAX;
+use crate::model::limits::{REFUSED_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX};
 use crate::model::time::show_span;
 
-/// What is set aside for a body before it has come: the rest grows with what arrives, not with what is announced.
+/// Bytes set aside before a body arrives; the rest grows with the bytes that arrive, not with the announced size.
 const FIRST_BYTES: u64 = 64 * 1024;
 
-/// Reads a body of at most `limit` bytes; `what` names it in errors.
-///
-/// # Errors
-/// 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was announced),
-/// 408 when it does not arrive in time, 400 when it is cut,
-/// 503 when all bodies that are being read are too many, or this one gave way to another.
+/// # Errors: 415 for a `Content-Encoding` other than identity, 413 past the limit (before reading, if the size was
+/// announced), 408 when it does not arrive in time, 400 when it ends early, 503 when all bodies together are too large
+/// or this one was evicted.
 pub(crate) async fn read(
     app: &App,
     headers: &HeaderMap,
@@ -44,7 +44,7 @@ pub(crate) async fn read(
             discard(app, body);
             Err(too_large(what, limit + 1, limit))
         }
-        Ok(Err(Broken::Crowded)) => {
+        Ok(Err(Broken::Evicted)) => {
             let detail = "the bodies of all requests together are too many bytes, and this one has waited longest for more of it";
             Err(Problem::new(Class::Verb(Kind::Full), detail))
         }
@@ -56,7 +56,6 @@ pub(crate) async fn read(
     }
 }
 
-/// Refuses a body in another encoding than its own: dwell does not decode it, and a consumer would not learn of it.
 fn expect_identity(headers: &HeaderMap) -> Result<(), Problem> {
     let is_identity = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !is_identity(value)) {
@@ -72,25 +71,17 @@ fn expect_identity(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Sees to it that the answer to a request whose body is not wanted arrives.
 pub(crate) fn refused(app: &App, headers: &HeaderMap, body: Body) {
-    // A client that asks first does not send what is refused; asking it to would be the first read.
+    // A client that sent `Expect` does not send a refused body; reading would ask it to.
     if !headers.contains_key(header::EXPECT) && !body.is_end_stream() {
         discard(app, body);
     }
 }
 
-/// Why a body was not read.
 enum Broken {
     TooLarge,
-    Crowded,
+    Evicted,
     Cut,
-}
-
-impl From<NoRoom> for Broken {
-    fn from(_: NoRoom) -> Broken {
-        Broken::Crowded
-    }
 }
 
 async fn collect(app: &App, headers: &HeaderMap, body: &mut Body, limit: usize) -> Result<Bytes, Broken> {
@@ -102,15 +93,14 @@ async fn collect(app: &App, headers: &HeaderMap, body: &mut Body, limit: usize) 
     }
     let mut reading = app.bodies.begin(owner(app, headers));
     loop {
-        reading.hold(bytes.len())?;
+        reading.hold(bytes.len()).map_err(|NoRoom| Broken::Evicted)?;
         tokio::select! {
             is_more = next(body, limit, &mut bytes) => if !is_more? { return Ok(bytes.freeze()) },
-            () = reading.gives_way() => return Err(Broken::Crowded),
+            () = reading.evicted() => return Err(Broken::Evicted),
         }
     }
 }
 
-/// Appends the next piece of a body; false at its end.
 async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<bool, Broken> {
     let Some(frame) = body.frame().await else { return Ok(false) };
     let Ok(data) = frame.map_err(|_| Broken::Cut)?.into_data() else { return Ok(true) };
@@ -121,9 +111,8 @@ async fn next(body: &mut Body, limit: usize, bytes: &mut BytesMut) -> Result<boo
     Ok(true)
 }
 
-/// Whose body it is, for its share.
 fn owner(app: &App, headers: &HeaderMap) -> Owner {
-    let token = access::bearer(headers).ok()?.filter(|_| app.access.asks())?;
+    let token = authorization::bearer(headers).ok()?.filter(|_| app.access.asks())?;
     app.access.who(Some(token)).map(|actor| actor.name.clone())
 }
 
@@ -131,7 +120,7 @@ fn too_large(what: &str, size: impl std::fmt::Display, limit: usize) -> Problem 
     Problem::new(Class::Verb(Kind::TooLarge), format!("`{what}`: {size} or more bytes, at most {limit} are accepted"))
 }
 
-/// Reads on behind the answer: closing a connection with unread bytes would reset it, and take the answer along.
+/// Reads on after the answer: closing a connection with unread bytes would reset it, and lose the answer.
 fn discard(app: &App, mut body: Body) {
     let (limit, stop) = (app.body_timeout, app.tasks.stopping());
     app.tasks.start(async move {
@@ -145,9 +134,163 @@ fn discard(app: &App, mut body: Body) {
                 }
             }
         };
-        // Neither outcome matters: the answer has been given.
         let _ = stop.run_until_cancelled(timeout(limit, rest)).await;
     });
+}
+
+pub(crate) type Owner = Option<Arc<str>>;
+
+/// A memory budget, for the whole process, of request bodies that are still arriving.
+///
+/// A client may announce a body and send it slowly, or never to its end. When there is no room for another body, the one
+/// that has waited longest for its client is evicted; large bodies leave an eighth of the budget to small ones, and no token
+/// has more than half of it. A body that arrives in one piece is not counted.
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    max: usize,
+    bodies: Mutex<Bodies>,
+}
+
+/// In the order of their last bytes: the first has waited longest.
+#[derive(Debug, Default)]
+struct Bodies {
+    next: u64,
+    arriving: BTreeMap<u64, Arriving>,
+    held: usize,
+    large: usize,
+    by_owner: BTreeMap<Arc<str>, usize>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    bytes: usize,
+    owner: Owner,
+    evicted: CancellationToken,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    budget: &'a BodyBudget,
+    owner: Owner,
+    place: Option<u64>,
+    evicted: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+impl BodyBudget {
+    pub(crate) fn new(max: usize) -> BodyBudget {
+        BodyBudget { max, bodies: Mutex::default() }
+    }
+
+    pub(crate) fn begin(&self, owner: Owner) -> Reading<'_> {
+        Reading { budget: self, owner, place: None, evicted: CancellationToken::new() }
+    }
+
+    fn bodies(&self) -> MutexGuard<'_, Bodies> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading<'_> {
+    /// Takes the bytes that have arrived since the beginning; evicts others if that makes room. # Errors: `NoRoom` when
+    /// this body was evicted, or is larger than the limit.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let mut bodies = self.budget.bodies();
+        if let Some(place) = self.place.take()
+            && bodies.remove(place).is_none()
+        {
+            return Err(NoRoom);
+        }
+        let body = Arriving { bytes, owner: self.owner.clone(), evicted: self.evicted.clone() };
+        while let Some(scarce) = bodies.lacks(self.budget, &body) {
+            let longest = bodies.longest_waiting(scarce, &body).ok_or(NoRoom)?;
+            if let Some(other) = bodies.remove(longest) {
+                other.evicted.cancel();
+            }
+        }
+        self.place = Some(bodies.insert(body));
+        Ok(())
+    }
+
+    pub(crate) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.budget.bodies().remove(place);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scarce {
+    Budget,
+    RoomOfLarge,
+    Share,
+}
+
+impl Arriving {
+    fn is_large(&self) -> bool {
+        self.bytes > SMALL_BODY_BYTES_MAX
+    }
+
+    fn helps(&self, scarce: Scarce, other: &Arriving) -> bool {
+        match scarce {
+            Scarce::Budget => true,
+            Scarce::RoomOfLarge => self.is_large(),
+            Scarce::Share => self.owner == other.owner,
+        }
+    }
+}
+
+impl Bodies {
+    fn lacks(&self, budget: &BodyBudget, body: &Arriving) -> Option<Scarce> {
+        let of_owner = body.owner.as_ref().map(|owner| self.by_owner.get(owner).copied().unwrap_or(0));
+        if of_owner.is_some_and(|held| held + body.bytes > budget.max / 2) {
+            return Some(Scarce::Share);
+        }
+        if body.is_large() && self.large + body.bytes > budget.max - budget.max / 8 {
+            return Some(Scarce::RoomOfLarge);
+        }
+        (self.held + body.bytes > budget.max).then_some(Scarce::Budget)
+    }
+
+    fn longest_waiting(&self, scarce: Scarce, body: &Arriving) -> Option<u64> {
+        self.arriving.iter().find(|(_, other)| other.helps(scarce, body)).map(|(place, _)| *place)
+    }
+
+    fn insert(&mut self, body: Arriving) -> u64 {
+        self.held += body.bytes;
+        if body.is_large() {
+            self.large += body.bytes;
+        }
+        if let Some(owner) = &body.owner {
+            *self.by_owner.entry(owner.clone()).or_default() += body.bytes;
+        }
+        let place = self.next;
+        self.next += 1;
+        self.arriving.insert(place, body);
+        place
+    }
+
+    fn remove(&mut self, place: u64) -> Option<Arriving> {
+        let body = self.arriving.remove(&place)?;
+        self.held -= body.bytes;
+        if body.is_large() {
+            self.large -= body.bytes;
+        }
+        if let Some(owner) = &body.owner
+            && let Some(held) = self.by_owner.get_mut(owner)
+        {
+            *held -= body.bytes;
+        }
+        Some(body)
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +352,6 @@ mod tests {
         Ok(())
     }
 
-    /// A client that announces a body and sends none.
     struct Silent;
 
     impl HttpBody for Silent {
@@ -235,10 +377,64 @@ mod tests {
         let app = app()?;
         assert_eq!(read_five(&app, chunked(&[b"123456", b"more"])).await, Err(413));
         assert_eq!(read_five(&app, Body::new(Silent.map_frame(|frame| frame))).await, Err(408));
-        // Ends although a client that was refused stays silent.
         discard(&app, Body::new(Silent));
         let ended = timeout(Duration::from_secs(60), app.tasks.stop()).await;
         assert!(ended.is_ok());
+        Ok(())
+    }
+
+    const LARGE: usize = SMALL_BODY_BYTES_MAX + 1;
+
+    fn budget() -> BodyBudget {
+        BodyBudget::new(8 * LARGE)
+    }
+
+    fn reading<'a>(budget: &'a BodyBudget, owner: Option<&str>, bytes: usize) -> Result<Reading<'a>, NoRoom> {
+        let mut reading = budget.begin(owner.map(Arc::from));
+        reading.hold(bytes)?;
+        Ok(reading)
+    }
+
+    fn evictions(readings: &[Reading<'_>]) -> Vec<bool> {
+        readings.iter().map(|reading| reading.evicted.is_cancelled()).collect()
+    }
+
+    #[test]
+    fn the_body_that_waits_longest_gives_way_and_all_is_given_back() -> Result<(), NoRoom> {
+        let budget = budget();
+        let mut readings = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
+        // The first one receives more, so the second has waited longest.
+        readings[0].hold(LARGE)?;
+        assert_eq!(evictions(&readings), [false; 7]);
+        let more = reading(&budget, None, LARGE)?;
+        assert_eq!(evictions(&readings), [false, true, false, false, false, false, false]);
+        assert_eq!(readings[1].hold(LARGE), Err(NoRoom));
+        assert!(reading(&budget, None, 8 * LARGE).is_err(), "more than there may be");
+        drop((readings, more));
+        let bodies = budget.bodies();
+        assert_eq!((bodies.held, bodies.large, bodies.arriving.len()), (0, 0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn large_bodies_leave_room_for_small_ones() -> Result<(), NoRoom> {
+        let budget = budget();
+        let large = (0..7).map(|_| reading(&budget, None, LARGE)).collect::<Result<Vec<_>, _>>()?;
+        let small = reading(&budget, None, SMALL_BODY_BYTES_MAX)?;
+        assert_eq!(evictions(&large), [false; 7]);
+        let mut small = small;
+        small.hold(LARGE)?;
+        assert_eq!(evictions(&large), [true, false, false, false, false, false, false]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_token_takes_no_more_than_its_share() -> Result<(), NoRoom> {
+        let budget = budget();
+        let others = [reading(&budget, Some("b"), LARGE)?, reading(&budget, None, LARGE)?];
+        let own = (0..5).map(|_| reading(&budget, Some("a"), LARGE)).collect::<Result<Vec<_>, _>>()?;
+        assert_eq!((evictions(&others), evictions(&own)), (vec![false; 2], vec![true, false, false, false, false]));
+        assert!(reading(&budget, Some("a"), 5 * LARGE).is_err(), "more than its share");
         Ok(())
     }
 }

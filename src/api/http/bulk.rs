@@ -1,4 +1,4 @@
-//! All messages of a window of due times: count them, cancel them, move them in time.
+//! Bulk operations on the messages of a range of due times: count, cancel, postpone, advance, park.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Json, present};
@@ -19,7 +19,6 @@ use crate::model::error::Fault;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Window;
 
-/// A window of due times.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct BulkParams {
@@ -72,7 +71,7 @@ pub(crate) struct BulkChange {
 }
 
 impl BulkChange {
-    fn deed(&self) -> Result<BulkAction, Problem> {
+    fn bulk_action(&self) -> Result<BulkAction, Problem> {
         match (self.action.as_str(), one_span("by", self.by, self.by_ms)?) {
             ("cancel", None) => Ok(BulkAction::Cancel),
             ("park", None) => Ok(BulkAction::Park),
@@ -147,8 +146,8 @@ pub(crate) async fn change(
     _: NoParams,
     change: Json<BulkChange>,
 ) -> Result<Reply<BulkChanged>, Problem> {
-    let (change, deed) = change.read(|change| change.deed().map(|deed| (change, deed)))?;
+    let (change, bulk_action) = change.read(|change| change.bulk_action().map(|bulk_action| (change, bulk_action)))?;
     let window = Window { from: change.from, to: change.to };
-    let done = app.broker.change_window(&topic, &group, window, deed, change.cursor.as_deref()).await?;
+    let done = app.broker.change_window(&topic, &group, window, bulk_action, change.cursor.as_deref()).await?;
     Ok(Reply(BulkChanged { changed: done.changed, passed_over: done.passed_over, next_cursor: done.next }))
 }

@@ -1,119 +1,104 @@
-//! Which connections are open, and which one gives way when there are as many as there may be.
+//! Limits the number of connections: idle ones are evicted for new ones.
 //!
-//! Who says nothing must not keep out who does. So one connection too many is taken all the same, and another one gives
-//! way that waits for its client: of those that never sent a request the oldest, then of those between two requests, or
-//! within the body of one, the one that has waited longest. None gives way whose request is being answered.
+//! Idle connections must not block active ones. A connection beyond the limit is accepted, and one that waits for its
+//! client is evicted: the oldest that never sent a request, otherwise the one that has waited longest between two requests
+//! or within a body. A connection whose request is being answered is never evicted.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 
-/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Stage {
-    /// It never sent a whole header.
     Silent = 0,
-    /// It is between two requests.
     Idle = 1,
-    /// The rest of a body is awaited.
     Awaited = 2,
-    /// A request is being answered.
     Answered = 3,
-    /// It gave way.
     Gone = 4,
 }
 
-/// Bits of a stage in the state of a seat.
 const STAGE_BITS: u32 = 3;
 
-/// The open connections.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
     max: usize,
-    seats: Mutex<Seats>,
-    /// Counts changes of stages, so that it is known who has waited longest without a look at a clock.
-    moves: AtomicU64,
-    /// Whether somebody waits for room.
-    is_awaited: AtomicBool,
+    slots: Mutex<Slots>,
+    /// Counts changes of stages: orders the waiting connections without a look at the clock.
+    changes: AtomicU64,
+    room_awaited: AtomicBool,
     room: Notify,
-    /// That connections give way, and that there is none that may.
-    given_way: RepeatThrottle,
-    none_may: RepeatThrottle,
+    evictions: RepeatThrottle,
+    saturated: RepeatThrottle,
 }
 
-/// In the order in which they came.
 #[derive(Debug, Default)]
-struct Seats {
+struct Slots {
     next: u64,
-    taken: BTreeMap<u64, Arc<Seat>>,
+    taken: BTreeMap<u64, Arc<Slot>>,
 }
 
-/// The place of a connection.
 #[derive(Debug)]
-pub(super) struct Seat {
-    crowd: Arc<ConnectionLimiter>,
+pub(super) struct Slot {
+    limiter: Arc<ConnectionLimiter>,
     number: u64,
-    /// The stage, and above it the move at which it began.
+    /// The stage, and above it the number of the change that began it.
     state: AtomicU64,
-    /// Whether the body of a request is still read: also of one that was refused, behind its answer.
+    /// Whether a body is still read, also the rest of a refused one after its answer.
     has_body: AtomicBool,
-    gives_way: CancellationToken,
+    evicted: CancellationToken,
 }
 
-/// What is awaited from the client of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The header of its first request.
     FirstHeader,
-    /// The header of its next request, since this state.
+    /// With the state since which it is awaited.
     NextHeader(u64),
-    /// A body, or nothing.
     Other,
 }
 
-/// A body that is read, until it is dropped.
 #[derive(Debug)]
-pub(super) struct BodyRead(Arc<Seat>);
+pub(super) struct BodyRead(Arc<Slot>);
 
-/// Holds a place until it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken(Arc<Seat>);
+pub(super) struct SlotGuard(Arc<Slot>);
 
-/// A request that is being answered, until it is dropped: then the connection is idle.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Seat>);
+pub(super) struct ActiveRequest(Arc<Slot>);
 
 impl ConnectionLimiter {
-    /// Room for so many, at least one.
     pub(super) fn new(max: usize) -> Arc<ConnectionLimiter> {
-        let (seats, moves) = (Mutex::default(), AtomicU64::new(0));
+        let (slots, changes) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(ConnectionLimiter {
             max: max.max(1),
-            seats,
-            moves,
-            is_awaited: AtomicBool::new(false),
+            slots,
+            changes,
+            room_awaited: AtomicBool::new(false),
             room: Notify::new(),
-            given_way: RepeatThrottle::default(),
-            none_may: RepeatThrottle::default(),
+            evictions: RepeatThrottle::default(),
+            saturated: RepeatThrottle::default(),
         })
     }
 
-    /// A place for a connection. Waits while every other one is being answered.
-    pub(super) async fn enter(self: &Arc<Self>) -> Taken {
+    pub(super) async fn enter(self: &Arc<Self>) -> SlotGuard {
         loop {
             if let Some(taken) = self.try_enter() {
                 return taken;
             }
-            // Who makes room from here on says so; who made some before is seen by the second look.
+            // Room made from here on is notified; room made before is seen by the second attempt.
             let room = self.room.notified();
-            self.is_awaited.store(true, Ordering::SeqCst);
+            self.room_awaited.store(true, Ordering::SeqCst);
             if let Some(taken) = self.try_enter() {
                 return taken;
             }
@@ -121,77 +106,76 @@ impl ConnectionLimiter {
         }
     }
 
-    fn try_enter(self: &Arc<Self>) -> Option<Taken> {
-        let mut seats = self.seats();
-        if seats.taken.len() >= self.max {
-            let number = seats.give_way();
+    fn try_enter(self: &Arc<Self>) -> Option<SlotGuard> {
+        let mut slots = self.slots();
+        if slots.taken.len() >= self.max {
+            let number = slots.evict();
             self.say(number.is_some());
-            seats.taken.remove(&number?);
+            slots.taken.remove(&number?);
         }
-        let number = seats.next;
-        seats.next += 1;
-        let (state, gives_way) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
+        let number = slots.next;
+        slots.next += 1;
+        let (state, evicted) = (AtomicU64::new(Stage::Silent as u64), CancellationToken::new());
         let has_body = AtomicBool::new(false);
-        let seat = Arc::new(Seat { crowd: self.clone(), number, state, has_body, gives_way });
-        seats.taken.insert(number, seat.clone());
-        Some(Taken(seat))
+        let slot = Arc::new(Slot { limiter: self.clone(), number, state, has_body, evicted });
+        slots.taken.insert(number, slot.clone());
+        Some(SlotGuard(slot))
     }
 
-    /// Makes one give way, if there is one that may: the process is out of file descriptors.
+    /// Evicts one connection, if possible: the process is out of file descriptors.
     pub(super) fn make_room(&self) {
-        let mut seats = self.seats();
-        if let Some(number) = seats.give_way() {
-            seats.taken.remove(&number);
+        let mut slots = self.slots();
+        if let Some(number) = slots.evict() {
+            slots.taken.remove(&number);
         }
     }
 
-    fn say(&self, has_given_way: bool) {
+    fn say(&self, has_evicted: bool) {
         let (connections, now) = (self.max, Clock::System.instant());
-        if has_given_way && self.given_way.is_due(now) {
+        if has_evicted && self.evictions.is_due(now) {
             tracing::warn!(connections, "connections that wait for their client give way");
         }
-        if !has_given_way && self.none_may.is_due(now) {
+        if !has_evicted && self.saturated.is_due(now) {
             tracing::warn!(connections, "all connections are being answered: new ones wait");
         }
     }
 
     fn left(&self, number: u64) {
-        self.seats().taken.remove(&number);
-        self.say_room();
+        self.slots().taken.remove(&number);
+        self.notify_room();
     }
 
-    fn say_room(&self) {
-        if self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst) {
+    fn notify_room(&self) {
+        if self.room_awaited.load(Ordering::SeqCst) && self.room_awaited.swap(false, Ordering::SeqCst) {
             self.room.notify_one();
         }
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seats {
-    /// Who gave way; none if every one is being answered.
-    fn give_way(&self) -> Option<u64> {
-        // One that sends something between the look and the word is left alone, and another one is looked for.
+impl Slots {
+    fn evict(&self) -> Option<u64> {
+        // One that sends something between the choice and the change is left alone.
         loop {
-            let (seat, state) = self.most_idle()?;
-            if seat.change(state, Stage::Gone) {
-                seat.gives_way.cancel();
-                return Some(seat.number);
+            let (slot, state) = self.most_idle()?;
+            if slot.change(state, Stage::Gone) {
+                slot.evicted.cancel();
+                return Some(slot.number);
             }
         }
     }
 
-    fn most_idle(&self) -> Option<(&Seat, u64)> {
-        let mut found: Option<(&Seat, u64)> = None;
-        for seat in self.taken.values() {
-            let state = seat.state.load(Ordering::SeqCst);
+    fn most_idle(&self) -> Option<(&Slot, u64)> {
+        let mut found: Option<(&Slot, u64)> = None;
+        for slot in self.taken.values() {
+            let state = slot.state.load(Ordering::SeqCst);
             match stage_of(state) {
-                Stage::Silent => return Some((seat, state)),
+                Stage::Silent => return Some((slot, state)),
                 Stage::Idle | Stage::Awaited if found.is_none_or(|(_, longest)| state < longest) => {
-                    found = Some((seat, state));
+                    found = Some((slot, state));
                 }
                 _ => {}
             }
@@ -200,13 +184,12 @@ impl Seats {
     }
 }
 
-impl Seat {
-    /// Begins a request; `None` when the connection has given way, and nothing may be done any more.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<Turn> {
-        self.go(&[Stage::Silent, Stage::Idle], Stage::Answered).then(|| Turn(self.clone()))
+impl Slot {
+    /// `None` when the connection was evicted: then the request must not be executed.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<ActiveRequest> {
+        self.go(&[Stage::Silent, Stage::Idle], Stage::Answered).then(|| ActiveRequest(self.clone()))
     }
 
-    /// What is awaited now.
     pub(super) fn reading(&self) -> Reading {
         let state = self.state.load(Ordering::SeqCst);
         match stage_of(state) {
@@ -217,32 +200,28 @@ impl Seat {
         }
     }
 
-    /// A body begins to be read.
     pub(super) fn reads_body(self: &Arc<Self>) -> BodyRead {
         self.has_body.store(true, Ordering::SeqCst);
         BodyRead(self.clone())
     }
 
-    /// More of the body of the request that is being answered has to come first.
-    pub(super) fn awaits_body(&self) {
+    fn awaits_body(&self) {
         self.go(&[Stage::Answered], Stage::Awaited);
     }
 
-    /// Some of it came. False when the connection has given way: then the request is not to be done.
-    pub(super) fn has_body(&self) -> bool {
+    /// More of the body has arrived. False when the connection was evicted: then the request must not be executed.
+    fn has_body(&self) -> bool {
         self.go(&[Stage::Awaited], Stage::Answered) || self.stage() != Stage::Gone
     }
 
-    /// Resolves when it has to give way.
-    pub(super) async fn gives_way(&self) {
-        self.gives_way.cancelled().await;
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
     }
 
     fn stage(&self) -> Stage {
         stage_of(self.state.load(Ordering::SeqCst))
     }
 
-    /// Goes to a stage, if it is in one of these.
     fn go(&self, from: &[Stage], to: Stage) -> bool {
         loop {
             let state = self.state.load(Ordering::SeqCst);
@@ -251,7 +230,7 @@ impl Seat {
             }
             if self.change(state, to) {
                 if to < Stage::Answered {
-                    self.crowd.say_room();
+                    self.limiter.notify_room();
                 }
                 return true;
             }
@@ -259,7 +238,7 @@ impl Seat {
     }
 
     fn change(&self, from: u64, to: Stage) -> bool {
-        let at = self.crowd.moves.fetch_add(1, Ordering::Relaxed) + 1;
+        let at = self.limiter.changes.fetch_add(1, Ordering::Relaxed) + 1;
         let state = at << STAGE_BITS | to as u64;
         self.state.compare_exchange(from, state, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -271,21 +250,19 @@ fn stage_of(state: u64) -> Stage {
     stages.into_iter().find(|stage| *stage as u64 == low).unwrap_or(Stage::Gone)
 }
 
-impl Taken {
-    /// The place.
-    pub(super) fn seat(&self) -> &Arc<Seat> {
+impl SlotGuard {
+    pub(super) fn slot(&self) -> &Arc<Slot> {
         &self.0
     }
 }
 
-impl Drop for Taken {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.0.crowd.left(self.0.number);
+        self.0.limiter.left(self.0.number);
     }
 }
 
-impl Turn {
-    /// The answer begins: nothing more is awaited for it.
+impl ActiveRequest {
     pub(super) fn answers(&self) {
         self.0.go(&[Stage::Awaited], Stage::Answered);
     }
@@ -297,9 +274,78 @@ impl Drop for BodyRead {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.go(&[Stage::Answered, Stage::Awaited], Stage::Idle);
+    }
+}
+
+pub(super) struct RequestBody {
+    body: Incoming,
+    slot: Arc<Slot>,
+    _read: BodyRead,
+}
+
+pub(super) struct AnswerBody<B> {
+    body: B,
+    _active: ActiveRequest,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, slot: Arc<Slot>) -> RequestBody {
+        let read = slot.reads_body();
+        RequestBody { body, slot, _read: read }
+    }
+}
+
+impl<B> AnswerBody<B> {
+    pub(super) fn new(body: B, active: ActiveRequest) -> AnswerBody<B> {
+        active.answers();
+        AnswerBody { body, _active: active }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            self.slot.awaits_body();
+            return Poll::Pending;
+        };
+        if !self.slot.has_body() {
+            return Poll::Ready(Some(Err(Error::unavailable("there are too many connections"))));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| Error::unavailable(error.to_string()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B: Body + Unpin> Body for AnswerBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -307,80 +353,79 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
-    fn enter(crowd: &Arc<ConnectionLimiter>) -> Option<Taken> {
-        crowd.try_enter()
+    fn enter(limiter: &Arc<ConnectionLimiter>) -> Option<SlotGuard> {
+        limiter.try_enter()
     }
 
-    fn stages(crowd: &ConnectionLimiter) -> Vec<(u64, Stage)> {
-        crowd.seats().taken.iter().map(|(number, seat)| (*number, seat.stage())).collect()
+    fn stages(limiter: &ConnectionLimiter) -> Vec<(u64, Stage)> {
+        limiter.slots().taken.iter().map(|(number, slot)| (*number, slot.stage())).collect()
     }
 
     #[test]
     fn the_oldest_that_said_nothing_gives_way_first() {
-        let crowd = ConnectionLimiter::new(3);
-        let taken: Vec<_> = std::iter::repeat_with(|| enter(&crowd)).take(3).collect();
-        // The first one has sent a request before, and waits longer than both.
-        drop(taken[0].as_ref().and_then(|taken| taken.seat().begin()));
-        let more = [enter(&crowd), enter(&crowd)];
+        let limiter = ConnectionLimiter::new(3);
+        let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).collect();
+        // The first one has sent a request before, and has waited longest.
+        drop(taken[0].as_ref().and_then(|taken| taken.slot().begin()));
+        let more = [enter(&limiter), enter(&limiter)];
         assert!(more.iter().all(Option::is_some));
-        assert_eq!(stages(&crowd), [(0, Stage::Idle), (3, Stage::Silent), (4, Stage::Silent)]);
-        let gone: Vec<bool> = taken.iter().flatten().map(|taken| taken.seat().gives_way.is_cancelled()).collect();
+        assert_eq!(stages(&limiter), [(0, Stage::Idle), (3, Stage::Silent), (4, Stage::Silent)]);
+        let gone: Vec<bool> = taken.iter().flatten().map(|taken| taken.slot().evicted.is_cancelled()).collect();
         assert_eq!(gone, [false, true, true]);
     }
 
     #[test]
     fn then_the_one_that_has_waited_longest() {
-        let crowd = ConnectionLimiter::new(3);
-        let taken: Vec<_> = std::iter::repeat_with(|| enter(&crowd)).take(3).flatten().collect();
-        let mut turns: Vec<_> = taken.iter().map(|taken| taken.seat().begin()).collect();
-        assert!(turns.iter().all(Option::is_some));
+        let limiter = ConnectionLimiter::new(3);
+        let taken: Vec<_> = std::iter::repeat_with(|| enter(&limiter)).take(3).flatten().collect();
+        let mut requests: Vec<_> = taken.iter().map(|taken| taken.slot().begin()).collect();
+        assert!(requests.iter().all(Option::is_some));
         // 2 waits for its body since before 0 is idle; 1 is being answered.
-        taken[2].seat().awaits_body();
-        turns[0] = None;
-        assert!(enter(&crowd).is_some());
-        assert!(taken[2].seat().gives_way.is_cancelled() && !taken[2].seat().has_body());
-        assert!(!taken[0].seat().gives_way.is_cancelled() && !taken[1].seat().gives_way.is_cancelled());
+        taken[2].slot().awaits_body();
+        requests[0] = None;
+        assert!(enter(&limiter).is_some());
+        assert!(taken[2].slot().evicted.is_cancelled() && !taken[2].slot().has_body());
+        assert!(!taken[0].slot().evicted.is_cancelled() && !taken[1].slot().evicted.is_cancelled());
     }
 
     #[test]
     fn a_body_that_goes_on_is_being_answered() {
-        let crowd = ConnectionLimiter::new(1);
-        let taken = enter(&crowd);
-        let seat = taken.as_ref().map(Taken::seat);
-        let turn = seat.and_then(Seat::begin);
-        assert!(turn.is_some() && enter(&crowd).is_none());
-        assert!(seat.is_some_and(|seat| {
-            seat.awaits_body();
-            seat.has_body()
+        let limiter = ConnectionLimiter::new(1);
+        let taken = enter(&limiter);
+        let slot = taken.as_ref().map(SlotGuard::slot);
+        let active = slot.and_then(Slot::begin);
+        assert!(active.is_some() && enter(&limiter).is_none());
+        assert!(slot.is_some_and(|slot| {
+            slot.awaits_body();
+            slot.has_body()
         }));
-        assert!(enter(&crowd).is_none());
-        drop(turn);
-        // What is read of a body that was refused does not make it busy again.
-        assert!(seat.is_some_and(|seat| {
-            seat.awaits_body();
-            seat.has_body() && seat.stage() == Stage::Idle
+        assert!(enter(&limiter).is_none());
+        drop(active);
+        // Reading the rest of a refused body does not make it busy again.
+        assert!(slot.is_some_and(|slot| {
+            slot.awaits_body();
+            slot.has_body() && slot.stage() == Stage::Idle
         }));
-        assert!(enter(&crowd).is_some());
-        assert!(seat.is_some_and(|seat| seat.begin().is_none()), "it gave way, and begins nothing");
+        assert!(enter(&limiter).is_some());
+        assert!(slot.is_some_and(|slot| slot.begin().is_none()), "it gave way, and begins nothing");
     }
 
     #[tokio::test]
     async fn who_finds_all_being_answered_waits_for_the_first_that_is_not() {
-        let crowd = ConnectionLimiter::new(2);
-        let taken = [crowd.enter().await, crowd.enter().await];
-        let turns = taken.each_ref().map(|taken| taken.seat().begin());
-        let (mut third, [first_turn, second_turn]) = (std::pin::pin!(crowd.enter()), turns);
+        let limiter = ConnectionLimiter::new(2);
+        let taken = [limiter.enter().await, limiter.enter().await];
+        let requests = taken.each_ref().map(|taken| taken.slot().begin());
+        let (mut third, [first_request, second_request]) = (std::pin::pin!(limiter.enter()), requests);
         assert!(futures_util::poll!(third.as_mut()).is_pending());
-        drop(second_turn);
+        drop(second_request);
         let third = third.await;
-        assert!(taken[1].seat().gives_way.is_cancelled() && !taken[0].seat().gives_way.is_cancelled());
-        // Room is also made by one that leaves.
-        let third_turn = third.seat().begin();
-        let mut fourth = std::pin::pin!(crowd.enter());
+        assert!(taken[1].slot().evicted.is_cancelled() && !taken[0].slot().evicted.is_cancelled());
+        let third_request = third.slot().begin();
+        let mut fourth = std::pin::pin!(limiter.enter());
         assert!(futures_util::poll!(fourth.as_mut()).is_pending());
         let [first, _] = taken;
         drop(first);
         fourth.await;
-        drop((first_turn, third_turn));
+        drop((first_request, third_request));
     }
 }

@@ -1,6 +1,4 @@
-//! The web console at `/ui`: pages in the binary that use the public API and nothing else, so what they do, curl can do.
-//!
-//! Nothing here decides who may do what: pages need no token, and what they ask for is answered as to anybody else.
+//! The web console at `/ui`: embedded pages that use only the public API. Pages need no token; their requests do.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -12,22 +10,17 @@ use super::App;
 use super::problem::{Class, Problem};
 use crate::model::error::Kind;
 
-/// What the console offers. Rights are decided by tokens: this only says what is shown.
+/// What the console shows. Tokens decide about rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Console {
-    /// Everything.
     Full,
-    /// Nothing that changes anything.
     ReadOnly,
-    /// There is none: `/ui` is 404.
     Off,
 }
 
 impl Console {
-    /// Every one.
     pub const ALL: &[Console] = &[Console::Full, Console::ReadOnly, Console::Off];
 
-    /// The word in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Console::Full => "full",
@@ -37,15 +30,14 @@ impl Console {
     }
 }
 
-/// The page, in which two names in braces are replaced.
 const PAGE: &str = include_str!("console/index.html");
 
-/// Nothing from elsewhere, no script in the page, and no markup made of text.
+/// Nothing from other sites, no inline scripts, and no markup made of text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
 
-/// What every answer below `/ui` says of itself. A page is looked for anew each time: it has to fit the binary.
+/// Pages are revalidated each time: they must match the binary.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -56,40 +48,17 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Files by name.
 macro_rules! files {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("console/", $name)))),*] };
 }
 
-/// The files of the console. The scripts are listed bottom-up: each imports only from those above it.
-pub const FILES: [(&str, &str); 24] = files![
-    "icon.svg",
-    "console.css",
-    "dom.js",
-    "format.js",
-    "command.js",
-    "api.js",
-    "metrics.js",
-    "place.js",
-    "notice.js",
-    "parts.js",
-    "payload.js",
-    "refresh.js",
-    "dialog.js",
-    "frame.js",
-    "forecast.js",
-    "groups.js",
-    "overview.js",
-    "topic.js",
-    "messages.js",
-    "message.js",
-    "push.js",
-    "dead.js",
-    "cron.js",
-    "main.js",
-];
+/// The scripts are listed bottom-up: each imports only from those above it.
+pub const FILES: [(&str, &str); 24] = files! {
+    "icon.svg", "console.css", "dom.js", "format.js", "command.js", "api.js", "metrics.js", "place.js",
+    "notice.js", "parts.js", "payload.js", "refresh.js", "dialog.js", "frame.js", "forecast.js", "groups.js",
+    "overview.js", "topic.js", "messages.js", "message.js", "push.js", "dead.js", "cron.js", "main.js",
+};
 
-/// The routes of the console, if there is one. They are no part of the protocol.
 pub(crate) fn routes(console: Console) -> Router<App> {
     if console == Console::Off {
         return Router::new();
@@ -113,7 +82,6 @@ async fn file(Path(wanted): Path<String>) -> Response {
         Some((_, "js")) => "text/javascript; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
         Some((_, "svg")) => "image/svg+xml",
-        // The page is at `/ui`.
         _ => return missing(&wanted),
     };
     match found {

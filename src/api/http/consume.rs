@@ -1,22 +1,35 @@
-//! Consuming: reserve.
+//! Consuming: reserve and stream.
+//!
+//! Waiting consumers hold connections for long, so they get fewer places than there are connections. Nothing is delivered
+//! to a consumer whose token was revoked, or while there is no room for its answer.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::response::Response;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa::{IntoParams, ToSchema};
 
-use super::consumer::{Consumer, ShownToken};
+use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::Contents;
-use super::path_params::{GroupPath, NoParams};
-use super::problem::Problem;
-use super::problem_sets::{BodyProblem, TopicProblem, WaitProblem};
-use super::schema;
-use super::strict_json::{JsonOrDefault, present};
-use super::{App, json_list};
-use crate::broker::ReserveRequest;
-use crate::delivery;
+use super::path_params::{GroupPath, NoParams, Params};
+use super::problem::{Class, Problem};
+use super::strict_json::{JsonOrDefault, NoFields, present};
+use super::{App, authorization, reply, schema};
+use crate::api::access::{Scope, Scopes, Shown};
+use crate::broker::{ReserveRequest, StreamRequest};
+use crate::delivery::{self, Session};
+use crate::model::error::{Error, Kind};
+use crate::model::limits::{STREAM_IN_FLIGHT_MAX, STREAM_SILENCE_MAX};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 
@@ -56,7 +69,6 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// What is asked for, and how old messages have to be.
     fn request(self) -> Result<(ReserveRequest, Duration), Problem> {
         let request = ReserveRequest {
             max: self.max.unwrap_or(1),
@@ -145,11 +157,199 @@ pub(crate) async fn reserve(
     asked: JsonOrDefault<Reserve>,
 ) -> Result<Response, Problem> {
     let (request, min_age) = asked.read(Reserve::request)?;
-    // From here to the reply nothing waits: what was taken is not lost to a client that leaves in between.
+    // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
     let consumer = Consumer::enter(app.clone(), token)?;
     let reserved = consumer.take(Box::pin(app.broker.reserve_aged(&topic, &group, request, min_age))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len());
-    let held = app.answers.take(json_list::weigh(payloads));
-    Ok(json_list::answer("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
+    let held = app.answers.take(reply::weigh(payloads));
+    Ok(reply::list("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
+}
+
+const IN_FLIGHT: usize = 100;
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StreamParams {
+    /// 1 to 1,000 deliveries of this stream that are not settled. Default 100.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    max_in_flight: Option<usize>,
+    /// 100 ms to 12 h. Default: the topic's.
+    #[param(value_type = Option<schema::Duration>)]
+    visibility_timeout: Option<Duration>,
+    /// The same in milliseconds; not together with `visibility_timeout`.
+    #[param(value_type = Option<u64>, example = 30000)]
+    visibility_timeout_ms: Option<Duration>,
+}
+
+impl<S: Sync> FromRequestParts<S> for StreamParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<StreamParams, Problem> {
+        let params =
+            Params::read(parts.uri.query(), &["max_in_flight", "visibility_timeout", "visibility_timeout_ms"])?;
+        Ok(StreamParams {
+            max_in_flight: params.number("max_in_flight", 1..=STREAM_IN_FLIGHT_MAX)?,
+            visibility_timeout: params.span("visibility_timeout")?,
+            visibility_timeout_ms: params.millis("visibility_timeout_ms")?,
+        })
+    }
+}
+
+/// Stream messages as they become due, one a line, until either side ends the stream.
+///
+/// Settle them with other requests. An empty line shows that the stream is open.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/stream", operation_id = "streamMessages",
+    tag = "consuming",
+    params(GroupPath, StreamParams),
+    responses(
+        (status = 200, description = "A delivery a line", body = Delivery, content_type = "application/x-ndjson"),
+        Problem, TopicProblem, WaitProblem,
+    )
+)]
+pub(crate) async fn stream(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: StreamParams,
+    token: ShownToken,
+    body: JsonOrDefault<NoFields>,
+) -> Result<impl IntoResponse, Problem> {
+    let max_in_flight = params.max_in_flight.unwrap_or(IN_FLIGHT);
+    body.read(|NoFields {}| Ok(()))?;
+    let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms);
+    let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
+    let request = StreamRequest { max_in_flight, visibility_timeout };
+    let consumer = Consumer::enter(app.clone(), token)?;
+    let session = app.broker.stream(&topic, &group, request).await.map_err(Problem::of_waiting)?;
+    let lines = Body::from_stream(unfold((consumer, session), next_line));
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines))
+}
+
+/// Between taking a delivery and returning its line nothing awaits, so every taken delivery is written. A slow client is
+/// not polled, and nothing is taken for it.
+async fn next_line(
+    (consumer, session): (Consumer, Session),
+) -> Option<(Result<Bytes, Infallible>, (Consumer, Session))> {
+    let line = match consumer.take(session.next(STREAM_SILENCE_MAX)).await {
+        Ok(Some(delivery)) => {
+            let mut line = serde_json::to_vec(&Delivery::from(delivery)).ok()?;
+            line.push(b'\n');
+            line.into()
+        }
+        Ok(None) if session.is_over() => {
+            session.end();
+            return None;
+        }
+        Ok(None) => Bytes::from_static(b"\n"),
+        Err(problem) if problem.status() == StatusCode::SERVICE_UNAVAILABLE => Bytes::from_static(b"\n"),
+        // Its unsettled deliveries go back when the session is dropped.
+        Err(_) => return None,
+    };
+    Some((Ok(line), (consumer, session)))
+}
+
+pub(crate) struct ShownToken(Option<Shown>);
+
+impl FromRequestParts<App> for ShownToken {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<ShownToken, Problem> {
+        if !app.access.asks() {
+            return Ok(ShownToken(None));
+        }
+        Ok(ShownToken(authorization::bearer(&parts.headers)?.map(Shown::new)))
+    }
+}
+
+pub(crate) struct Consumer {
+    app: App,
+    token: ShownToken,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Consumer {
+    /// # Errors: 429 `full` when all places are taken.
+    pub(crate) fn enter(app: App, token: ShownToken) -> Result<Consumer, Problem> {
+        match app.waiting.clone().try_acquire_owned() {
+            Ok(place) => Ok(Consumer { app, token, _place: place }),
+            Err(_) => {
+                let detail = "as many consumers wait as may: the other connections are for those that do not";
+                Err(Problem::of_waiting(Error::new(Kind::Full, detail)))
+            }
+        }
+    }
+
+    /// Polls `work`, which takes deliveries, only while the token is valid and there is room for an answer. # Errors:
+    /// 401 when the token is revoked, 503 `full` when there is no room in time.
+    pub(crate) async fn take<T>(&self, work: impl Future<Output = T>) -> Result<T, Problem> {
+        let mut work = pin!(work);
+        let allowed = poll_fn(|context| match self.is_allowed() {
+            true => work.as_mut().poll(context).map(Ok),
+            false => Poll::Ready(Err(Problem::new(Class::Unauthorized, "the token was revoked meanwhile"))),
+        });
+        self.app.answers.while_room(allowed).await?
+    }
+
+    fn is_allowed(&self) -> bool {
+        let access = &self.app.access;
+        let consume = Scopes::of(&[Scope::Consume]);
+        !access.asks()
+            || self.token.0.and_then(|shown| access.owner(shown)).is_some_and(|actor| actor.scopes.grant(consume))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::poll;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::api::access::{Access, Token};
+    use crate::api::http::testing::app;
+    use crate::model::time::Timestamp;
+    use crate::platform::clock::{Clock, Manual};
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    #[tokio::test]
+    async fn nothing_is_taken_once_the_token_is_revoked() -> Outcome {
+        let (dir, time) = (tempfile::tempdir()?, Manual::at(Timestamp::from_ms(0)));
+        let file = dir.path().join("token");
+        std::fs::write(&file, TOKEN)?;
+        let token = Token { name: "a".into(), file: file.clone(), scopes: Scopes::of(&[Scope::Consume]) };
+        let app = app()?.with_access(Access::new(vec![token], Clock::Manual(time.clone())));
+        let enter = || Consumer::enter(app.clone(), ShownToken(Some(Shown::new(TOKEN))));
+        let Ok(consumer) = enter() else { return Err("there is a place".into()) };
+        let (push, pushed) = oneshot::channel();
+        let mut taken = pin!(consumer.take(pushed));
+        assert!(poll!(taken.as_mut()).is_pending());
+        std::fs::remove_file(&file)?;
+        time.advance(Duration::from_secs(1));
+        assert_eq!(push.send(7), Ok(()));
+        assert_eq!(taken.await.err().map(|problem| problem.status()), Some(StatusCode::UNAUTHORIZED));
+        std::fs::write(&file, TOKEN)?;
+        time.advance(Duration::from_secs(1));
+        assert_eq!(consumer.take(async { 7 }).await.ok(), Some(7));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn nine_tenths_of_the_connections_are_for_consumers_that_wait() -> Outcome {
+        for (connections, places) in [(1, 1), (10, 9), (25, 22)] {
+            let app = app()?.with_connections(connections);
+            let enter = || Consumer::enter(app.clone(), ShownToken(None));
+            let entered: Vec<_> = std::iter::repeat_with(enter).take(places).collect();
+            assert!(entered.iter().all(Result::is_ok), "{connections}");
+            let refused = enter().err().map(|problem| problem.status());
+            assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS), "{connections}");
+            drop(entered);
+            assert!(enter().is_ok(), "{connections}");
+        }
+        Ok(())
+    }
 }

@@ -6,21 +6,19 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::created::{self, Place};
-use super::message_json::{Meta, payload_of, payload_text};
+use super::App;
+use super::document::{BodyProblem, TopicProblem};
+use super::message_json::{Meta, payload_of, text_or_base64};
 use super::path_params::{CronPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
+use super::reply::{self, ResourcePath};
 use super::schema;
 use super::strict_json::{Json, present};
-use super::{App, json_list};
 use crate::model::error::Fault;
 use crate::model::limits::{SCHEDULE_PAYLOAD_BYTES_MAX, SCHEDULES_MAX};
 use crate::model::message::ScheduleName;
@@ -28,7 +26,6 @@ use crate::model::schedule::{Missed, Schedule, Timing};
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::ScheduleRecord;
 
-/// The time zone when nothing is said.
 const TIME_ZONE: &str = "UTC";
 
 /// A recurring message: when it occurs, and what is pushed.
@@ -73,7 +70,7 @@ pub(crate) struct NewCronJob {
     #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The payload as text.
-    #[serde(default, deserialize_with = "payload_text")]
+    #[serde(default, deserialize_with = "present")]
     payload: Option<String>,
     /// The payload in base64. Exactly one of the three.
     #[serde(default, deserialize_with = "present")]
@@ -200,10 +197,7 @@ impl From<ScheduleRecord> for CronJob {
             Timing::Every { every, from } => (None, Some((every, from))),
         };
         let ((cron, time_zone), (every, from)) = (cron.unzip(), every.unzip());
-        let (payload, payload_base64) = match String::from_utf8(schedule.payload.into()) {
-            Ok(text) => (Some(text), None),
-            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
-        };
+        let (payload, payload_base64) = text_or_base64(schedule.payload);
         CronJob {
             name: schedule.name.into(),
             cron,
@@ -238,7 +232,6 @@ pub(crate) struct CronJobs {
     next_cursor: Option<String>,
 }
 
-/// Which page.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CronParams {
@@ -270,10 +263,10 @@ pub(crate) async fn list(
     TopicPath(topic): TopicPath,
     params: CronParams,
 ) -> Result<Response, Problem> {
-    let mut held = app.answers.admit(json_list::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
+    let mut held = app.answers.admit(reply::weight_max(2 * SCHEDULES_MAX * SCHEDULE_PAYLOAD_BYTES_MAX)).await?;
     let page = app.broker.schedules(&topic, params.cursor.as_deref()).await.map_err(Problem::of_query)?;
-    held.resize(json_list::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
-    Ok(json_list::answer("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
+    held.resize(reply::weigh(page.schedules.iter().map(|record| record.schedule.payload.len())));
+    Ok(reply::list("cron_jobs", page.schedules.into_iter().map(CronJob::from), page.next, held))
 }
 
 /// Create a cron job, or change it.
@@ -303,8 +296,8 @@ pub(crate) async fn put(
         Ok(schedule)
     })?;
     let (made, record) = app.broker.put_schedule(&topic, schedule).await?;
-    let place = Place(&[("topics", topic.as_str()), ("cron", name.as_str())]);
-    Ok(created::answer(created::status(made), &place, CronJob::from(record)))
+    let place = ResourcePath(&[("topics", topic.as_str()), ("cron", name.as_str())]);
+    Ok(reply::created(reply::created_status(made), &place, CronJob::from(record)))
 }
 
 /// Get a cron job.

@@ -9,32 +9,30 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::collect;
 use super::message_json::{Contents, FailedAttempt};
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, TopicProblem};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, JsonOrDefault, present};
-use super::{App, json_list};
+use super::{App, reply};
 use crate::broker::{DeadFilter, DeadSweep, DeadSwept};
 use crate::codec::DeadReason;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
-use crate::model::message::MessageId;
+use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Dead;
 
-/// What the requests accept as a reason.
 fn read_reason(text: &str) -> Result<DeadReason> {
     let names = || DeadReason::ALL.map(DeadReason::name).join(", ");
     let found = DeadReason::ALL.into_iter().find(|reason| reason.name() == text);
     found.ok_or_else(|| Error::wrong(Fault::Choice, "reason", format!("{text:?} is none of {}", names())))
 }
 
-/// Dead messages of a page when nothing is said.
 const LIMIT_DEFAULT: usize = 100;
 
 /// A dead letter.
@@ -108,13 +106,12 @@ pub(crate) struct DeadMessages {
     next_cursor: Option<String>,
 }
 
-/// Which page, of which dead messages.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeadParams {
     /// 1 to 1,000. Default 100.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
     /// The `next_cursor` of the page before.
     #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
@@ -145,10 +142,9 @@ impl<S: Sync> FromRequestParts<S> for DeadParams {
         let accepted =
             ["limit", "cursor", "reason", "older_than", "older_than_ms", "younger_than", "younger_than_ms", "text"];
         let params = Params::read(parts.uri.query(), &accepted)?;
-        let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
         let text = |name| params.get(name).map(str::to_owned);
         Ok(DeadParams {
-            limit: params.number("limit", 1..=most)?,
+            limit: params.number("limit", 1..=BATCH_MESSAGES_MAX)?,
             cursor: text("cursor"),
             reason: text("reason"),
             older_than: params.span("older_than")?,
@@ -224,15 +220,14 @@ pub(crate) struct Which {
     dry_run: bool,
 }
 
-/// What a request means.
-enum Meant {
+enum Selection {
     Ids(Vec<MessageId>),
     Matching(DeadSweep),
     Counting(DeadSweep),
 }
 
 impl Which {
-    /// Refuses a purge that does not say of what: an empty body may be one that was lost on the way.
+    /// Refuses a purge without a selection: an empty body may be one that was lost on the way.
     fn expect_selector(&self) -> Result<(), Problem> {
         let narrowed = self.reason.is_some() || self.text.is_some();
         let aged = [self.older_than, self.older_than_ms, self.younger_than, self.younger_than_ms];
@@ -245,7 +240,7 @@ impl Which {
         }
     }
 
-    fn read(self) -> Result<Meant, Problem> {
+    fn read(self) -> Result<Selection, Problem> {
         let filter = DeadFilter {
             reason: self.reason.as_deref().map(read_reason).transpose()?,
             older_than: one_span("older_than", self.older_than, self.older_than_ms)?,
@@ -259,7 +254,7 @@ impl Which {
         let (limit, rate, cursor) = (self.limit.map(NonZeroU64::get), self.rate, self.cursor);
         let sweep = DeadSweep { filter, limit, rate, cursor };
         let Some(Items(ids)) = self.ids else {
-            return Ok(if self.dry_run { Meant::Counting(sweep) } else { Meant::Matching(sweep) });
+            return Ok(if self.dry_run { Selection::Counting(sweep) } else { Selection::Matching(sweep) });
         };
         if sweep != DeadSweep::default() || self.all || self.dry_run {
             let why = "are given beside another field; name the messages or describe them";
@@ -267,7 +262,7 @@ impl Which {
         }
         let ids = ids.into_iter().map(|id| MessageId::new(id).map_err(Problem::from));
         // Each is an item, not the field `id` of one.
-        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(Meant::Ids)
+        collect(ids.enumerate(), |error, i| error.moved(format!("/ids/{i}"))).map(Selection::Ids)
     }
 }
 
@@ -315,16 +310,16 @@ pub(crate) async fn list(
     GroupPath(topic, group): GroupPath,
     params: DeadParams,
 ) -> Result<Response, Problem> {
-    let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
+    let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let filter = params.filter().map_err(Problem::of_query)?;
-    let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
+    let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
     let page = page.map_err(Problem::of_query)?;
     let size =
         |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
-    held.resize(json_list::weigh(page.dead.iter().map(size)));
+    held.resize(reply::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
-    Ok(json_list::answer("dead_letters", dead, page.next, held))
+    Ok(reply::list("dead_letters", dead, page.next, held))
 }
 
 /// Make dead letters ready again.
@@ -342,18 +337,8 @@ pub(crate) async fn redrive(
     _: NoParams,
     which: JsonOrDefault<Which>,
 ) -> Result<Reply<Redriven>, Problem> {
-    let (redriven, next_cursor) = match which.read(Which::read)? {
-        Meant::Counting(sweep) => {
-            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
-            return Ok(Reply(Redriven { redriven: 0, matching: Some(count), next_cursor: next }));
-        }
-        Meant::Ids(ids) => (app.broker.redrive(&topic, &group, Some(&ids)).await?, None),
-        Meant::Matching(sweep) => {
-            let swept = app.broker.redrive_many(&topic, &group, &sweep).await?;
-            (swept.count, swept.next)
-        }
-    };
-    Ok(Reply(Redriven { redriven, matching: None, next_cursor }))
+    let Changed { count, matching, next } = change(&app, &topic, &group, which.read(Which::read)?, false).await?;
+    Ok(Reply(Redriven { redriven: count, matching, next_cursor: next }))
 }
 
 /// Delete dead letters for good.
@@ -371,20 +356,41 @@ pub(crate) async fn purge(
     _: NoParams,
     which: JsonOrDefault<Which>,
 ) -> Result<Reply<Purged>, Problem> {
-    let meant = which.read(|which| {
+    let selection = which.read(|which| {
         which.expect_selector()?;
         which.read()
     })?;
-    let (purged, next_cursor) = match meant {
-        Meant::Counting(sweep) => {
-            let DeadSwept { count, next } = app.broker.count_dead(&topic, &group, &sweep).await?;
-            return Ok(Reply(Purged { purged: 0, matching: Some(count), next_cursor: next }));
+    let Changed { count, matching, next } = change(&app, &topic, &group, selection, true).await?;
+    Ok(Reply(Purged { purged: count, matching, next_cursor: next }))
+}
+
+struct Changed {
+    count: u64,
+    matching: Option<u64>,
+    next: Option<String>,
+}
+
+async fn change(
+    app: &App,
+    topic: &TopicName,
+    group: &GroupName,
+    selection: Selection,
+    purges: bool,
+) -> Result<Changed, Problem> {
+    let broker = &app.broker;
+    let DeadSwept { count, next } = match selection {
+        Selection::Counting(sweep) => {
+            let DeadSwept { count, next } = broker.count_dead(topic, group, &sweep).await?;
+            return Ok(Changed { count: 0, matching: Some(count), next });
         }
-        Meant::Ids(ids) => (app.broker.purge(&topic, &group, Some(&ids)).await?, None),
-        Meant::Matching(sweep) => {
-            let swept = app.broker.purge_many(&topic, &group, &sweep).await?;
-            (swept.count, swept.next)
+        Selection::Ids(ids) => {
+            let ids = Some(&ids[..]);
+            let changed =
+                if purges { broker.purge(topic, group, ids).await } else { broker.redrive(topic, group, ids).await };
+            DeadSwept { count: changed?, next: None }
         }
+        Selection::Matching(sweep) if purges => broker.purge_many(topic, group, &sweep).await?,
+        Selection::Matching(sweep) => broker.redrive_many(topic, group, &sweep).await?,
     };
-    Ok(Reply(Purged { purged, matching: None, next_cursor }))
+    Ok(Changed { count, matching: None, next })
 }

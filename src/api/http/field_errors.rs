@@ -1,4 +1,4 @@
-//! What is wrong with a request, field by field: the `errors` of a problem.
+//! The `errors` of a problem: the wrong fields of a request.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::schema;
 use crate::model::error::{Error, Fault};
 use crate::model::limits::LISTED_ERRORS_MAX;
 
-/// Bytes of a name that a pointer shows: the sender chose it.
+/// Bytes of a name in a pointer: the sender chose it.
 const NAME_BYTES_MAX: usize = 128;
 
 /// One thing that is wrong. Exactly one of `pointer`, `parameter` and `header` is there.
@@ -47,29 +47,24 @@ impl FieldError {
         FieldError { pointer, parameter, header, line, code: fault.code(), detail: detail.into(), fault }
     }
 
-    /// An error at a place of the body.
     pub(crate) fn at(pointer: impl Into<String>, fault: Fault, detail: impl Into<String>) -> FieldError {
         FieldError { pointer: Some(pointer.into()), ..FieldError::new(fault, detail) }
     }
 
-    /// An error of a parameter.
     pub(crate) fn of_parameter(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
         FieldError { parameter: Some(shown(name).to_owned()), ..FieldError::new(fault, detail) }
     }
 
-    /// An error of a header.
     pub(crate) fn of_header(name: &str, fault: Fault, detail: impl Into<String>) -> FieldError {
         FieldError { header: Some(name.to_owned()), ..FieldError::new(fault, detail) }
     }
 
-    /// The error of a field of the body, if it is one; `body` is the whole.
     pub(crate) fn of(error: &Error) -> Option<FieldError> {
         let (name, fault, why) = error.field()?;
         let pointer = if name == "body" { String::new() } else { child("", name) };
         Some(FieldError::at(pointer, fault, why))
     }
 
-    /// Where in the body it is.
     pub(crate) fn pointer(&self) -> Option<&str> {
         self.pointer.as_deref()
     }
@@ -78,18 +73,15 @@ impl FieldError {
         self.fault
     }
 
-    /// Moves it below a place of the body.
     pub(crate) fn under(mut self, place: &str) -> FieldError {
         self.pointer = self.pointer.map(|pointer| format!("{place}{pointer}"));
         self
     }
 
-    /// Gives it another place in the body.
     pub(crate) fn moved(self, pointer: String) -> FieldError {
         FieldError { pointer: Some(pointer), ..self }
     }
 
-    /// Moves it into a line of the body.
     pub(crate) fn in_line(mut self, number: usize) -> FieldError {
         self.line = Some(number);
         self
@@ -110,7 +102,6 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The pointer to a field of an object.
 pub(crate) fn child(pointer: &str, name: &str) -> String {
     format!("{pointer}/{}", shown(name).replace('~', "~0").replace('/', "~1"))
 }
@@ -130,13 +121,11 @@ fn dotted(pointer: &str) -> String {
     if path.is_empty() { "body".to_owned() } else { path }
 }
 
-/// A name that the sender chose, cut to a length that fits into an answer.
 fn shown(name: &str) -> &str {
     let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
     &name[..end.unwrap_or(0)]
 }
 
-/// Everything that was found wrong: the first ones, and how many more there are.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     listed: Vec<FieldError>,
@@ -145,7 +134,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Adds an error, unless one at the same place of the body is known. Says whether it was new.
+    /// Adds an error unless its place is known already; returns whether it was new.
     pub(crate) fn add(&mut self, error: FieldError) -> bool {
         if let Some(pointer) = &error.pointer
             && !self.places.insert(format!("{}{pointer}", error.line.unwrap_or_default()))
@@ -156,7 +145,7 @@ impl Faults {
         true
     }
 
-    /// Adds an error whose place may be known already, as that of an unknown field.
+    /// Adds an error even if its place is known, as that of an unknown field may be.
     pub(crate) fn push(&mut self, error: FieldError) {
         match self.listed.len() < LISTED_ERRORS_MAX {
             true => self.listed.push(error),
@@ -164,17 +153,14 @@ impl Faults {
         }
     }
 
-    /// Whether nothing was found.
     pub(crate) fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// The listed errors, and the number of those that are not.
     pub(crate) fn into_parts(self) -> (Vec<FieldError>, usize) {
         (self.listed, self.more)
     }
 
-    /// Adds all of a part of the body.
     pub(crate) fn extend(&mut self, errors: Vec<FieldError>, more: usize) {
         errors.into_iter().for_each(|error| {
             self.add(error);
@@ -183,7 +169,7 @@ impl Faults {
     }
 }
 
-/// Collects what is made of many parts of a body, or everything that is wrong with them. `place` moves an error below its part.
+/// Collects the parts of a body, or everything that is wrong with them. `place` moves an error to its part.
 pub(crate) fn collect<T>(
     parts: impl Iterator<Item = (usize, Result<T, Problem>)>,
     place: impl Fn(FieldError, usize) -> FieldError,

@@ -1,26 +1,26 @@
-//! Groups: make, describe, delete, list, pause, resume.
+//! Groups: create, get, delete, list, pause, resume, verify.
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::App;
-use super::created::{self, Place};
-use super::path_params::{GroupPath, NoParams, TopicPath};
+use super::document::{BodyProblem, TopicProblem};
+use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, TopicProblem};
-use super::reply::Reply;
-use super::schema;
+use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::{JsonOrDefault, present};
 use super::topics::{Counts, PartitionState};
-use crate::broker::{GroupWish, PauseFor};
+use super::{App, schema};
+use crate::broker::{Audit, GroupWish, PauseFor};
 use crate::model::error::Fault;
 use crate::model::message::GroupName;
+use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::model::topic::{Descriptor, Rate, Rest};
 use crate::store::MemberReport;
@@ -45,10 +45,10 @@ pub(crate) struct NewGroup {
     max_in_flight: Option<u32>,
 }
 
-/// The limit as it is written: a number that is too small must not be read as none.
+/// Parses the limit as it is written: a number that is too small must not be read as 0, which means no limit.
 fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let text: Box<RawValue> = Box::deserialize(deserializer)?;
-    // Only a number is one in JSON: text in quotes is none.
+    // Refuses a number in quotes.
     serde_json::from_str::<f64>(text.get()).map_err(de::Error::custom)?;
     let limit = Rate::read_limit(text.get()).map_err(de::Error::custom)?;
     Ok(Some(limit.map_or(0.0, f64::from)))
@@ -203,9 +203,9 @@ pub(crate) async fn make(
     let new = new.read(Ok)?;
     let wish = GroupWish { copy_of: new.copy_of, rate: new.rate, max_in_flight: new.max_in_flight };
     let made = app.broker.make_group(&topic, &group, wish).await?;
-    let place = Place(&[("topics", topic.as_str()), ("groups", group.as_str())]);
+    let place = ResourcePath(&[("topics", topic.as_str()), ("groups", group.as_str())]);
     let body = Group::new(&made.descriptor, &group, app.broker.now());
-    Ok(created::answer(created::status(made.created), &place, body))
+    Ok(reply::created(reply::created_status(made.created), &place, body))
 }
 
 /// Get a group with its state, counts and members.
@@ -224,8 +224,7 @@ pub(crate) async fn describe(
 ) -> Result<Reply<GroupDescription>, Problem> {
     let (descriptor, stats) = app.broker.group(&topic, &group).await?;
     let members = app.broker.members(&topic, &group).await?.into_iter().map(Member::from).collect();
-    let mut totals = Counts::default();
-    stats.iter().for_each(|(_, stats)| totals.add(stats));
+    let totals = Counts::of(stats.iter().map(|(_, stats)| stats));
     let group = Group::new(&descriptor, &group, app.broker.now());
     let partitions = stats.into_iter().map(PartitionState::from).collect();
     Ok(Reply(GroupDescription { group, totals, partitions, members }))
@@ -303,4 +302,100 @@ pub(crate) async fn resume(
 ) -> Result<Reply<Group>, Problem> {
     let descriptor = app.broker.resume_group(&topic, &group).await?;
     Ok(Reply(Group::new(&descriptor, &group, app.broker.now())))
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct VerifyParams {
+    /// The `next_cursor` of the answer before.
+    #[param(value_type = Option<schema::Cursor>)]
+    cursor: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for VerifyParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<VerifyParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["cursor"])?;
+        Ok(VerifyParams { cursor: params.get("cursor").map(str::to_owned) })
+    }
+}
+
+/// Inconsistencies of stored data.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"seen": 12000, "findings": [{"id": "order-4711", "partition": 3, "defect": "body_without_id"}]}
+)))]
+pub(crate) struct Findings {
+    /// Entries that were looked at.
+    seen: u64,
+    /// Inconsistencies; with POST they are repaired.
+    findings: Vec<Found>,
+    /// Where to continue; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Cursor>)]
+    next_cursor: Option<String>,
+}
+
+/// An inconsistency.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Found {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
+    id: String,
+    /// The partition.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// How: `body_without_id`, `id_without_body`, `charge_without_body`, `dead_id_without_body` or
+    /// `dead_body_without_id`.
+    #[schema(value_type = schema::Defect)]
+    defect: &'static str,
+}
+
+impl From<Audit> for Findings {
+    fn from(audit: Audit) -> Findings {
+        let found = |(partition, finding): (_, crate::store::Finding)| Found {
+            id: finding.id,
+            partition,
+            defect: finding.defect.name(),
+        };
+        let findings = audit.findings.into_iter().map(found).collect();
+        Findings { seen: audit.seen, findings, next_cursor: audit.next }
+    }
+}
+
+/// Verify that the stored data of a group is consistent.
+///
+/// A request works for half a second and changes nothing; `next_cursor` is where the next one continues.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "verifyGroup",
+    tag = "groups",
+    params(GroupPath, VerifyParams),
+    responses((status = 200, description = "Findings", body = Findings), Problem, TopicProblem)
+)]
+pub(crate) async fn verify(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: VerifyParams,
+) -> Result<Reply<Findings>, Problem> {
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), false).await.map_err(Problem::of_query)?;
+    Ok(Reply(audit.into()))
+}
+
+/// Verify the stored data of a group and repair it.
+///
+/// As the request that only verifies, but each page is repaired in one step beside live traffic.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/verify", operation_id = "repairGroup",
+    tag = "groups",
+    params(GroupPath, VerifyParams),
+    responses((status = 200, description = "Findings, which are repaired", body = Findings), Problem, TopicProblem)
+)]
+pub(crate) async fn repair(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: VerifyParams,
+) -> Result<Reply<Findings>, Problem> {
+    let audit = app.broker.audit(&topic, &group, params.cursor.as_deref(), true).await.map_err(Problem::of_query)?;
+    Ok(Reply(audit.into()))
 }

@@ -1,4 +1,6 @@
-//! Listing messages by state and due window.
+//! Listing messages by state and due time, and the forecast of a group.
+
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -6,21 +8,20 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::TopicProblem;
 use super::message_json::{Contents, FailedAttempt};
-use super::path_params::{Params, TopicPath};
+use super::path_params::{GroupPath, Params, TopicPath};
 use super::problem::Problem;
-use super::problem_sets::TopicProblem;
-use super::schema;
-use super::{App, json_list};
+use super::reply::Reply;
+use super::{App, reply, schema};
 use crate::broker::{ListEntry, Which};
 use crate::model::error::{Error, Fault, Result};
-use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX};
+use crate::model::limits::{BATCH_MESSAGES_MAX, CALL_BYTES_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
+use crate::model::time::{Timestamp, millis, one_span};
 use crate::store::{State as MessageState, Window};
 
-/// Messages of a page when nothing is said.
 const LIMIT_DEFAULT: usize = 100;
 
 /// A message of a list.
@@ -113,7 +114,6 @@ pub(crate) struct ListedMessages {
     next_cursor: Option<String>,
 }
 
-/// Which messages, and which page of them.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
@@ -130,8 +130,8 @@ pub(crate) struct ListParams {
     #[param(value_type = Option<schema::Time>)]
     to: Option<Timestamp>,
     /// 1 to 1,000. Default 100.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
     /// The `next_cursor` of the page before.
     #[param(value_type = Option<schema::Cursor>)]
     cursor: Option<String>,
@@ -142,13 +142,12 @@ impl<S: Sync> FromRequestParts<S> for ListParams {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ListParams, Problem> {
         let params = Params::read(parts.uri.query(), &["state", "group", "from", "to", "limit", "cursor"])?;
-        let most = u32::try_from(BATCH_MESSAGES_MAX).unwrap_or(u32::MAX);
         Ok(ListParams {
             state: params.read_as("state", state_of)?,
             group: params.read_as("group", GroupName::new)?,
             from: params.time("from")?,
             to: params.time("to")?,
-            limit: params.number("limit", 1..=most)?,
+            limit: params.number("limit", 1..=BATCH_MESSAGES_MAX)?,
             cursor: params.get("cursor").map(str::to_owned),
         })
     }
@@ -176,13 +175,100 @@ pub(crate) async fn list(
     params: ListParams,
 ) -> Result<Response, Problem> {
     let window = Window { from: params.from.unwrap_or(Window::ALL.from), to: params.to.unwrap_or(Window::ALL.to) };
-    let limit = params.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT);
+    let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     let group = params.group.unwrap_or_else(GroupName::standard);
     let which = params.state.unwrap_or(Which::Waiting);
-    let mut held = app.answers.admit(json_list::weight_max(2 * CALL_BYTES_MAX)).await?;
+    let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await;
     let page = page.map_err(Problem::of_query)?;
     let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
-    held.resize(json_list::weigh(page.messages.iter().map(size)));
-    Ok(json_list::answer("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))
+    held.resize(reply::weigh(page.messages.iter().map(size)));
+    Ok(reply::list("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))
+}
+
+const STANDARD: (Duration, usize) = (Duration::from_secs(60), 60);
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForecastParams {
+    /// How long each span is, 1 ms to 3,650 d. Default 1 min.
+    #[param(value_type = Option<schema::Duration>)]
+    step: Option<Duration>,
+    /// The same in milliseconds; not together with `step`.
+    #[param(value_type = Option<u64>, example = 3600000)]
+    step_ms: Option<Duration>,
+    /// How many there are, 1 to 500. Default 60.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    spans: usize,
+}
+
+impl<S: Sync> FromRequestParts<S> for ForecastParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ForecastParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["step", "step_ms", "spans"])?;
+        Ok(ForecastParams {
+            step: params.span("step")?,
+            step_ms: params.millis("step_ms")?,
+            spans: params.number("spans", 1..=FORECAST_SPANS_MAX)?.unwrap_or(STANDARD.1),
+        })
+    }
+}
+
+/// Forecast of a group.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"from": "2026-01-02T03:04:05.678Z", "step_ms": 3_600_000, "ready": 3, "spans": [{"until": "2026-01-02T04:04:05.678Z",
+    "due": 1200}], "later": 15}
+)))]
+pub(crate) struct GroupForecast {
+    /// Where the first span begins: now.
+    #[schema(value_type = String, format = DateTime)]
+    from: Timestamp,
+    /// How long each span is.
+    #[serde(with = "millis")]
+    #[schema(value_type = u64, example = 60000)]
+    step_ms: Duration,
+    /// Messages that are due already.
+    ready: u64,
+    /// One for each span.
+    spans: Vec<Due>,
+    /// Messages that become due after the last span.
+    later: u64,
+}
+
+/// Messages that become due in one span.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Due {
+    /// The end of the span, which belongs to it.
+    #[schema(value_type = String, format = DateTime)]
+    until: Timestamp,
+    /// Messages.
+    due: u64,
+}
+
+/// Count the messages that become due, in equal spans of time.
+///
+/// Messages in flight and dead letters are not counted.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/groups/{group}/forecast", operation_id = "forecastGroup",
+    tag = "topics",
+    params(GroupPath, ForecastParams),
+    responses((status = 200, description = "The counts", body = GroupForecast), Problem, TopicProblem)
+)]
+pub(crate) async fn forecast(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    params: ForecastParams,
+) -> Result<Reply<GroupForecast>, Problem> {
+    let step = one_span("step", params.step, params.step_ms).map_err(Problem::of_query)?.unwrap_or(STANDARD.0);
+    let (spans, forecast) = app.broker.forecast(&topic, &group, step, params.spans).await.map_err(Problem::of_query)?;
+    let due = |(index, due)| Due { until: spans.end(index + 1), due };
+    Ok(Reply(GroupForecast {
+        from: spans.from,
+        step_ms: spans.step,
+        ready: forecast.ready,
+        spans: forecast.spans.into_iter().enumerate().map(due).collect(),
+        later: forecast.later,
+    }))
 }

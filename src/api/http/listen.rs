@@ -1,39 +1,36 @@
-//! Where a broker listens: on this machine, or where it asks for tokens.
+//! Listen addresses and Unix sockets.
 
 use std::fmt;
+use std::fs::Permissions;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use super::Guard;
 use crate::model::limits::SOCKET_PATH_BYTES_MAX;
 
-/// The port of dwell.
 const PORT: u16 = 7373;
 
-/// What a listen address looks like, for errors.
-pub const ACCEPTED: &str = "ADDRESS:PORT, localhost:PORT or unix:/absolute/path";
+pub const LISTEN_ACCEPTED: &str = "ADDRESS:PORT, localhost:PORT or unix:/absolute/path";
 
-/// Where a broker listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// An address. Port 0 is any free port.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
 impl Listen {
-    /// 127.0.0.1:7373.
     pub fn standard() -> Listen {
         Listen::Tcp((Ipv4Addr::LOCALHOST, PORT).into())
     }
 
-    /// Any free port of 127.0.0.1.
     pub fn ephemeral() -> Listen {
         Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// Reads an address; the error says why it is refused.
     pub fn parse(text: &str) -> Result<Listen, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
@@ -51,13 +48,11 @@ impl Listen {
         numeric.parse().map(Listen::Tcp).map_err(|_| "is not an address with a port".to_owned())
     }
 
-    /// Whether other machines reach it.
     pub fn is_beyond(&self) -> bool {
         matches!(self, Listen::Tcp(address) if !address.ip().is_loopback())
     }
 
-    /// Refuses an address that other machines reach, where nobody is asked for a token: anyone there could take messages and
-    /// settle them.
+    /// Refuses an address that other machines reach when no token is required: anyone there could settle messages.
     pub fn check(&self, asks: bool) -> Result<(), String> {
         if self.is_beyond() && !asks {
             let why = "is reachable from other machines, and there are no access tokens: \
@@ -67,7 +62,7 @@ impl Listen {
         Ok(())
     }
 
-    /// The same, or loopback where it is every address of this machine.
+    /// The address for clients on this machine: loopback instead of a wildcard.
     pub fn on_this_machine(&self) -> Listen {
         match self {
             Listen::Tcp(SocketAddr::V4(address)) if address.ip().is_unspecified() => {
@@ -80,7 +75,7 @@ impl Listen {
         }
     }
 
-    /// Where a client finds it: `http://127.0.0.1:7373`, `https://…` with TLS, or `unix:/path`.
+    /// `http://127.0.0.1:7373`, `https://…` with TLS, or `unix:/path`.
     pub fn url(&self, tls: bool) -> String {
         let scheme = if tls { "https" } else { "http" };
         match self {
@@ -89,7 +84,6 @@ impl Listen {
         }
     }
 
-    /// Which requests no other site has sent, when they come here.
     pub fn guard(&self, tls: bool) -> Guard {
         match self {
             Listen::Tcp(_) if self.is_beyond() => Guard::Network,
@@ -105,6 +99,65 @@ impl fmt::Display for Listen {
             Listen::Tcp(address) => address.fmt(f),
             Listen::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+const BACKLOG: u32 = 1_024;
+
+pub const MODE_ACCEPTED: &str = "\"0600\" for the user of dwell, or \"0660\" for its group too";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SocketMode(u32);
+
+impl SocketMode {
+    pub const PRIVATE: SocketMode = SocketMode(0o600);
+
+    /// Parses four octal digits. The user of dwell must be able to connect; other users must not.
+    pub fn parse(text: &str) -> Result<SocketMode, String> {
+        let octal =
+            text.len() == 4 && text.starts_with('0') && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        if !octal {
+            return Err("is not four octal digits in quotes, the first a 0".to_owned());
+        }
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if mode & 0o007 != 0 => Err("lets everybody on this machine in".to_owned()),
+            Ok(mode) if mode & 0o600 != 0o600 => Err("keeps the user of dwell out".to_owned()),
+            Ok(mode) => Ok(SocketMode(mode)),
+            Err(_) => Err("is not a number".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for SocketMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+impl fmt::Debug for SocketMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SocketMode({self})")
+    }
+}
+
+pub(super) async fn unix_socket(path: &Path, SocketMode(mode): SocketMode) -> io::Result<UnixListener> {
+    remove_stale(path).await?;
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    // Between bind and listen nobody can connect, so the mode is in force before the first client.
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)
+}
+
+/// Removes a socket on which no process listens; anything else stays, and binding fails.
+async fn remove_stale(path: &Path) -> io::Result<()> {
+    match tokio::fs::symlink_metadata(path).await {
+        Ok(file) if file.file_type().is_socket() => {}
+        _ => return Ok(()),
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => tokio::fs::remove_file(path).await,
+        _ => Ok(()),
     }
 }
 
@@ -146,5 +199,40 @@ mod tests {
         for text in ["", "7373", "127.0.0.1", "127.0.0.1:70000", "localhost", "unix:", "unix:dwell.sock", &long] {
             assert!(Listen::parse(text).is_err(), "{text}");
         }
+    }
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    #[test]
+    fn a_mode_is_octal_and_for_the_user_and_perhaps_the_group() {
+        for text in ["0600", "0660", "0640", "0700", "0770"] {
+            assert_eq!(SocketMode::parse(text).map(|mode| mode.to_string()), Ok(text.to_owned()));
+        }
+        // 432 is the decimal value of 0o660, which a file without quotes would give.
+        for text in ["", "600", "432", "0o660", "0666", "0602", "0601", "0060", "0400", "4600", "00600", "0680", "+600"]
+        {
+            assert!(SocketMode::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_has_its_mode_and_only_a_stale_one_is_replaced() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("dwell.sock");
+        let mode = || std::fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+        let first = unix_socket(&path, SocketMode::PRIVATE).await?;
+        assert_eq!(mode()?, 0o600);
+        let second = unix_socket(&path, SocketMode::PRIVATE).await;
+        assert_eq!(second.err().map(|error| error.kind()), Some(ErrorKind::AddrInUse));
+        drop(first);
+        assert!(path.exists());
+        drop(unix_socket(&path, SocketMode(0o660)).await?);
+        assert_eq!(mode()?, 0o660);
+
+        std::fs::remove_file(&path)?;
+        std::fs::write(&path, "not a socket")?;
+        assert!(unix_socket(&path, SocketMode::PRIVATE).await.is_err());
+        assert_eq!(std::fs::read_to_string(&path)?, "not a socket");
+        Ok(())
     }
 }

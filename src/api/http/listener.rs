@@ -1,4 +1,4 @@
-//! The connections that come: bounded in number, and with time limits, which `axum::serve` lacks.
+//! Accepts connections, with a limit on their number and with timeouts, which `axum::serve` lacks.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_budget::AnswerBudget;
-use super::connection_limit::{ConnectionLimiter, Seat};
-use super::keep_alive::{Announcement, KeepAlive};
-use super::socket::{self, SocketMode};
+use super::connection_limit::{AnswerBody, RequestBody};
+use super::connection_limit::{ConnectionLimiter, Slot};
+use super::listen::{self, Listen, SocketMode};
+use super::timeouts::WriteTimeout;
+use super::timeouts::{KeepAlive, KeepAliveHeader};
 use super::tls::Tls;
-use super::write_timeout::WriteTimeout;
-use super::{Listen, body_tracking};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_LINES_MAX, HEADER_TIMEOUT, IDLE_TIMEOUT,
@@ -34,25 +34,20 @@ use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 
-/// How long to wait when a connection cannot be taken: the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes of a body that are read at once, and of answers that are buffered. A header is bounded by its own limit.
+/// Bytes of a body that are read at once, and of answers that are buffered. Headers have their own limit.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-/// How long one that gives way has to send what is written already.
+/// Time for an evicted connection to send what is written already.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How connections are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// Open at the same time. For one more another one gives way that waits for its client.
+    /// Beyond it, a new connection evicts one that waits for its client.
     pub max: usize,
-    /// For a header to arrive.
     pub header_timeout: Duration,
-    /// For the next request to begin.
     pub idle_timeout: Duration,
-    /// For requests that are being answered when the listener stops.
     pub stop_timeout: Duration,
 }
 
@@ -67,24 +62,18 @@ impl Default for Connections {
     }
 }
 
-/// How one connection is treated.
-struct Treatment {
+struct ConnectionContext {
     how: Connections,
     answers: Arc<AnswerBudget>,
 }
 
-/// How an address is opened.
 #[derive(Debug, Clone)]
 pub struct Door {
-    /// Whether every request needs a token: then it may be open to other machines.
     pub asks: bool,
-    /// Who may connect, if it is a Unix socket.
     pub socket_mode: SocketMode,
-    /// What connections are encrypted with, if they are; not on a Unix socket.
     pub tls: Option<Tls>,
 }
 
-/// A bound address, not yet serving: who connects waits.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -104,10 +93,8 @@ enum Stream {
 }
 
 impl Listener {
-    /// Binds an address.
-    ///
-    /// # Errors
-    /// `Invalid` beyond loopback where nobody is asked for a token, `Conflict` when somebody listens there, `Unavailable` for other reasons.
+    /// # Errors: `Invalid` beyond loopback when no token is required, `Conflict` when the address is in use,
+    /// `Unavailable` otherwise.
     pub async fn bind(listen: Listen, door: &Door) -> Result<Listener> {
         let failed = |error: std::io::Error| {
             let kind = if error.kind() == ErrorKind::AddrInUse { Kind::Conflict } else { Kind::Unavailable };
@@ -121,18 +108,17 @@ impl Listener {
                 Ok(Listener { socket: Socket::Tcp(socket), address, tls: door.tls.clone() })
             }
             Listen::Unix(path) => {
-                let socket = socket::listen(path, door.socket_mode).await.map_err(failed)?;
+                let socket = listen::unix_socket(path, door.socket_mode).await.map_err(failed)?;
                 Ok(Listener { socket: Socket::Unix(socket), address: listen, tls: None })
             }
         }
     }
 
-    /// Where it listens, with the port that it got.
     pub fn address(&self) -> &Listen {
         &self.address
     }
 
-    /// Serves until `tasks` stop; every connection runs in `tasks` too. `answers` is the room for what clients do not read.
+    /// Serves until `tasks` stop; every connection runs in `tasks` too.
     pub(crate) async fn serve(
         self,
         router: Router,
@@ -142,7 +128,7 @@ impl Listener {
         tasks: Tasks,
     ) {
         let stop = tasks.stopping();
-        let (crowd, unsaid) = (ConnectionLimiter::new(how.max), RepeatThrottle::default());
+        let (limiter, unsaid) = (ConnectionLimiter::new(how.max), RepeatThrottle::default());
         let accept = async {
             loop {
                 let stream = match self.accept().await {
@@ -151,24 +137,24 @@ impl Listener {
                         if unsaid.is_due(Clock::System.instant()) {
                             tracing::warn!(%error, "connection not taken");
                         }
-                        recover(&error, &crowd).await;
+                        recover(&error, &limiter).await;
                         continue;
                     }
                 };
-                let taken = crowd.enter().await;
+                let taken = limiter.enter().await;
                 let (router, metrics, stop) = (router.clone(), metrics.clone(), stop.clone());
-                let how = Treatment { how, answers: answers.clone() };
+                let context = ConnectionContext { how, answers: answers.clone() };
                 let tls = self.tls.clone();
                 tasks.start(async move {
                     metrics.http.connections.inc();
-                    let seat = taken.seat();
+                    let slot = taken.slot();
                     match (stream, tls) {
                         (Stream::Tcp(stream), Some(tls)) => {
-                            // Other connections are not to be as large as this.
-                            Box::pin(encrypted(stream, &tls, router, how, seat, stop)).await;
+                            // Keeps the futures of other connections small.
+                            Box::pin(encrypted(stream, &tls, router, context, slot, stop)).await;
                         }
-                        (Stream::Tcp(stream), None) => connection(stream, router, how, seat, stop).await,
-                        (Stream::Unix(stream), _) => connection(stream, router, how, seat, stop).await,
+                        (Stream::Tcp(stream), None) => connection(stream, router, context, slot, stop).await,
+                        (Stream::Unix(stream), _) => connection(stream, router, context, slot, stop).await,
                     }
                     metrics.http.connections.dec();
                 });
@@ -181,7 +167,7 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
-                // Answers are small and waited for.
+                // Answers are small, and clients wait for them.
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
@@ -194,67 +180,66 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Listen::Unix(path) = &self.address {
             // A file that stays behind is removed at the next start.
-            let _ = socket::remove(path);
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Serves one connection over TLS. Who is slow to shake hands holds up nobody else.
+/// A slow handshake delays no other connection.
 async fn encrypted(
     stream: TcpStream,
     tls: &Tls,
     router: Router,
-    how: Treatment,
-    seat: &Arc<Seat>,
+    context: ConnectionContext,
+    slot: &Arc<Slot>,
     stop: CancellationToken,
 ) {
     let shaken = tokio::select! {
-        shaken = tls.accept(stream, how.how.header_timeout) => shaken,
-        () = seat.gives_way() => return tracing::debug!("a connection gave way to another one"),
+        shaken = tls.accept(stream, context.how.header_timeout) => shaken,
+        () = slot.evicted() => return tracing::debug!("a connection gave way to another one"),
         () = stop.cancelled() => return,
     };
     match shaken {
-        Ok(stream) => connection(stream, router, how, seat, stop).await,
+        Ok(stream) => connection(stream, router, context, slot, stop).await,
         Err(why) => tracing::debug!(why, "a TLS handshake failed"),
     }
 }
 
-/// After a connection could not be taken. Without file descriptors it will not be taken either until another one ends.
-async fn recover(error: &std::io::Error, crowd: &ConnectionLimiter) {
+/// Without file descriptors nothing can be accepted until another connection ends.
+async fn recover(error: &std::io::Error, limiter: &ConnectionLimiter) {
     if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
-        crowd.make_room();
+        limiter.make_room();
         Clock::System.sleep(ACCEPT_PAUSE).await;
     }
 }
 
-/// Answers one request.
 async fn answer(
     router: TowerToHyperService<Router>,
-    seat: Arc<Seat>,
-    announcement: Announcement,
+    slot: Arc<Slot>,
+    keep_alive: KeepAliveHeader,
     request: Request<Incoming>,
-) -> Result<Response<body_tracking::Answer<Body>>> {
-    let turn = seat.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
-    let announcement = announcement.to(request.version(), request.headers());
-    let request = request.map(|body| Body::new(body_tracking::Request::new(body, seat)));
+) -> Result<Response<AnswerBody<Body>>> {
+    let active = slot.begin().ok_or_else(|| Error::unavailable("the connection gave way to another one"))?;
+    let keep_alive = keep_alive.to(request.version(), request.headers());
+    let request = request.map(|body| Body::new(RequestBody::new(body, slot)));
     let Ok(mut answered) = router.call(request).await;
-    announcement.write(answered.headers_mut());
-    Ok(answered.map(|body| body_tracking::Answer::new(body, turn)))
+    keep_alive.write(answered.headers_mut());
+    Ok(answered.map(|body| AnswerBody::new(body, active)))
 }
 
-/// Serves one connection. After `stop` it answers the request that it has, and no other.
+/// After `stop` it answers the current request, and no other.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    Treatment { how, answers }: Treatment,
-    seat: &Arc<Seat>,
+    ConnectionContext { how, answers }: ConnectionContext,
+    slot: &Arc<Slot>,
     stop: CancellationToken,
 ) {
     let router = TowerToHyperService::new(router);
-    let announcement = Announcement::new(how.idle_timeout);
-    let service = service_fn(|request| answer(router.clone(), seat.clone(), announcement.clone(), request));
-    let stream = WriteTimeout::new(stream, ANSWER_TIMEOUT, Clock::System, answers);
-    let stream = KeepAlive::new(stream, seat.clone(), how.header_timeout, how.idle_timeout, Clock::System);
+    let keep_alive = KeepAliveHeader::new(how.idle_timeout);
+    let service = service_fn(|request| answer(router.clone(), slot.clone(), keep_alive.clone(), request));
+    let writes = WriteTimeout::new(ANSWER_TIMEOUT, Clock::System, answers);
+    let stream = KeepAlive::new(stream, slot.clone(), how.header_timeout, how.idle_timeout, Clock::System, writes);
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MAX)
@@ -264,8 +249,8 @@ async fn connection(
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = seat.gives_way() => {
-            // Whatever was answered has been written; some of it may not be sent yet.
+        () = slot.evicted() => {
+            // Every answer has been written; some of it may not be sent yet.
             connection.as_mut().graceful_shutdown();
             let _ = timeout(FLUSH_TIMEOUT, connection.as_mut()).await;
             return tracing::debug!("a connection gave way to another one");

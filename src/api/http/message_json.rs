@@ -1,4 +1,4 @@
-//! The parts that several replies and requests share.
+//! JSON parts that several requests and replies share.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -65,10 +65,7 @@ fn is_zero(priority: &u8) -> bool {
 
 impl From<Envelope> for Contents {
     fn from(envelope: Envelope) -> Contents {
-        let (payload, payload_base64) = match String::from_utf8(envelope.payload.into()) {
-            Ok(text) => (Some(text), None),
-            Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
-        };
+        let (payload, payload_base64) = text_or_base64(envelope.payload);
         Contents {
             key: envelope.key.map(String::from),
             pushed_at: envelope.pushed_at,
@@ -80,6 +77,13 @@ impl From<Envelope> for Contents {
             payload,
             payload_base64,
         }
+    }
+}
+
+pub(crate) fn text_or_base64(payload: Bytes) -> (Option<String>, Option<String>) {
+    match String::from_utf8(payload.into()) {
+        Ok(text) => (Some(text), None),
+        Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
     }
 }
 
@@ -102,7 +106,7 @@ impl From<Failure> for FailedAttempt {
     }
 }
 
-/// The payload of a request and the content type that its form implies: text, base64 or JSON, exactly one of them.
+/// The payload of a request, which has exactly one of three forms, and the content type that the form implies.
 pub(crate) fn payload_of(
     text: Option<String>,
     base64: Option<String>,
@@ -129,30 +133,6 @@ pub(crate) fn payload_of(
     }
 }
 
-/// For `deserialize_with` beside `default`: a payload as text. An object or a number is told where it belongs.
-pub(crate) fn payload_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    deserializer.deserialize_any(PayloadText).map(Some)
-}
-
-struct PayloadText;
-
-impl Visitor<'_> for PayloadText {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
-    }
-
-    fn visit_string<E: de::Error>(self, text: String) -> Result<String, E> {
-        Ok(text)
-    }
-}
-
-/// When a message is due: `delay` or `due_at`, or at once.
 pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>, past: Past) -> Result<Due> {
     match (delay, due_at) {
         (Some(_), Some(_)) => Err(Error::wrong(Fault::Exclusive, "delay", "is given together with `due_at`")),
@@ -161,7 +141,6 @@ pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestam
     }
 }
 
-/// The place in a trace that an item of a batch names: as strict as every other field.
 pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Option<TraceContext>> {
     match (parent, state) {
         (Some(parent), state) => Ok(Some(TraceContext::parse(parent, state)?)),
@@ -170,8 +149,7 @@ pub(crate) fn trace_of(parent: Option<&str>, state: Option<&str>) -> Result<Opti
     }
 }
 
-/// The place in a trace that the headers of a request name. What is not valid there is passed over: somebody on the way may
-/// have added it, and W3C asks for that.
+/// Invalid headers are ignored: a proxy may have added them, and W3C requires it.
 pub(crate) fn trace_of_headers(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all("traceparent").iter();
     let parent = parents.next().filter(|_| parents.next().is_none())?.to_str().ok()?;
@@ -179,12 +157,10 @@ pub(crate) fn trace_of_headers(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::of_headers(parent, states.map(|states| states.join(",")).as_deref())
 }
 
-/// Names and values; in JSON an object whose names are all different.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Meta(pub(crate) Vec<(String, String)>);
 
 impl Meta {
-    /// Refuses a name that comes twice.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut seen = HashSet::new();
         match self.0.iter().find(|(name, _)| !seen.insert(name)) {

@@ -1,18 +1,26 @@
-//! For whoever runs dwell: is it alive, is it ready, what does it measure, what does it serve.
+//! Operations: probes, metrics, the OpenAPI document, and the hand-over between brokers.
 
+use axum::Extension;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::App;
+use super::document::{BodyProblem, ProbeProblem, TopicProblem, UnreadyProblem};
+use super::path_params::NoParams;
 use super::problem::{Class, Problem};
-use super::problem_sets::{ProbeProblem, UnreadyProblem};
 use super::reply::Reply;
-use super::schema;
-use crate::model::error::Kind;
-use crate::store::Description;
+use super::strict_json::media_type;
+use super::{App, body, schema};
+use crate::api::access::{Scope, Scopes};
+use crate::codec::decode_page;
+use crate::model::error::{Error, Fault, Kind};
+use crate::model::limits::{BATCH_BODY_BYTES_MAX, STREAM_BYTES_MAX};
+use crate::model::time::Timestamp;
+use crate::outage::successor::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
+use crate::store::{Description, HandedOver, LogKind, TakenOver};
 
 /// The process answers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,12 +57,6 @@ pub(crate) struct StoreDescription {
     durability: String,
 }
 
-impl From<Description> for StoreDescription {
-    fn from(store: Description) -> StoreDescription {
-        StoreDescription { kind: store.kind, location: store.location, durability: store.durability }
-    }
-}
-
 /// Report whether the process answers.
 ///
 /// Needs no token.
@@ -84,8 +86,10 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Reply<Ready>, Probl
     if !health.ready {
         return Err(not_ready(health.detail.unwrap_or_else(|| "pushes are not accepted".to_owned())));
     }
+    let Description { kind, location, durability } = health.store;
+    let store = StoreDescription { kind, location, durability };
     let status = if health.detail.is_some() { "degraded" } else { "ready" };
-    Ok(Reply(Ready { status, detail: health.detail, store: health.store.into() }))
+    Ok(Reply(Ready { status, detail: health.detail, store }))
 }
 
 /// Get metrics in the text format of Prometheus.
@@ -111,4 +115,78 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
 )]
 pub(crate) async fn openapi() -> Reply<serde_json::Value> {
     Reply(super::openapi())
+}
+
+/// The outcome of a page of records.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"taken": 500, "refused": 0})))]
+pub(crate) struct Taken {
+    /// Records that are fsynced in its own log. If neither any is taken nor refused, it lacks the records of the journal
+    /// before these: begin with the first.
+    taken: u64,
+    /// Deletions of topics, for which the token needs `admin`.
+    refused: u64,
+}
+
+/// Take over what a broker that stops has buffered.
+///
+/// For brokers, not for applications: the body is a page of the write-ahead log or of the journal of another broker.
+#[utoipa::path(
+    post, path = "/v1/hand-over", operation_id = "takeOverRecords",
+    tag = "operations",
+    params(
+        ("Dwell-Store" = String, Header, description = "The name of the store that the records are for",
+            example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGH"),
+        ("Dwell-Store-Heard" = Option<u64>, Header, description = "When that store was last heard of, ms since 1970"),
+        ("Dwell-Log" = String, Header, description = "The log that they stood in: `wal` or `journal`", example = "wal"),
+        ("Dwell-Log-Id" = String, Header, description = "The name of that log", example = "01JH3Y5ZQ4T8V6W2X9ABCDEFGJ"),
+        ("Dwell-Log-After" = Option<u64>, Header,
+            description = "Number of the last record of a journal before the page; 0, or nothing, at its beginning")
+    ),
+    request_body(content((schema::Payload = "application/vnd.dwell.records")), description = "A page of records"),
+    responses(
+        (status = 200, description = "They are fsynced in a log of this broker", body = Taken),
+        Problem, TopicProblem, BodyProblem,
+    )
+)]
+pub(crate) async fn hand_over(
+    State(app): State<App>,
+    _: NoParams,
+    Extension(scopes): Extension<Scopes>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Reply<Taken>, Problem> {
+    if media_type(&headers).as_deref() != Some(MEDIA_TYPE) {
+        body::refused(&app, &headers, body);
+        return Err(Problem::new(Class::UnsupportedMediaType, format!("the body has to be `{MEDIA_TYPE}`")));
+    }
+    let name = |header: &str| {
+        let mut values = headers.get_all(header).iter();
+        let value = values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok());
+        let is_name = |text: &&str| {
+            (1..=STREAM_BYTES_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
+        value.filter(is_name).ok_or_else(|| Problem::of_header(header, Fault::Format, "is missing, or is not a name"))
+    };
+    let kind = name(KIND)?;
+    let kind = LogKind::ALL.into_iter().find(|known| known.name() == kind);
+    let kind = kind.ok_or_else(|| Problem::of_header(KIND, Fault::Choice, "is neither `wal` nor `journal`"))?;
+    let (store, log) = (name(STORE)?.to_owned(), name(LOG)?.to_owned());
+    let number = |header: &str| match headers.get(header) {
+        None => Ok(None),
+        Some(value) => match value.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
+            None => Err(Problem::of_header(header, Fault::Format, "is not a number")),
+            number => Ok(number),
+        },
+    };
+    let (heard, after) = (number(HEARD)?.map(Timestamp::from_ms), number(AFTER)?.unwrap_or(0));
+    let bytes = body::read(&app, &headers, body, BATCH_BODY_BYTES_MAX, "body").await?;
+    let unreadable = |error: Error| Problem::malformed(error.detail().to_owned());
+    let records = decode_page(bytes).map_err(unreadable)?;
+    let is_admin = scopes.grant(Scopes::of(&[Scope::Admin]));
+    let handed = HandedOver { store, heard, kind, log, after, records };
+    Ok(Reply(match app.broker.take_over(handed, is_admin).await? {
+        TakenOver::Kept { taken, refused } => Taken { taken, refused },
+        TakenOver::LacksEarlier => Taken { taken: 0, refused: 0 },
+    }))
 }

@@ -1,18 +1,16 @@
-//! No web page but dwell's own: not one in a browser of this machine, and not a name that an attacker points here.
+//! Keeps web pages of other origins away, including those of a browser on this machine and those behind DNS rebinding.
 //!
-//! Without tokens whoever reaches dwell may do everything, so a browser must not be led here. A loopback address is not
-//! enough: any page may send requests to it (`Origin` tells), and after DNS rebinding the browser takes the answers for
-//! the page's own (`Host` tells). An image or a link is a GET without `Origin`, whose answer no page can read; but a GET opens
-//! a stream, which takes messages and charges their attempts (`Sec-Fetch-Site` tells: browsers send it with every request to
-//! a loopback address or over TLS, and no page can change it). Only the console may be linked to from elsewhere.
+//! Without tokens every client may do everything, and a loopback address does not protect: any page may send requests to
+//! it (`Origin` shows that), and after DNS rebinding the browser treats the answers as the page's own (`Host` shows that).
+//! An image or a link sends a GET without `Origin`, whose answer no page can read; but a GET could have effects.
+//! `Sec-Fetch-Site` shows those: browsers send it with every request to a loopback address or over TLS, and no page can
+//! change it. Only the console may be linked to from other sites.
 //!
-//! Beyond loopback `Host` cannot tell: dwell does not know by which names it is reached, and a page that was rebound
-//! sends its own name, as `Host` and as `Origin`, alike. But there dwell asks for tokens, and a browser adds none by
-//! itself: it keeps what was entered into the console with the name it was entered at, and shows it to no page of another
-//! name. So a page that was rebound gets what anybody gets who reaches the port: `/livez`, `/readyz` and the files of the
-//! console. A page that was not rebound cannot set `Authorization` without asking first (a preflight, which is refused).
-//! `Origin` has to be the same host here too, so that no page uses dwell but its own; whether it was https is not looked
-//! at, since a proxy in front may have ended TLS.
+//! Beyond loopback `Host` proves nothing: dwell does not know its names, and a rebound page sends its own name as `Host`
+//! and as `Origin`. But there tokens are required, and a browser adds none: it keeps the token that was entered into the
+//! console with that origin. So a rebound page reaches only `/livez`, `/readyz` and the files of the console. Other pages
+//! cannot set `Authorization` without a preflight, which is refused. `Origin` must name the same host here too; its scheme
+//! is ignored, since a proxy may have ended TLS.
 
 use std::net::IpAddr;
 
@@ -26,25 +24,19 @@ use super::App;
 use super::problem::{Class, Problem};
 use crate::model::error::Kind;
 
-/// How a browser says whose page made a request: `same-origin`, `same-site` (another port, say), `cross-site`, or `none` when
-/// no page did, but who uses it.
+/// `same-origin`, `same-site` (another port, for example), `cross-site`, or `none` when the user typed the address.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Which requests no other site has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// On a loopback address: `Host` has to be a loopback name or address.
-    Loopback {
-        /// Whether the listener speaks TLS: then its own pages are https.
-        tls: bool,
-    },
-    /// On a Unix socket, which no browser reaches: clients put anything into `Host`.
+    Loopback { tls: bool },
+    /// No browser reaches a Unix socket; clients put anything into `Host`.
     Unix,
     /// On an address that other machines reach, where every request needs a token.
     Network,
 }
 
-/// Refuses what another site has sent.
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     match app.guard.allows(&request) {
         Ok(()) => next.run(request).await,
@@ -90,7 +82,6 @@ impl Guard {
     }
 }
 
-/// The value of a header that comes at most once.
 pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let value = values.next();
@@ -101,7 +92,6 @@ pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&st
     text.map_err(|_| Problem::malformed(format!("the header `{name}` has bytes that are not visible ASCII")))
 }
 
-/// Whether a request is for the files of the console, which say and change nothing.
 fn is_console<B>(request: &axum::http::Request<B>) -> bool {
     let path = request.uri().path();
     request.method() == Method::GET && (path == "/ui" || path.starts_with("/ui/"))

@@ -1,6 +1,8 @@
-//! What is in the path and behind the question mark, read strictly.
+//! Strict parsing of paths and queries.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -15,12 +17,11 @@ use crate::model::message::{GroupName, MessageId, ScheduleName, TopicName};
 use crate::model::spelling::nearest;
 use crate::model::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
-/// The parameters of a query: known names only, each at most once, well encoded.
 #[derive(Debug, Default)]
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Reads a query. # Errors: 422 for a name that is not accepted or comes twice, 400 for bad encoding.
+    /// # Errors: 422 for a name that is not accepted or is repeated, 400 for bad encoding.
     pub(crate) fn read(query: Option<&str>, accepted: &[&str]) -> Result<Params, Problem> {
         let (mut params, mut faults) = (Params::default(), Faults::default());
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -39,12 +40,10 @@ impl Params {
         if faults.is_empty() { Ok(params) } else { Err(Problem::of_faults(faults)) }
     }
 
-    /// The value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// A value that a parser of this name reads.
     pub(crate) fn read_as<'a, T>(
         &'a self,
         name: &str,
@@ -53,30 +52,28 @@ impl Params {
         self.get(name).map(read).transpose().map_err(Problem::of_query)
     }
 
-    /// A duration as text.
     pub(crate) fn span(&self, name: &str) -> Result<Option<Duration>, Problem> {
         self.get(name).map(parse_span).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
-    /// A duration in milliseconds.
     pub(crate) fn millis(&self, name: &str) -> Result<Option<Duration>, Problem> {
         self.get(name).map(parse_millis).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
-    /// `true` or `false`.
     pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>, Problem> {
         let wrong = |_| Problem::of_parameter(name, Fault::Choice, "is neither true nor false");
         let read = |text: &str| text.parse().map_err(wrong);
         self.get(name).map(read).transpose()
     }
 
-    /// A time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
         self.get(name).map(parse_timestamp).transpose().map_err(|why| Problem::of_parameter(name, Fault::Format, why))
     }
 
-    /// A whole number.
-    pub(crate) fn number(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, Problem> {
+    pub(crate) fn number<T>(&self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, Problem>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) if range.contains(&number) => Ok(Some(number)),
@@ -89,7 +86,7 @@ impl Params {
     }
 }
 
-/// Refuses a path that is badly encoded: what it names cannot be known.
+/// Refuses a path that is badly encoded: its names are unknown.
 pub(crate) fn check_path(path: &str) -> Result<(), Problem> {
     match path.contains('%') {
         true => decode(path).map(drop).map_err(|why| Problem::malformed(format!("the path {why}"))),
@@ -107,7 +104,6 @@ fn unknown(name: &str, accepted: &[&str]) -> String {
     format!("is not a parameter; there are {}", accepted.join(", "))
 }
 
-/// Undoes percent-encoding; says what is wrong with it.
 fn decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -128,7 +124,6 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// The extractor of a request that takes no parameters.
 pub(crate) struct NoParams;
 
 impl<S: Sync> FromRequestParts<S> for NoParams {
@@ -139,7 +134,6 @@ impl<S: Sync> FromRequestParts<S> for NoParams {
     }
 }
 
-/// `{topic}`.
 #[derive(IntoParams)]
 #[into_params(names("topic"), parameter_in = Path)]
 pub(crate) struct TopicPath(
@@ -148,7 +142,6 @@ pub(crate) struct TopicPath(
     pub(crate) TopicName,
 );
 
-/// `{topic}` and `{group}`.
 #[derive(IntoParams)]
 #[into_params(names("topic", "group"), parameter_in = Path)]
 pub(crate) struct GroupPath(
@@ -160,7 +153,6 @@ pub(crate) struct GroupPath(
     pub(crate) GroupName,
 );
 
-/// `{topic}` and `{name}`.
 #[derive(IntoParams)]
 #[into_params(names("topic", "name"), parameter_in = Path)]
 pub(crate) struct CronPath(
@@ -172,7 +164,6 @@ pub(crate) struct CronPath(
     pub(crate) ScheduleName,
 );
 
-/// `{topic}` and `{id}`.
 #[derive(IntoParams)]
 #[into_params(names("topic", "id"), parameter_in = Path)]
 pub(crate) struct MessagePath(
@@ -184,54 +175,32 @@ pub(crate) struct MessagePath(
     pub(crate) MessageId,
 );
 
-impl<S: Send + Sync> FromRequestParts<S> for TopicPath {
-    type Rejection = Problem;
+macro_rules! from_path {
+    ($path:ident: $($name:literal $read:path),+) => {
+        impl<S: Send + Sync> FromRequestParts<S> for $path {
+            type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<TopicPath, Problem> {
-        let path = read_path(parts, state).await?;
-        Ok(TopicPath(named(&path, "topic", TopicName::new)?))
-    }
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<$path, Problem> {
+                let path = RawPathParams::from_request_parts(parts, state).await;
+                let path = path.map_err(|why| Problem::malformed(why.body_text()))?;
+                Ok($path($($read(segment(&path, $name)?).map_err(Problem::of_query)?),+))
+            }
+        }
+    };
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for GroupPath {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<GroupPath, Problem> {
-        let path = read_path(parts, state).await?;
-        Ok(GroupPath(named(&path, "topic", TopicName::new)?, named(&path, "group", GroupName::new)?))
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for CronPath {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<CronPath, Problem> {
-        let path = read_path(parts, state).await?;
-        Ok(CronPath(named(&path, "topic", TopicName::new)?, named(&path, "name", ScheduleName::new)?))
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<MessagePath, Problem> {
-        let path = read_path(parts, state).await?;
-        Ok(MessagePath(named(&path, "topic", TopicName::new)?, named(&path, "id", MessageId::new)?))
-    }
-}
-
-async fn read_path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
-    RawPathParams::from_request_parts(parts, state).await.map_err(|why| Problem::malformed(why.body_text()))
-}
-
-/// What a segment of the path names.
-fn named<'a, T>(path: &'a RawPathParams, name: &str, read: impl Fn(&'a str) -> Result<T>) -> Result<T, Problem> {
-    read(segment(path, name)?).map_err(Problem::of_query)
-}
+from_path!(TopicPath: "topic" TopicName::new);
+from_path!(GroupPath: "topic" TopicName::new, "group" GroupName::new);
+from_path!(CronPath: "topic" TopicName::new, "name" ScheduleName::new);
+from_path!(MessagePath: "topic" TopicName::new, "id" MessageId::new);
 
 fn segment<'a>(path: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
-    let missing = || Problem::new(Class::Verb(Kind::Bug), format!("the route has no `{name}`"));
-    path.iter().find(|(given, _)| *given == name).map(|(_, value)| value).ok_or_else(missing)
+    match path.iter().find(|(given, _)| *given == name) {
+        Some((_, value)) => Ok(value),
+        // The path of a batch is also the path of the message with the id `batch`.
+        None if name == "id" => Ok("batch"),
+        None => Err(Problem::new(Class::Verb(Kind::Bug), format!("the route has no `{name}`"))),
+    }
 }
 
 #[cfg(test)]

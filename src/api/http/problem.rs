@@ -9,55 +9,39 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::control::GroupFate;
 use super::field_errors::{Faults, FieldError};
+use super::message::GroupFate;
 use super::push::PushResult;
 use super::reply::Reply;
 use super::schema;
 use crate::model::error::{Error, Fault, Kind, Missing};
 use crate::platform::request_id::RequestId;
 
-/// What precedes the name of a kind in `type`.
 pub(crate) const TYPE_PREFIX: &str = "urn:dwell:error:";
 
-/// The content type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Seconds after which a full or unreachable broker is worth another try.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Every kind of problem: what a verb can answer, and what HTTP can find wrong before a verb is reached.
+/// Every kind of problem: those of the broker, and those that HTTP finds before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
-    /// A verb failed.
     Verb(Kind),
-    /// The request cannot be read.
     Malformed,
-    /// A token is needed.
     Unauthorized,
-    /// The token is not good for this.
     ScopeMissing,
-    /// The path has other methods.
     MethodNotAllowed,
-    /// The body did not arrive in time.
     Timeout,
-    /// What `If-Match` says is not so.
     PreconditionFailed,
-    /// The content type is not the one of this request.
     UnsupportedMediaType,
-    /// The delivery of the only receipt is over.
     NotSettled,
-    /// The only receipt is not of this topic and group.
     UnknownReceipt,
-    /// The only receipt is none.
     MalformedReceipt,
 }
 
 impl Class {
-    /// The classes of requests that settle.
     pub(crate) const OF_RECEIPTS: [Class; 3] = [Class::NotSettled, Class::UnknownReceipt, Class::MalformedReceipt];
 
-    /// Every class.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         let http = [
             Class::Malformed,
@@ -71,7 +55,6 @@ impl Class {
         Kind::ALL.map(Class::Verb).into_iter().chain(http).chain(Class::OF_RECEIPTS)
     }
 
-    /// The stable name, as in the problem `type`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Verb(kind) => kind.name(),
@@ -88,7 +71,6 @@ impl Class {
         }
     }
 
-    /// The title that goes with the type.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Class::Verb(Kind::Invalid) => "The request is wrong",
@@ -116,7 +98,6 @@ impl Class {
         }
     }
 
-    /// The status that the class is answered with.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Class::Verb(Kind::Invalid) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -141,12 +122,11 @@ impl Class {
     }
 }
 
-/// An error on its way out.
 #[derive(Debug)]
 pub(crate) struct Problem {
     class: Class,
     status: StatusCode,
-    /// Carries the detail, cut to its limit.
+    /// Contains the detail, cut to its limit.
     error: Error,
     id: Option<String>,
     // Boxed: most problems have none, and every handler returns one.
@@ -156,7 +136,6 @@ pub(crate) struct Problem {
     verdict: Option<Box<Refused>>,
 }
 
-/// The verdict on the only receipt of a request.
 #[derive(Debug, Serialize)]
 struct Refused {
     reason: &'static str,
@@ -164,19 +143,15 @@ struct Refused {
     verdicts: serde_json::Value,
 }
 
-/// The fields that are wrong.
 #[derive(Debug)]
 struct Listed {
     errors: Vec<FieldError>,
     more: usize,
 }
 
-/// What is wrong, beside the response that says so, for the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
-    /// The name of the error, as in its type.
     pub(crate) name: &'static str,
-    /// The sentence for people.
     pub(crate) detail: Arc<str>,
 }
 
@@ -227,7 +202,7 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<GroupFate>>)]
     groups: Option<serde_json::Value>,
-    // Only in answers to requests that settle, which have a schema of their own.
+    // Only in answers to requests that settle, which have their own schema.
     #[serde(flatten)]
     #[schema(ignore)]
     verdict: Option<Box<Refused>>,
@@ -246,7 +221,6 @@ pub(crate) struct MissingNames {
 }
 
 impl Problem {
-    /// A problem of this class.
     pub(crate) fn new(class: Class, detail: impl Into<Cow<'static, str>>) -> Problem {
         let kind = if let Class::Verb(kind) = class { kind } else { Kind::Invalid };
         Problem {
@@ -261,7 +235,7 @@ impl Problem {
         }
     }
 
-    /// Fields or parameters are wrong. The first one decides the type and begins the detail.
+    /// The first error decides the type and begins the detail.
     pub(crate) fn of_faults(faults: Faults) -> Problem {
         let (errors, more) = faults.into_parts();
         let others = errors.len().saturating_sub(1) + more;
@@ -276,24 +250,21 @@ impl Problem {
         Problem { errors, ..Problem::new(Class::Verb(kind), detail) }
     }
 
-    /// One field or parameter is wrong.
-    pub(crate) fn of_field(error: FieldError) -> Problem {
+    fn of_field(error: FieldError) -> Problem {
         let mut faults = Faults::default();
         faults.push(error);
         Problem::of_faults(faults)
     }
 
-    /// A parameter is wrong.
     pub(crate) fn of_parameter(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
         Problem::of_field(FieldError::of_parameter(name, fault, why.to_string()))
     }
 
-    /// A header is wrong.
     pub(crate) fn of_header(name: &str, fault: Fault, why: impl fmt::Display) -> Problem {
         Problem::of_field(FieldError::of_header(name, fault, why.to_string()))
     }
 
-    /// The error of a request without a body: what it names is a parameter.
+    /// The error of a request without a body: it names a parameter.
     pub(crate) fn of_query(error: Error) -> Problem {
         match error.field() {
             Some((name, fault, why)) => Problem::of_parameter(name, fault, why),
@@ -301,17 +272,15 @@ impl Problem {
         }
     }
 
-    /// The request cannot be read.
     pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem::new(Class::Malformed, detail)
     }
 
-    /// A field of the body is wrong.
     pub(crate) fn wrong(fault: Fault, field: &str, why: impl fmt::Display) -> Problem {
         Error::wrong(fault, field, why).into()
     }
 
-    /// The fields that are wrong, and how many more; `None` when it is about something else.
+    /// The wrong fields, and how many more; the problem itself when it is about something else.
     pub(crate) fn into_errors(self) -> Result<(Vec<FieldError>, usize), Box<Problem>> {
         match self.errors {
             Some(listed) => Ok((listed.errors, listed.more)),
@@ -319,7 +288,7 @@ impl Problem {
         }
     }
 
-    /// Says that a wait is over-crowded, not that the broker is: 429 in place of 503.
+    /// Answers 429 instead of 503: too many consumers wait, but the broker is not full.
     pub(crate) fn of_waiting(error: Error) -> Problem {
         let mut problem = Problem::from(error);
         if problem.class == Class::Verb(Kind::Full) {
@@ -328,7 +297,6 @@ impl Problem {
         problem
     }
 
-    /// Says in which line of the body it is.
     pub(crate) fn in_line(mut self, number: usize) -> Problem {
         if self.errors.is_none() {
             let detail = format!("line {number}: {}", self.detail());
@@ -337,7 +305,6 @@ impl Problem {
         self
     }
 
-    /// Adds what else the client may have meant.
     pub(crate) fn hinting(mut self, hint: &str) -> Problem {
         let detail = format!("{}; {hint}", self.detail());
         self.error = self.error.saying(detail);
@@ -352,35 +319,29 @@ impl Problem {
         self
     }
 
-    /// Adds the results of a batch in which nothing succeeded.
     pub(crate) fn with_results(mut self, results: serde_json::Value) -> Problem {
         self.results = Some(Box::new(results));
         self
     }
 
-    /// Adds what became of a message in each group.
     pub(crate) fn with_groups(mut self, groups: serde_json::Value) -> Problem {
         self.groups = Some(Box::new(groups));
         self
     }
 
-    /// Adds the verdict on the only receipt of a request.
     pub(crate) fn with_verdict(mut self, reason: &'static str, verdicts: serde_json::Value) -> Problem {
         self.verdict = Some(Box::new(Refused { reason, verdicts }));
         self
     }
 
-    /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The sentence for people.
     pub(crate) fn detail(&self) -> &str {
         self.error.detail()
     }
 
-    /// The fields, without the name of the request.
     pub(crate) fn body(self) -> ProblemBody {
         let detail = self.detail().to_owned();
         let Listed { errors, more } = self.errors.map_or(Listed { errors: Vec::new(), more: 0 }, |listed| *listed);
@@ -401,7 +362,6 @@ impl Problem {
     }
 }
 
-/// The request that creates what is missing.
 fn remedy(missing: &Missing) -> String {
     let path = match missing {
         Missing { topic, group: Some(group), .. } => format!("/v1/topics/{topic}/groups/{group}"),
@@ -443,10 +403,77 @@ impl IntoResponse for Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if class == Class::Timeout {
-            // The rest of the body may still come: this connection is of no use any more.
+            // The rest of the body may still arrive, so the connection cannot be used again.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProblemType {
+    pub name: &'static str,
+    pub statuses: String,
+    pub perhaps_applied: bool,
+    pub remedy: &'static str,
+}
+
+pub fn problem_types() -> Vec<ProblemType> {
+    let mut classes: Vec<Class> = Class::all().collect();
+    classes.sort_by_key(|class| class.status());
+    let statuses = |class: Class| match class {
+        Class::Verb(Kind::Full) => format!("{}, 429", class.status().as_u16()),
+        class => class.status().as_u16().to_string(),
+    };
+    let described = |class: Class| ProblemType {
+        name: class.name(),
+        statuses: statuses(class),
+        perhaps_applied: matches!(class, Class::Verb(Kind::OutcomeUnknown | Kind::Bug)),
+        remedy: advice(class),
+    };
+    classes.into_iter().map(described).collect()
+}
+
+fn advice(class: Class) -> &'static str {
+    match class {
+        Class::Verb(Kind::Invalid) => "A field or parameter is unknown, repeated, missing or out of range. Correct it.",
+        Class::Verb(Kind::Forbidden) => {
+            "`Host`, `Origin` or `Sec-Fetch-Site` names another site. Call dwell from its own origin."
+        }
+        Class::Verb(Kind::NotFound) => {
+            "The topic, group, message, cron job or path does not exist. `missing` names the topic or group, `detail` the request \
+             that creates it."
+        }
+        Class::Verb(Kind::Stale) => "The topic changed meanwhile. Read it again.",
+        Class::Verb(Kind::Conflict) => {
+            "The request contradicts what exists: another number of partitions, an id that exists, a message that is in flight \
+             or dead."
+        }
+        Class::Verb(Kind::Ambiguous) => {
+            "Several messages have this id with different keys; `detail` lists them. Give the `key`."
+        }
+        Class::Verb(Kind::TooLarge) => "A limit of size was exceeded. Send less.",
+        Class::Verb(Kind::Full) => {
+            "A limit of capacity is reached; 429 when too many consumers wait. Try again after `Retry-After` seconds."
+        }
+        Class::Verb(Kind::Unavailable) => {
+            "The store cannot be reached, and the local disk does not accept the push. Try again after `Retry-After` seconds."
+        }
+        Class::Verb(Kind::OutcomeUnknown) => {
+            "The store was asked and did not answer. Repeat the request with the same message id or receipt."
+        }
+        Class::Verb(Kind::Corrupt) => "Stored bytes are not what dwell wrote. Ask an operator to look.",
+        Class::Verb(Kind::Bug) => "A defect in dwell. Please report it.",
+        Class::Malformed => "The request cannot be read: broken JSON, UTF-8 or percent-encoding. Correct it.",
+        Class::Unauthorized => "The request carries no token that the broker knows. Send `Authorization: Bearer …`.",
+        Class::ScopeMissing => "The token lacks the scope that `detail` names.",
+        Class::MethodNotAllowed => "The path has other methods; `detail` and the header `Allow` name them.",
+        Class::Timeout => "The body did not arrive in time. Send it again.",
+        Class::PreconditionFailed => "The message or topic is not the version in `If-Match`. Get it again.",
+        Class::UnsupportedMediaType => "The request needs another content type, or the body has a `Content-Encoding`.",
+        Class::NotSettled => "The delivery is over; `reason` says why. Do not repeat the request.",
+        Class::UnknownReceipt => "The receipt belongs to another topic or group, or to no delivery.",
+        Class::MalformedReceipt => "The text is not a receipt.",
     }
 }
 

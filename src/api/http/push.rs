@@ -1,4 +1,4 @@
-//! Pushing one message: the body is the payload, or as `application/json` an envelope, which is an item of a batch.
+//! Pushing one message: the body is the payload, or as `application/json` an envelope like the items of a batch.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::batch::BatchMessage;
-use super::created::{self, Place};
+use super::document::{BodyProblem, TopicProblem};
 use super::message_json::{Meta, due_of, trace_of_headers};
 use super::path_params::{Params, TopicPath};
 use super::problem::{Problem, ProblemBody};
-use super::problem_sets::{BodyProblem, TopicProblem};
+use super::reply::{self, ResourcePath};
 use super::schema;
 use super::strict_json::{media_type, parse};
 use super::{App, body};
@@ -27,16 +27,19 @@ use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::store::Pushed;
 
-/// What the headers that become meta begin with; header names arrive in lower case.
+/// The parameters of a push, which are those of a message but for the last one.
+#[rustfmt::skip]
+const ACCEPTED: [&str; 12] = [
+    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms", "max_attempts", "priority", "raw",
+];
+
+/// Header names arrive in lower case.
 const META_PREFIX: &str = "dwell-meta-";
 
-/// The header that says that a JSON document is the payload.
 const RAW: &str = "dwell-raw";
 
-/// What a client may have meant whose envelope cannot be read.
 const HINT: &str = "a JSON document as the payload is sent with ?raw=true";
 
-/// The header that may carry the id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Result of one pushed message.
@@ -90,7 +93,6 @@ impl From<PushOutcome> for PushResult {
     }
 }
 
-/// The parameters of a push.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PushParams {
@@ -125,32 +127,22 @@ pub(crate) struct PushParams {
     #[param(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
-    #[param(minimum = 0, maximum = 9)]
-    priority: Option<u32>,
+    #[param(value_type = Option<u32>, minimum = 0, maximum = 9)]
+    priority: Option<u8>,
     /// `true`: the body is the payload, also as `application/json`. Default: the header `Dwell-Raw`, and else `false`.
     raw: Option<bool>,
+    /// The first parameter of a message that is given: an envelope must not have any beside it.
+    #[param(ignore)]
+    of_message: Option<&'static str>,
 }
 
 impl<S: Sync> FromRequestParts<S> for PushParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PushParams, Problem> {
-        let accepted = [
-            "key",
-            "id",
-            "conflict",
-            "delay",
-            "delay_ms",
-            "due_at",
-            "past",
-            "ttl",
-            "ttl_ms",
-            "max_attempts",
-            "priority",
-            "raw",
-        ];
-        let params = Params::read(parts.uri.query(), &accepted)?;
+        let params = Params::read(parts.uri.query(), &ACCEPTED)?;
         Ok(PushParams {
+            of_message: ACCEPTED.into_iter().find(|name| *name != "raw" && params.get(name).is_some()),
             key: params.read_as("key", Key::new)?,
             id: params.read_as("id", MessageId::new)?,
             conflict: params.read_as("conflict", str::parse)?,
@@ -161,31 +153,13 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             ttl: params.span("ttl")?,
             ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
-            priority: params.number("priority", 0..=u32::from(PRIORITY_MAX))?,
+            priority: params.number("priority", 0..=PRIORITY_MAX)?,
             raw: params.switch("raw")?,
         })
     }
 }
 
 impl PushParams {
-    /// The first parameter of a message that is given, if any is.
-    fn first_given(&self) -> Option<&'static str> {
-        let given = [
-            ("key", self.key.is_some()),
-            ("id", self.id.is_some()),
-            ("conflict", self.conflict.is_some()),
-            ("delay", self.delay.is_some()),
-            ("delay_ms", self.delay_ms.is_some()),
-            ("due_at", self.due_at.is_some()),
-            ("past", self.past.is_some()),
-            ("ttl", self.ttl.is_some()),
-            ("ttl_ms", self.ttl_ms.is_some()),
-            ("max_attempts", self.max_attempts.is_some()),
-            ("priority", self.priority.is_some()),
-        ];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
-    }
-
     fn due(&self) -> Result<Due> {
         due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
     }
@@ -237,11 +211,10 @@ pub(crate) async fn push(
     };
     let topic_created = outcome.topic_created;
     let result = PushResult { topic_created, ..PushResult::from(outcome) };
-    let place = Place(&[("topics", topic.as_str()), ("messages", id.as_str())]);
-    Ok(created::answer(status, &place, result))
+    let place = ResourcePath(&[("topics", topic.as_str()), ("messages", id.as_str())]);
+    Ok(reply::created(status, &place, result))
 }
 
-/// Whether the body is an envelope, as its content type says unless the client says otherwise.
 fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem> {
     let raw = match (params.raw, headers.get(RAW).map(HeaderValue::as_bytes)) {
         (Some(raw), _) => raw,
@@ -252,18 +225,16 @@ fn is_envelope(params: &PushParams, headers: &HeaderMap) -> Result<bool, Problem
     Ok(!raw && media_type(headers).as_deref() == Some("application/json"))
 }
 
-/// The message whose payload is the body.
 async fn raw(app: &App, params: PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
-    // Everything that the header says is checked before the body is read, and so is the payload's announced size.
+    // All headers and the announced size of the payload are checked before the body is read.
     let mut message = message_of(params, headers)?;
     message.check(app.clock.now()).map_err(of_raw)?;
     message.payload = body::read(app, headers, body, PAYLOAD_BYTES_MAX, "payload").await?;
     Ok(message)
 }
 
-/// The message that the body describes.
 async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Body) -> Result<NewMessage, Problem> {
-    if let Some(name) = params.first_given() {
+    if let Some(name) = params.of_message {
         let why = format!("is a field of an envelope, not a parameter beside one; {HINT}");
         return Err(Problem::of_parameter(name, Fault::Exclusive, why));
     }
@@ -281,7 +252,6 @@ async fn enveloped(app: &App, params: &PushParams, headers: &HeaderMap, body: Bo
     Ok(message)
 }
 
-/// The error of a message whose fields are parameters and headers.
 fn of_raw(error: Error) -> Problem {
     match error.field() {
         Some(("content_type", fault, why)) => Problem::of_header("Content-Type", fault, why),
@@ -299,7 +269,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         due,
         ttl: one_span("ttl", params.ttl, params.ttl_ms).map_err(Problem::of_query)?,
         max_attempts: params.max_attempts,
-        priority: params.priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(0),
+        priority: params.priority.unwrap_or(0),
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
         trace: trace_of_headers(headers),
@@ -307,7 +277,6 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
     })
 }
 
-/// The id of the parameter, or of the header that others know for this.
 fn id_of(id: Option<MessageId>, headers: &HeaderMap) -> Result<Option<MessageId>, Problem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(id) };

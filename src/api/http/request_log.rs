@@ -1,35 +1,34 @@
-//! What happens around every request: it has a name, it is counted and timed, what went wrong is logged, and a panic
-//! becomes an answer.
+//! The layers around every request: request id, metrics, log of failures, panics, and unknown routes or methods.
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
+use utoipa::openapi::OpenApi;
 
 use super::App;
+use super::document::SERVED;
 use super::problem::{Class, Problem, Said};
-use super::route_metrics::UNMATCHED;
 use crate::model::error::Kind;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::BurstThrottle;
 use crate::platform::request_id::{REQUEST_ID, RequestId};
+use crate::telemetry::metrics::HttpMetrics;
 
-/// Characters of a path in the log.
 const PATH_SHOWN: usize = 200;
 
-/// Probes ask it every few seconds, and what it answers is logged when it changes.
+/// Probes ask it every few seconds, and its changes are logged elsewhere.
 const READINESS: &str = "/readyz";
 
-/// Names a request, counts it under its route, and logs how it failed. Paths that are no route share a label: a scan must
-/// not make series.
+/// Unknown paths share a label: a scan must not create series.
 pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = name_of(request.headers());
-    // At the level of errors, so that there is no level at which a line is logged without it.
+    // At the level of errors, so that every line is logged with its request.
     let span = tracing::error_span!("request", request_id = %id);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -43,25 +42,23 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         headers.insert(REQUEST_ID, value);
     }
-    // What it says belongs to who asked, and is what it says it is.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     app.answers.count(response)
 }
 
-/// The name that the client gave, if it is one and the only one; else a new one.
 fn name_of(headers: &HeaderMap) -> RequestId {
     let mut given = headers.get_all(REQUEST_ID).iter();
     let first = given.next().filter(|_| given.next().is_none());
     first.and_then(|value| RequestId::given(value.as_bytes())).unwrap_or_else(RequestId::fresh)
 }
 
-/// Logs failed requests, of each kind of failure a few: an outage under load must not fill the disk.
+/// Logs failed requests, a few of each kind: an outage under load must not fill the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<BTreeMap<&'static str, BurstThrottle>>);
 
 impl Faults {
-    /// What the client did wrong is only said at debug, and without its words: they may be a part of a payload.
+    /// Client errors are logged only at debug and without their detail, which may repeat a part of a payload.
     fn note(&self, now: Instant, method: &Method, uri: &Uri, response: &Response) {
         let (status, said) = (response.status(), response.extensions().get::<Said>());
         let kind = said.map_or("", |said| said.name);
@@ -80,13 +77,67 @@ impl Faults {
         }
     }
 
-    /// Whether one more of a kind is logged, and then how many were not since the last.
     fn admit(&self, kind: &'static str, now: Instant) -> Option<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default().admit(now)
     }
 }
 
-/// Answers for a handler that panicked. What it said went to the log, by the hook of the process, and not to the client.
+/// The panic message is logged by the panic hook, and is not sent to the client.
 pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Response {
     Problem::new(Class::Verb(Kind::Bug), "the request met a defect in dwell; its log says more").into_response()
+}
+
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+
+/// The path of a batch is also the path of the message with the id `batch`.
+const BATCH: &str = "/v1/topics/{topic}/messages/batch";
+
+static ALLOWED: LazyLock<BTreeMap<&'static str, Vec<&'static str>>> = LazyLock::new(|| {
+    let methods_of = |path: &str| {
+        let documented = |method: &&str| SERVED["paths"][path].get(method.to_ascii_lowercase()).is_some();
+        METHODS.into_iter().filter(documented).collect::<Vec<_>>()
+    };
+    let paths = SERVED["paths"].as_object().into_iter().flat_map(serde_json::Map::keys);
+    let mut allowed: BTreeMap<_, _> = paths.map(|path| (path.as_str(), methods_of(path))).collect();
+    allowed.entry(BATCH).or_default().extend(methods_of("/v1/topics/{topic}/messages/{id}"));
+    for methods in allowed.values_mut() {
+        if let Some(get) = methods.iter().position(|method| *method == "GET") {
+            methods.insert(get + 1, "HEAD");
+        }
+    }
+    allowed
+});
+
+pub(super) async fn no_route(uri: Uri) -> Problem {
+    let hint = match uri.path() {
+        "/health" | "/healthz" => "; readiness is at /readyz, liveness at /livez",
+        _ => "",
+    };
+    Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {:?}{hint}", uri.path()))
+}
+
+pub(super) async fn no_method(method: Method, path: Option<MatchedPath>, uri: Uri) -> Problem {
+    let hint = match uri.path().ends_with("/stream") {
+        true => "; a stream takes messages, so it is opened with POST",
+        false => "",
+    };
+    // Only the files of the console are not documented.
+    let allowed = path.and_then(|path| ALLOWED.get(path.as_str())).map_or("GET, HEAD".to_owned(), |all| all.join(", "));
+    let detail = format!("{method} is not a method of {:?}; allowed: {allowed}{hint}", uri.path());
+    Problem::new(Class::MethodNotAllowed, detail)
+}
+
+const UNMATCHED: &str = "unmatched";
+
+const FAILURES: [&str; 3] = ["500", "503", "504"];
+
+/// Creates the series of every route before its first request: the documented successes, and failures of the broker.
+pub(super) fn expect(metrics: &HttpMetrics, document: &OpenApi) {
+    for (route, item) in &document.paths.paths {
+        let operations = [&item.get, &item.put, &item.post, &item.delete, &item.patch];
+        let codes = operations.into_iter().flatten().flat_map(|operation| operation.responses.responses.keys());
+        let successes = codes.map(String::as_str).filter(|code| code.starts_with('2'));
+        metrics.expect(route, successes.chain(FAILURES));
+    }
+    metrics.expect(UNMATCHED, ["404"]);
 }

@@ -1,6 +1,5 @@
-//! Schemas that many requests and answers share: names, ids, durations, times, and the words of closed lists.
-//!
-//! These types exist for the OpenAPI document alone. A pattern says what the parser of the same name accepts.
+//! Schemas that many requests and answers share. They exist only for the OpenAPI document; a pattern describes the syntax
+//! that the parser of the same name accepts.
 
 use serde_json::json;
 use utoipa::openapi::schema::{
@@ -20,38 +19,32 @@ use crate::model::limits::{
 };
 use crate::model::message;
 
-/// A name: not only dots, which URLs would lose.
+/// Not only dots: URLs would lose them.
 const NAME: &str = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$";
 
-/// Visible ASCII, but neither `.` nor `..`.
 const ID: &str = r"^([.]{0,2}[!-\-/-~]|[.]{3})[!-~]*$";
 
 /// Units in descending order, or an ISO 8601 duration without years and months.
 const DURATION: &str =
     r"^(([0-9]+(w|d|h|m|s|ms|us|ns))+|P([0-9]+W)?([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+([.][0-9]+)?S)?)?)$";
 
-/// Standard base64 with padding, whose unused bits are zero.
+/// Padded, with zero in the unused bits.
 const BASE64: &str = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
 
-/// A media type or anything else that fits into a header.
 const CONTENT_TYPE: &str = r"^[ -~]*$";
 
-/// Text without control characters.
 const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
-/// As in W3C Trace Context.
 const TRACEPARENT: &str = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$";
 
-/// What dwell gave, or any.
 const ETAG: &str = r#"^([*]|"[0-9]{1,15}[.][0-9]{1,9}")$"#;
 
-/// What dwell gave, or any.
 const TOPIC_ETAG: &str = r#"^([*]|"[0-9]{1,16}")$"#;
 
 /// Smaller numbers look like seconds.
 const TIME_MIN: u64 = 100_000_000_000;
 
-/// The last millisecond that a time can be.
+/// The last millisecond of the year 9999.
 const TIME_MAX: u64 = 253_402_300_799_999;
 
 fn text(pattern: &str, lengths: std::ops::RangeInclusive<usize>) -> ObjectBuilder {
@@ -216,51 +209,20 @@ schemas! {
     /// Bulk operation on the messages of a window.
     BulkAction = words(["cancel", "postpone", "advance", "park", "unpark"]);
     /// Inconsistency of stored data.
-    Defect = words([
-        "body_without_id",
-        "id_without_body",
-        "charge_without_body",
-        "dead_id_without_body",
-        "dead_body_without_id",
-    ]);
+    Defect = words("body_without_id id_without_body charge_without_body \
+        dead_id_without_body dead_body_without_id".split(' '));
     /// Outcome of a cancel or reschedule.
     ControlStatus = words(["cancelled", "rescheduled", "partly"]);
     /// Outcome of a cancel or reschedule in one group.
     GroupControlStatus = words(["cancelled", "rescheduled", "in_flight", "dead", "absent"]);
     /// Verdict on one receipt.
-    VerdictStatus = words([
-        "acked",
-        "nacked",
-        "buried",
-        "extended",
-        "stale",
-        "unknown_outcome",
-        "unknown",
-        "pending",
-        "unreachable",
-    ]);
+    VerdictStatus = words("acked nacked buried extended stale unknown_outcome unknown pending unreachable".split(' '));
     /// Why a decision about a delivery does not count.
     VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
-    ExplainReason = words([
-        "scheduled",
-        "retrying",
-        "paused",
-        "copying",
-        "no_consumer",
-        "rate_limited",
-        "at_max_in_flight",
-        "behind_others",
-        "ready",
-        "prefetched",
-        "behind_its_key",
-        "in_flight",
-        "decided",
-        "elsewhere",
-        "dead",
-        "buffered",
-        "unknown",
-    ]);
+    ExplainReason = words("scheduled retrying paused copying no_consumer rate_limited at_max_in_flight \
+        behind_others ready prefetched behind_its_key in_flight decided elsewhere \
+        dead buffered unknown".split(' '));
     /// Delay between attempts that grows by a factor.
     ExponentialBackoff = ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
+use super::document::{BodyProblem, SettlementProblems};
 use super::field_errors::collect;
 use super::path_params::{GroupPath, NoParams};
 use super::problem::{Class, Problem};
-use super::problem_sets::{BodyProblem, SettlementProblems};
 use super::reply::Reply;
 use super::schema;
 use super::strict_json::{Items, Json, TextOr, present};
@@ -32,7 +32,6 @@ pub(crate) struct Ack {
     receipts: Items<TextOr<Settling>>,
 }
 
-/// A receipt as an object.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settling {
@@ -131,7 +130,6 @@ pub(crate) struct Extend {
 }
 
 impl Extend {
-    /// The receipts, and how long from now on their deadlines are.
     fn deadlines(self) -> Result<(Vec<String>, Duration), Problem> {
         let timeout = one_span("visibility_timeout", self.visibility_timeout, self.visibility_timeout_ms)?;
         let why = "is missing, and so is `visibility_timeout_ms`";
@@ -216,10 +214,6 @@ impl Verdicts {
         Verdicts { failed, results: receipts.into_iter().zip(rulings).map(settled).collect() }
     }
 
-    /// The answer to a request.
-    ///
-    /// # Errors
-    /// The problem with the only receipt.
     fn answer(receipts: Vec<String>, rulings: &[Ruling]) -> Result<Reply<Verdicts>, Problem> {
         let verdicts = Verdicts::new(receipts, rulings);
         match rulings {
@@ -229,7 +223,6 @@ impl Verdicts {
     }
 }
 
-/// The problem with the only receipt of a request.
 fn refused(verdict: Verdict, verdicts: &Verdicts) -> Problem {
     let class = match verdict {
         Verdict::Unknown(UnknownReason::Malformed) => Class::MalformedReceipt,
@@ -325,7 +318,6 @@ fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
     collect(decisions, |error, i| error.under(&format!("/receipts/{i}")))
 }
 
-/// How a delivery failed, or those of a request that do not say it themselves.
 struct HowItFailed {
     bury: Option<bool>,
     delay: Option<Duration>,
@@ -351,7 +343,6 @@ impl HowItFailed {
         }
     }
 
-    /// What is not said here is as in the standard.
     fn or(self, standard: &HowItFailed) -> HowItFailed {
         let says_how = self.bury.is_some() || self.delay.is_some();
         let (bury, delay) = if says_how { (self.bury, self.delay) } else { (standard.bury, standard.delay) };

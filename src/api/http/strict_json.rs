@@ -1,4 +1,4 @@
-//! JSON bodies, read strictly: a misspelt or repeated field must never be passed over.
+//! Strict JSON bodies: misspelt and repeated fields are errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,27 +14,21 @@ use super::problem::{Class, Problem};
 use super::{App, body, body_errors};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX};
 
-/// A JSON body that has arrived.
 pub(crate) struct Json<T> {
     bytes: Bytes,
     asked: PhantomData<fn() -> T>,
 }
 
-/// A JSON body that may be absent: then every field has its default.
+/// An absent body stands for the defaults.
 pub(crate) struct JsonOrDefault<T>(Json<T>);
 
 impl<T: DeserializeOwned + PartialSchema> Json<T> {
-    /// Reads the body, and makes of it what it means.
-    ///
-    /// # Errors
-    /// As [`parse`].
     pub(crate) fn read<M>(self, meaning: impl Fn(T) -> Result<M, Problem>) -> Result<M, Problem> {
         parse(&self.bytes, meaning)
     }
 }
 
 impl<T: DeserializeOwned + PartialSchema + Default> JsonOrDefault<T> {
-    /// As [`Json::read`].
     pub(crate) fn read<M>(self, meaning: impl Fn(T) -> Result<M, Problem>) -> Result<M, Problem> {
         if self.0.bytes.is_empty() { meaning(T::default()) } else { self.0.read(meaning) }
     }
@@ -73,7 +67,6 @@ async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem
     Ok((parts.headers, bytes))
 }
 
-/// The media type of a body, in lower case and without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?;
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -90,15 +83,13 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Reads JSON, and makes of it what it means.
-///
-/// # Errors
-/// 400 when it is not JSON; 422 with everything that is wrong, in the document's words and in those of `meaning`.
+/// Parses JSON and applies `meaning`, which checks and converts. # Errors: 400 when it is not JSON; 422 with everything
+/// that is wrong, in the words of the document and of `meaning`.
 pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
     bytes: &[u8],
     meaning: impl Fn(T) -> Result<M, Problem>,
 ) -> Result<M, Problem> {
-    // To find everything that is wrong costs more than the reading itself, so only a body that is refused is looked through.
+    // Finding all errors costs more than parsing, so only a refused body is examined.
     let refused = match serde_json::from_slice(bytes) {
         Ok(Object(value)) => match meaning(value) {
             Ok(meant) => return Ok(meant),
@@ -109,12 +100,12 @@ pub(crate) fn parse<T: DeserializeOwned + PartialSchema, M>(
     Err(body_errors::explain(bytes, meaning, refused))
 }
 
-/// For `deserialize_with` beside `default`: a field may be absent, but `null` is not a way to say so.
+/// For `deserialize_with` beside `default`: a field may be absent, but not `null`.
 pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// An object with named fields. (serde would also fill a struct from a list, by position.)
+/// An object with named fields: serde would also fill a struct from a list, by position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -138,7 +129,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// An object with named fields, or a text that stands for one of them alone.
+/// An object, or the text of its main field alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextOr<T>(pub(crate) T);
 
@@ -170,7 +161,7 @@ impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for TextOrVisitor<T> 
     }
 }
 
-/// 1 to 1,000 items. Reading ends at the first one too many, so that a hostile list takes no memory.
+/// 1 to 1,000 items. Parsing ends at the first one too many, so that a hostile list takes no memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Items<T>(pub(crate) Vec<T>);
 
@@ -205,7 +196,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
     }
 }
 
-/// What is said of a list with too many items.
 pub(crate) struct TooMany;
 
 impl fmt::Display for TooMany {

@@ -1,4 +1,4 @@
-//! For unit tests: an application whose store is away, so that every request ends before a verb does anything.
+//! For unit tests: an application over a store that is always unavailable, so that requests end before the broker acts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,6 @@ use crate::store::{
 };
 use crate::telemetry::metrics::Metrics;
 
-/// An application over a store that never answers.
 pub(crate) fn app() -> Result<App> {
     let store = Away { clock: StoreClock::new(Clock::System), wakes: Wakes::default() };
     let options =
@@ -65,7 +64,6 @@ impl store::Backend for Away {
     async fn run(&self, stop: CancellationToken) {
         stop.cancelled().await;
     }
-
     async fn ping(&self) -> Result<()> {
         away()
     }
@@ -73,7 +71,6 @@ impl store::Backend for Away {
     async fn close(&self) -> Result<()> {
         Ok(())
     }
-
     async fn store_id(&self, _: &str) -> Result<String> {
         away()
     }
@@ -83,210 +80,79 @@ impl store::Backend for Away {
     }
 }
 
-#[async_trait]
-impl store::Topics for Away {
-    async fn topic(&self, _: &TopicName) -> Result<Option<Descriptor>> {
-        away()
-    }
-
-    async fn topics(&self) -> Result<Vec<TopicName>> {
-        away()
-    }
-
-    async fn create(&self, _: &Descriptor) -> Result<Descriptor> {
-        away()
-    }
-
-    async fn update(&self, _: &Descriptor) -> Result<Descriptor> {
-        away()
-    }
-
-    async fn publish_settings(&self, _descriptor: &Descriptor) -> Result<()> {
-        away()
-    }
-
-    async fn delete(&self, _: &Descriptor) -> Result<()> {
-        away()
-    }
-
-    async fn delete_unchanged(&self, _: &Descriptor) -> Result<()> {
-        away()
-    }
+/// Implements the traits of the store: the listed methods return an error.
+macro_rules! always_away {
+    ($($of:path { $($method:ident($($argument:ty),*) -> $found:ty;)* } and { $($other:tt)* })*) => { $(
+        #[async_trait]
+        impl $of for Away {
+            $(async fn $method(&self, $(_: $argument),*) -> Result<$found> {
+                away()
+            })*
+            $($other)*
+        }
+    )* };
 }
 
-#[async_trait]
-impl store::Messages for Away {
-    async fn take_over(&self, _: HandedOver, _: bool) -> Result<TakenOver> {
-        away()
+always_away! {
+    store::Topics {
+        topic(&TopicName) -> Option<Descriptor>;
+        topics() -> Vec<TopicName>;
+        create(&Descriptor) -> Descriptor;
+        update(&Descriptor) -> Descriptor;
+        publish_settings(&Descriptor) -> ();
+        delete(&Descriptor) -> ();
+        delete_unchanged(&Descriptor) -> ();
+    } and {}
+    store::Messages {
+        take_over(HandedOver, bool) -> TakenOver;
+        push(&Descriptor, Partition, &Call, &[Message]) -> Vec<Pushed>;
+        put(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<Put>;
+        cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
+        reschedule(&Descriptor, Partition, &Call, &Reschedule) -> Rescheduled;
+    } and {}
+    store::Reads {
+        peek(&GroupPartition, &MessageId) -> Option<Peeked>;
+        waiting(&GroupPartition, Window, Option<&WaitingCursor>, usize) -> Page<WaitingCursor>;
+        in_flight(&GroupPartition, Option<&InFlightCursor>, usize) -> Page<InFlightCursor>;
+        stats(&[GroupPartition]) -> Vec<PartitionStats>;
+        depth(&[GroupPartition], &[Duration]) -> Vec<PartitionDepth>;
+        forecast(&[GroupPartition], Spans) -> Vec<Forecast>;
+        window(&GroupPartition, Window, Option<&(Timestamp, MessageId)>, usize) -> WindowPage;
+    } and {}
+    store::DeadLetters {
+        dead(&GroupPartition, Option<&DeadCursor>, usize) -> DeadPage;
+        redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
+        purge(&GroupPartition, &[MessageId]) -> Vec<bool>;
+        drop_dead(&GroupPartition, DeadBounds) -> DeadDropped;
+    } and {}
+    store::CronJobs {
+        schedule_places() -> Vec<(TopicName, Partition)>;
+        schedules(&TopicName, Partition) -> Vec<ScheduleRecord>;
+        put_schedule(&Descriptor, Partition, &ScheduleChange) -> bool;
+        remove_schedule(&TopicName, Partition, &ScheduleName) -> bool;
+        fire(&Descriptor, Partition, &Firing) -> Fired;
+    } and {}
+    store::Groups {
+        members(&TopicName, &GroupName, Duration) -> Vec<MemberReport>;
+        leave(&TopicName, &GroupName, &MemberId) -> ();
+        slots(&TopicName, &GroupName, SlotAsk) -> Slots;
+        send(&MemberId, Bytes) -> bool;
+    } and {
+        async fn heartbeat(&self, _: &MemberId, heartbeats: &[Heartbeat], _: Duration) -> Vec<Result<Vec<LiveMember>>> {
+            heartbeats.iter().map(|_| away()).collect()
+        }
     }
-
-    async fn push(&self, _: &Descriptor, _: Partition, _: &Call, _: &[Message]) -> Result<Vec<Pushed>> {
-        away()
+    store::Leases {
+        acquire(&GroupPartition, &MemberId, Duration, u64) -> Acquired;
+        tenants(&[GroupPartition]) -> Vec<Option<Tenant>>;
+    } and {
+        async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
+            claims.iter().map(|_| away()).collect()
+        }
     }
-
-    async fn put(&self, _: &Descriptor, _: Partition, _: &Call, _: Conflict, _: &[Message]) -> Result<Vec<Put>> {
-        away()
-    }
-
-    async fn cancel(&self, _: &Descriptor, _: Partition, _: &Call, _: &MessageId) -> Result<Cancelled> {
-        away()
-    }
-
-    async fn reschedule(&self, _: &Descriptor, _: Partition, _: &Call, _: &Reschedule) -> Result<Rescheduled> {
-        away()
-    }
-}
-
-#[async_trait]
-impl store::Reads for Away {
-    async fn peek(&self, _: &GroupPartition, _: &MessageId) -> Result<Option<Peeked>> {
-        away()
-    }
-
-    async fn waiting(
-        &self,
-        _: &GroupPartition,
-        _: Window,
-        _: Option<&WaitingCursor>,
-        _: usize,
-    ) -> Result<Page<WaitingCursor>> {
-        away()
-    }
-
-    async fn in_flight(
-        &self,
-        _: &GroupPartition,
-        _: Option<&InFlightCursor>,
-        _: usize,
-    ) -> Result<Page<InFlightCursor>> {
-        away()
-    }
-
-    async fn stats(&self, _: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
-        away()
-    }
-
-    async fn depth(&self, _: &[GroupPartition], _: &[Duration]) -> Result<Vec<PartitionDepth>> {
-        away()
-    }
-
-    async fn forecast(&self, _: &[GroupPartition], _: Spans) -> Result<Vec<Forecast>> {
-        away()
-    }
-
-    async fn window(
-        &self,
-        _: &GroupPartition,
-        _: Window,
-        _: Option<&(Timestamp, MessageId)>,
-        _: usize,
-    ) -> Result<WindowPage> {
-        away()
-    }
-}
-
-#[async_trait]
-impl store::DeadLetters for Away {
-    async fn dead(&self, _: &GroupPartition, _: Option<&DeadCursor>, _: usize) -> Result<DeadPage> {
-        away()
-    }
-
-    async fn redrive(&self, _: &GroupPartition, _: &[MessageId]) -> Result<Vec<bool>> {
-        away()
-    }
-
-    async fn purge(&self, _: &GroupPartition, _: &[MessageId]) -> Result<Vec<bool>> {
-        away()
-    }
-
-    async fn drop_dead(&self, _: &GroupPartition, _: DeadBounds) -> Result<DeadDropped> {
-        away()
-    }
-}
-
-#[async_trait]
-impl store::CronJobs for Away {
-    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
-        away()
-    }
-
-    async fn schedules(&self, _topic: &TopicName, _partition: Partition) -> Result<Vec<ScheduleRecord>> {
-        away()
-    }
-
-    async fn put_schedule(
-        &self,
-        _descriptor: &Descriptor,
-        _partition: Partition,
-        _change: &ScheduleChange,
-    ) -> Result<bool> {
-        away()
-    }
-
-    async fn remove_schedule(&self, _topic: &TopicName, _partition: Partition, _name: &ScheduleName) -> Result<bool> {
-        away()
-    }
-
-    async fn fire(&self, _descriptor: &Descriptor, _partition: Partition, _firing: &Firing) -> Result<Fired> {
-        away()
-    }
-}
-
-#[async_trait]
-impl store::Groups for Away {
-    async fn heartbeat(&self, _: &MemberId, heartbeats: &[Heartbeat], _: Duration) -> Vec<Result<Vec<LiveMember>>> {
-        heartbeats.iter().map(|_| away()).collect()
-    }
-
-    async fn members(&self, _: &TopicName, _: &GroupName, _: Duration) -> Result<Vec<MemberReport>> {
-        away()
-    }
-
-    async fn leave(&self, _: &TopicName, _: &GroupName, _: &MemberId) -> Result<()> {
-        away()
-    }
-
-    async fn slots(&self, _topic: &TopicName, _group: &GroupName, _ask: SlotAsk) -> Result<Slots> {
-        away()
-    }
-
-    async fn send(&self, _: &MemberId, _: Bytes) -> Result<bool> {
-        away()
-    }
-}
-
-#[async_trait]
-impl store::Leases for Away {
-    async fn acquire(&self, _: &GroupPartition, _: &MemberId, _: Duration, _: u64) -> Result<Acquired> {
-        away()
-    }
-
-    async fn tenants(&self, _: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
-        away()
-    }
-
-    async fn renew(&self, _: &MemberId, claims: &[Claim], _: Duration) -> Vec<Result<Renewal>> {
-        claims.iter().map(|_| away()).collect()
-    }
-}
-
-#[async_trait]
-impl store::Maintenance for Away {
-    async fn copy(
-        &self,
-        _descriptor: &Descriptor,
-        _partition: Partition,
-        _group: &GroupName,
-        _from: Option<CopyCursor>,
-    ) -> Result<Copied> {
-        away()
-    }
-
-    async fn audit(&self, _: &GroupPartition, _: Option<&VerifyCursor>, _: bool) -> Result<VerifyPage> {
-        away()
-    }
-
-    async fn move_page(&self, _: &Descriptor, _: &GroupPartition, _: &Descriptor) -> Result<MovedPage> {
-        away()
-    }
+    store::Maintenance {
+        copy(&Descriptor, Partition, &GroupName, Option<CopyCursor>) -> Copied;
+        audit(&GroupPartition, Option<&VerifyCursor>, bool) -> VerifyPage;
+        move_page(&Descriptor, &GroupPartition, &Descriptor) -> MovedPage;
+    } and {}
 }

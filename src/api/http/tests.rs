@@ -1,4 +1,4 @@
-//! Requests to the whole router that are decided before any verb is reached.
+//! Requests to the whole router that are answered without the store.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
@@ -10,7 +10,6 @@ use super::*;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// A request to the whole router, whose store is away; the answer's status, headers and JSON.
 async fn ask(
     line: &str,
     headers: &[(&str, &str)],
@@ -31,7 +30,6 @@ async fn answer(router: Router, request: Request<Body>) -> Result<(u16, HeaderMa
     Ok((status, headers, serde_json::from_slice(&bytes).unwrap_or_default()))
 }
 
-/// The request is refused with this status, type and detail before any verb is reached.
 async fn refused(
     line: &str,
     headers: &[(&str, &str)],

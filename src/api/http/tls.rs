@@ -1,4 +1,4 @@
-//! TLS of the listener: certificate and key from files, which may change while dwell runs.
+//! TLS of the listener: certificate and key from files, which are read again when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -16,25 +16,21 @@ use tokio_rustls::server::TlsStream;
 
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
+use crate::platform::https::certificates;
 
-/// How long what was read counts.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Bytes of a file of certificates or of a key. A device or a log given by mistake is not read.
+/// Bytes. A device or a log given by mistake is not read.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The files of a TLS listener, as PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of this broker, and those that lead from it to one that clients know.
     pub cert: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// The certificates that those of clients have to follow from; without, clients show none.
+    /// Certificates used to verify those of clients; without, clients show none.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the files hold.
 #[derive(PartialEq, Eq)]
 struct Pems {
     cert: Vec<u8>,
@@ -43,12 +39,11 @@ struct Pems {
 }
 
 impl TlsFiles {
-    /// Whether they can be used together; the error says why not.
-    pub fn check(&self) -> std::result::Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         self.read().and_then(|pems| pems.config()).map(drop)
     }
 
-    fn read(&self) -> std::result::Result<Pems, String> {
+    fn read(&self) -> Result<Pems, String> {
         let named = |path: &Path| read(path).map_err(|why| format!("{} {why}", path.display()));
         let client_ca = self.client_ca.as_deref().map(named).transpose()?;
         Ok(Pems { cert: named(&self.cert)?, key: named(&self.key)?, client_ca })
@@ -56,7 +51,7 @@ impl TlsFiles {
 }
 
 impl Pems {
-    fn config(&self) -> std::result::Result<ServerConfig, String> {
+    fn config(&self) -> Result<ServerConfig, String> {
         let (provider, said) = (Arc::new(default_provider()), |error: rustls::Error| error.to_string());
         let builder = ServerConfig::builder_with_provider(provider.clone());
         let builder = builder.with_safe_default_protocol_versions().map_err(said)?;
@@ -77,17 +72,15 @@ impl Pems {
     }
 }
 
-/// Says what is wrong with a file of certificates, if anything is.
-pub fn check_certificates(path: &Path) -> std::result::Result<(), String> {
+pub fn check_certificates(path: &Path) -> Result<(), String> {
     read(path).and_then(|pem| certificates(&pem)).map(drop)
 }
 
-/// Says what is wrong with the file of a key, if anything is.
-pub fn check_key(path: &Path) -> std::result::Result<(), String> {
+pub fn check_key(path: &Path) -> Result<(), String> {
     read(path).and_then(|pem| key(&pem)).map(drop)
 }
 
-fn read(path: &Path) -> std::result::Result<Vec<u8>, String> {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read as _;
     let (mut bytes, why) = (Vec::new(), |error: std::io::Error| format!("cannot be read: {error}"));
     let file = std::fs::File::open(path).map_err(why)?;
@@ -98,22 +91,12 @@ fn read(path: &Path) -> std::result::Result<Vec<u8>, String> {
     }
 }
 
-fn certificates(pem: &[u8]) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
-    let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match all {
-        Ok(all) if all.is_empty() => Err("holds no certificate: PEM is expected".to_owned()),
-        Ok(all) => Ok(all),
-        Err(error) => Err(format!("holds no whole certificate: {error}")),
-    }
-}
-
-fn key(pem: &[u8]) -> std::result::Result<PrivateKeyDer<'static>, String> {
-    // What the error says of the file could be of the key.
+fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    // The error may contain a part of the key.
     PrivateKeyDer::from_pem_slice(pem)
         .map_err(|_| "holds no private key that is whole and not encrypted: PEM".to_owned())
 }
 
-/// TLS for the connections of a listener. Clones share what was read.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -125,17 +108,12 @@ struct Inner {
 
 struct Reading {
     at: Instant,
-    /// What was read last, good or not.
-    pems: std::result::Result<Pems, String>,
-    /// Made of what was good last.
+    pems: Result<Pems, String>,
     config: Arc<ServerConfig>,
 }
 
 impl Tls {
-    /// Reads the files for the first time.
-    ///
-    /// # Errors
-    /// `Invalid` when they cannot be read or do not go together.
+    /// # Errors: `Invalid` when the files cannot be read or do not match.
     pub fn new(files: TlsFiles, clock: Clock) -> Result<Tls> {
         let refused = |why| Error::invalid("tls", why);
         let pems = files.read().map_err(refused)?;
@@ -144,12 +122,7 @@ impl Tls {
         Ok(Tls(Arc::new(Inner { files, clock, read })))
     }
 
-    /// Shakes hands within a time. # Errors: why it did not come to that.
-    pub(super) async fn accept(
-        &self,
-        stream: TcpStream,
-        within: Duration,
-    ) -> std::result::Result<TlsStream<TcpStream>, String> {
+    pub(super) async fn accept(&self, stream: TcpStream, within: Duration) -> Result<TlsStream<TcpStream>, String> {
         let handshake = TlsAcceptor::from(self.config()).accept(stream);
         match tokio::time::timeout(within, handshake).await {
             Ok(Ok(stream)) => Ok(stream),
@@ -158,11 +131,10 @@ impl Tls {
         }
     }
 
-    /// What counts now. The files are read again, at most once a second, when somebody connects; what cannot be used is
-    /// said once, and what was good before goes on.
+    /// Reads the files again, at most once a second, when a client connects. Invalid files are logged once, and the previous
+    /// ones stay in use.
     fn config(&self) -> Arc<ServerConfig> {
         let Inner { files, clock, read } = &*self.0;
-        // Nothing panics while the lock is held; if it did, what was read would still be whole.
         let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock.instant();
         if now.since(read.at) >= LOOK_AGAIN {

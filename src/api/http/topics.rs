@@ -1,4 +1,4 @@
-//! Topics: declare, describe, delete, list.
+//! Topics: create, get, delete, list, move.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -9,16 +9,14 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::App;
-use super::created::{self, Place, precondition, tagged, unmatched};
+use super::document::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
 use super::path_params::{NoParams, TopicPath};
 use super::problem::Problem;
-use super::problem_sets::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
-use super::reply::Reply;
-use super::schema;
-use super::strict_json::{JsonOrDefault, present};
+use super::reply::{self, Reply, ResourcePath, precondition, tagged, unmatched};
+use super::strict_json::{Json, JsonOrDefault, present};
+use super::{App, schema};
 use crate::model::error::{Kind, Result};
-use crate::model::message::GroupName;
+use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, one_span, span};
@@ -90,7 +88,6 @@ pub(crate) struct TopicSettings {
 }
 
 impl TopicSettings {
-    /// These settings, and those of `base` where nothing is said.
     fn over(self, base: Settings) -> Result<Settings> {
         let settings = Settings {
             partitions: self.partitions.unwrap_or(base.partitions),
@@ -203,25 +200,16 @@ pub(crate) struct PartitionState {
     owner: Option<String>,
 }
 
-impl From<&PartitionStats> for Counts {
-    fn from(stats: &PartitionStats) -> Counts {
-        Counts {
-            scheduled: stats.scheduled,
-            ready: stats.ready,
-            in_flight: stats.in_flight,
-            dead: stats.dead,
-            oldest_ready_age_ms: stats.oldest_ready_age,
-        }
-    }
-}
-
 impl Counts {
-    pub(super) fn add(&mut self, stats: &PartitionStats) {
-        self.scheduled += stats.scheduled;
-        self.ready += stats.ready;
-        self.in_flight += stats.in_flight;
-        self.dead += stats.dead;
-        self.oldest_ready_age_ms = self.oldest_ready_age_ms.max(stats.oldest_ready_age);
+    pub(super) fn of<'a>(partitions: impl IntoIterator<Item = &'a PartitionStats>) -> Counts {
+        partitions.into_iter().fold(Counts::default(), |mut sum, stats| {
+            sum.scheduled += stats.scheduled;
+            sum.ready += stats.ready;
+            sum.in_flight += stats.in_flight;
+            sum.dead += stats.dead;
+            sum.oldest_ready_age_ms = sum.oldest_ready_age_ms.max(stats.oldest_ready_age);
+            sum
+        })
     }
 }
 
@@ -230,7 +218,7 @@ impl From<(GroupPartition, PartitionStats)> for PartitionState {
         PartitionState {
             partition: pair.partition,
             group: pair.group.to_string(),
-            counts: Counts::from(&stats),
+            counts: Counts::of([&stats]),
             next_due_at: stats.head,
             owner: stats.owner.map(|owner| owner.to_string()),
         }
@@ -239,12 +227,11 @@ impl From<(GroupPartition, PartitionStats)> for PartitionState {
 
 impl TopicDescription {
     fn new(descriptor: &Descriptor, stats: Vec<(GroupPartition, PartitionStats)>) -> TopicDescription {
-        let mut totals: Vec<GroupTotals> = Vec::new();
-        for group in &descriptor.groups {
-            let mut counts = Counts::default();
-            stats.iter().filter(|(pair, _)| pair.group == *group).for_each(|(_, stats)| counts.add(stats));
-            totals.push(GroupTotals { group: group.to_string(), counts });
-        }
+        let total = |group: &GroupName| {
+            let of_group = stats.iter().filter(|(partition, _)| partition.group == *group).map(|(_, stats)| stats);
+            GroupTotals { group: group.to_string(), counts: Counts::of(of_group) }
+        };
+        let totals = descriptor.groups.iter().map(total).collect();
         let partitions = stats.into_iter().map(PartitionState::from).collect();
         TopicDescription { topic: Topic::from(descriptor), totals, partitions }
     }
@@ -291,7 +278,7 @@ pub(crate) async fn declare(
         Ok(settings)
     })?;
     let base = match app.broker.topic(&topic).await {
-        // What the body does not name is kept from this version, so it has to be the one that is expected.
+        // Settings that the body does not name are kept from this version, so it must be the expected one.
         Ok(descriptor) => {
             precondition.check(&topic, Some(&descriptor)).map_err(|error| unmatched(precondition, error))?;
             descriptor.settings.clone()
@@ -301,8 +288,8 @@ pub(crate) async fn declare(
     };
     let declared = app.broker.declare_if(topic.clone(), settings.over(base)?, precondition).await;
     let declared = declared.map_err(|error| unmatched(precondition, error))?;
-    let (status, place) = (created::status(declared.created), Place(&[("topics", topic.as_str())]));
-    let answer = created::answer(status, &place, Topic::from(&declared.descriptor));
+    let (status, place) = (reply::created_status(declared.created), ResourcePath(&[("topics", topic.as_str())]));
+    let answer = reply::created(status, &place, Topic::from(&declared.descriptor));
     Ok(tagged(answer, &declared.descriptor))
 }
 
@@ -371,4 +358,60 @@ pub(crate) async fn delete(
 pub(crate) async fn list(State(app): State<App>, _: NoParams) -> Result<Reply<TopicList>, Problem> {
     let topics = app.broker.topics().await?;
     Ok(Reply(TopicList { topics: topics.iter().map(ToString::to_string).collect() }))
+}
+
+/// Destination of a move.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"to": "orders-16", "partitions": 16})))]
+pub(crate) struct MoveTo {
+    /// The topic to move to; created if it does not exist.
+    #[schema(value_type = schema::TopicName)]
+    to: TopicName,
+    /// Its number of partitions, 1 to 1,024. Default: that of this topic, or of the other one if it is there.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 1024)]
+    partitions: Option<NonZeroU16>,
+}
+
+/// Progress of a move.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!({"moved": 1200, "dead": 3, "duplicates": 0, "in_flight": 2, "done": false})))]
+pub(crate) struct Moved {
+    /// Messages that this request moved, in each group.
+    moved: u64,
+    /// Dead letters that this request moved.
+    dead: u64,
+    /// Messages whose id the other topic has: dropped as duplicates.
+    duplicates: u64,
+    /// Messages that consumers of this topic have in flight.
+    in_flight: u64,
+    /// Whether nothing is left; if something is, repeat the request.
+    done: bool,
+}
+
+/// Move the messages of a topic to another topic.
+///
+/// The way to another number of partitions. A request works for 5 s; repeat it until it is `done`.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/move", operation_id = "moveTopic",
+    tag = "topics", request_body = MoveTo,
+    params(TopicPath),
+    responses((status = 200, description = "How far it came", body = Moved), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn move_topic(
+    State(app): State<App>,
+    TopicPath(topic): TopicPath,
+    _: NoParams,
+    wanted: Json<MoveTo>,
+) -> Result<Reply<Moved>, Problem> {
+    let MoveTo { to, partitions } = wanted.read(Ok)?;
+    let moved = app.broker.move_topic(&topic, &to, partitions).await?;
+    Ok(Reply(Moved {
+        moved: moved.waiting,
+        dead: moved.dead,
+        duplicates: moved.there_already,
+        in_flight: moved.in_flight,
+        done: moved.done,
+    }))
 }

@@ -1,24 +1,25 @@
-//! One POST: what is sent, and when it counts as answered.
+//! One POST: its headers and signature, and the decision that follows from the answer.
 
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response};
+use sha2::Sha256;
 
 use super::Webhook;
-use super::answer::{Answer, SAID_BYTES, retry_after};
-use super::signature::Signer;
-use crate::delivery::Delivery;
-use crate::model::error::{Result, innermost_cause};
-use crate::model::limits::WEBHOOK_ANSWER_BYTES_MAX;
+use crate::delivery::{Decision, Delivery};
+use crate::model::error::{Error, Result, innermost_cause};
+use crate::model::limits::{RETRY_AFTER_MAX, WEBHOOK_ANSWER_BYTES_MAX};
+use crate::model::time::{Timestamp, show_span};
 use crate::platform::clock::Clock;
 use crate::platform::https::{self, Roots};
+use crate::telemetry::spans::Span;
 
-/// How long a connection is kept open without a POST. Many servers close one after 5 s; a POST should not meet that.
+/// Time that an idle connection is kept. Many servers close one after 5 s; a POST should not meet that.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Posts the deliveries of one webhook. The connections to its target are kept and used again.
 #[derive(Debug)]
 pub(super) struct Poster {
     client: Client,
@@ -39,7 +40,6 @@ impl Poster {
         Ok(Poster { client, webhook, signer, clock })
     }
 
-    /// Posts a delivery. It ends within the timeout; what is on its way then is broken off.
     pub(super) async fn post(&self, delivery: Delivery) -> Answer {
         let timeout = self.webhook.timeout;
         let until = self.clock.instant().plus(timeout);
@@ -52,7 +52,7 @@ impl Poster {
             Ok(response) => {
                 let (status, retry_after) = (response.status().as_u16(), self.retry_after(response.headers()));
                 let mut said = Vec::new();
-                // The status decides. The body only says why, and has to be read if the connection is to be kept.
+                // The status decides. The body only explains it, and has to be read so that the connection can be kept.
                 tokio::select! {
                     () = read(response, &mut said) => {}
                     () = self.clock.sleep_until(until) => {}
@@ -100,7 +100,7 @@ impl Poster {
     }
 }
 
-/// Adds a header. Names and values are checked when a message is pushed; what HTTP refuses all the same is left out.
+/// Leaves out what HTTP refuses; names and values were checked when the message was pushed.
 fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
     let name = HeaderName::from_bytes(name.as_bytes());
     if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value.to_string())) {
@@ -108,7 +108,6 @@ fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
     }
 }
 
-/// A text as a header value: `%` and everything that is not visible ASCII is percent-encoded.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
         match byte {
@@ -119,7 +118,6 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// Reads a body to its end or its limit, and keeps its beginning. A body that breaks has ended.
 async fn read(mut response: Response, said: &mut Vec<u8>) {
     let mut left = WEBHOOK_ANSWER_BYTES_MAX;
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -129,6 +127,104 @@ async fn read(mut response: Response, said: &mut Vec<u8>) {
             Some(left) => left,
             None => return,
         };
+    }
+}
+
+pub(super) const SAID_BYTES: usize = 200;
+
+pub(super) const OUTCOMES: [&str; 5] = ["ok", "gone", "refused", "timed_out", "failed"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    Status { status: u16, retry_after: Option<Duration>, said: String },
+    TimedOut(Duration),
+    Failed(String),
+}
+
+impl Answer {
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Answer::Status { status: 200..=299, .. } => "ok",
+            Answer::Status { status: 410, .. } => "gone",
+            Answer::Status { .. } => "refused",
+            Answer::TimedOut(_) => "timed_out",
+            Answer::Failed(_) => "failed",
+        }
+    }
+
+    /// Only 410 means that a message can never succeed: other 4xx statuses also come from broken deployments, which get
+    /// repaired.
+    pub(super) fn decision(&self) -> Decision {
+        match self {
+            Answer::Status { status: 200..=299, .. } => Decision::Ack,
+            Answer::Status { status: 410, .. } => Decision::Bury { reason: Some(self.reason()) },
+            Answer::Status { retry_after, .. } => Decision::Nack { delay: *retry_after, reason: Some(self.reason()) },
+            Answer::TimedOut(_) | Answer::Failed(_) => Decision::Nack { delay: None, reason: Some(self.reason()) },
+        }
+    }
+
+    /// The error without the words of the target, which may repeat the payload.
+    pub(super) fn fault(&self) -> Option<String> {
+        match self {
+            Answer::Status { status: 200..=299, .. } => None,
+            Answer::Status { status, .. } => Some(format!("status {status}")),
+            Answer::TimedOut(_) | Answer::Failed(_) => Some(self.reason()),
+        }
+    }
+
+    pub(super) fn describe(&self, span: Span) -> Span {
+        let span = match self {
+            Answer::Status { status, .. } => span.number("http.response.status_code", *status),
+            Answer::TimedOut(_) | Answer::Failed(_) => span,
+        };
+        span.text("dwell.outcome", self.outcome())
+    }
+
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Answer::Status { status: status @ 300..=399, .. } => format!("status {status}: redirects are not followed"),
+            Answer::Status { status, said, .. } if said.is_empty() => format!("status {status}"),
+            Answer::Status { status, said, .. } => format!("status {status}: {said}"),
+            Answer::TimedOut(timeout) => format!("no answer within {}", show_span(*timeout)),
+            Answer::Failed(why) => why.clone(),
+        }
+    }
+}
+
+/// `Retry-After` in seconds or as an HTTP date, at most a day; `None` for anything else.
+fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number too long to parse is a long time too.
+        let seconds = value.parse().unwrap_or(u64::MAX);
+        return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+    }
+    let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let at = Timestamp::from_ms(u64::try_from(date.as_millis()).ok()?);
+    Some(at.since(now).min(RETRY_AFTER_MAX))
+}
+
+#[derive(Debug, Clone)]
+struct Signer(Hmac<Sha256>);
+
+impl Signer {
+    fn new(secret: &[u8]) -> Result<Signer> {
+        let mac = Hmac::new_from_slice(secret);
+        mac.map(Signer).map_err(|error| Error::bug(format!("a secret of any length makes a signer: {error}")))
+    }
+
+    /// The time is signed with the body, so that an old POST cannot be replayed as new.
+    fn sign(&self, unix_seconds: u64, body: &[u8]) -> String {
+        let time = unix_seconds.to_string();
+        format!("t={time},v1={}", self.hex(&[time.as_bytes(), b".", body]))
+    }
+
+    fn hex(&self, parts: &[&[u8]]) -> String {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -148,5 +244,75 @@ mod tests {
         ] {
             assert_eq!(encoded(text), value);
         }
+    }
+
+    #[test]
+    fn an_answer_decides() {
+        let status = |status, said: &str| Answer::Status { status, retry_after: None, said: said.to_owned() };
+        let nack = |delay, reason: &str| Decision::Nack { delay, reason: Some(reason.to_owned()) };
+        let two = Some(Duration::from_secs(2));
+        let cases = [
+            (status(200, "fine"), "ok", Decision::Ack),
+            (status(204, ""), "ok", Decision::Ack),
+            (status(410, "no such user"), "gone", Decision::Bury { reason: Some("status 410: no such user".into()) }),
+            (status(302, "moved"), "refused", nack(None, "status 302: redirects are not followed")),
+            (status(404, ""), "refused", nack(None, "status 404")),
+            (status(500, "oops"), "refused", nack(None, "status 500: oops")),
+            (Answer::Status { status: 503, retry_after: two, said: String::new() }, "refused", nack(two, "status 503")),
+            (Answer::TimedOut(Duration::from_secs(10)), "timed_out", nack(None, "no answer within 10s")),
+            (Answer::Failed("Connection refused".into()), "failed", nack(None, "Connection refused")),
+        ];
+        for (answer, outcome, decision) in cases {
+            assert_eq!((answer.outcome(), answer.decision()), (outcome, decision), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_never_too_long() {
+        // Sun, 06 Nov 1994 08:49:37 GMT.
+        let now = Timestamp::from_ms(784_111_777_000);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let cases = [
+            ("2", seconds(2)),
+            (" 120 ", seconds(120)),
+            ("0", seconds(0)),
+            ("86400", seconds(86_400)),
+            ("86401", Some(RETRY_AFTER_MAX)),
+            ("99999999999999999999999", Some(RETRY_AFTER_MAX)),
+            ("315360000", Some(RETRY_AFTER_MAX)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", seconds(10)),
+            ("Sunday, 06-Nov-94 08:49:47 GMT", seconds(10)),
+            ("Sun, 06 Nov 1994 08:49:27 GMT", seconds(0)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX)),
+            ("", None),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(retry_after(value, now), expected, "{value:?}");
+        }
+    }
+
+    /// RFC 4231, test cases 2 and 6.
+    #[test]
+    fn the_published_vectors_hold() -> Result<()> {
+        assert_eq!(
+            Signer::new(b"Jefe")?.hex(&[b"what do ya want ", b"", b"for nothing?"]),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        assert_eq!(
+            Signer::new(&[0xaa; 131])?.hex(&[b"Test Using Larger Than Block-Size Key - Hash Key First"]),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_right() -> Result<()> {
+        let signature = Signer::new(b"a secret")?.sign(1_767_323_045, b"close order 4711");
+        let page = include_str!("../../../docs/how-to/webhooks.md");
+        assert!(page.contains(&signature), "{signature}");
+        Ok(())
     }
 }

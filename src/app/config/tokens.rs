@@ -9,8 +9,8 @@ use super::show::quoted;
 use super::sources::{Layers, Raw, item_key};
 use crate::api::access::{Scope, Scopes, Token};
 use crate::model::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
-use crate::platform::bearer::Bearer;
-use crate::platform::token_file::TokenFile;
+use crate::platform::secret::Bearer;
+use crate::platform::secret::TokenFile;
 
 /// Where the tables are.
 pub(super) const TOKENS: &str = "auth.token";

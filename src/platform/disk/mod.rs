@@ -1,75 +1,271 @@
 //! A directory of sled in which a write can be made to survive a power cut.
-//!
-//! What every user of sled here needs: opening that never panics, values that sled does not move into files of their
-//! own, a flush that is a barrier, help out of a standstill, numbers beside the tree that tell of a lost end, and room on
-//! the disk. What is stored is the user's affair.
 
-mod lock_owner;
-mod marker_file;
 mod sled_watchdog;
-mod open;
-mod chunked_value;
-mod private;
-mod free_space;
-mod synced;
+mod files;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use sled::{Batch, Db, Tree};
+use bytes::Bytes;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use sled::{Batch, Db, IVec, Tree};
 
-pub(crate) use self::chunked_value::{ChunkedValue, PART_BYTES};
-pub(crate) use self::free_space::{check_room, free_bytes};
-pub(crate) use self::lock_owner::lock_holder;
-pub(crate) use self::marker_file::MarkerFile;
-use self::open::SLED_FILE;
-pub(crate) use self::open::{Refusal, guarded, make_directory, make_private_directory, sync_directory, sync_file};
-pub(crate) use self::private::{check_owner, create, open_or_create};
+use self::files::close_directory;
+pub(crate) use self::files::{MarkerFile, check_owner, check_room, create, free_bytes, lock_holder};
 use self::sled_watchdog::SledWatchdog;
-use self::synced::note_failure;
+use crate::model::error::{Error, Result};
 
-/// An open directory. Dropping it closes sled; sled's own threads let go of the directory a moment later.
+/// An open directory. Dropping it closes sled, whose threads release the directory a moment later.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// Ends before sled is closed, since it holds the tree too.
-    nudge: SledWatchdog,
+    /// Must end before sled is closed, since it holds the tree too.
+    watchdog: SledWatchdog,
     dir: PathBuf,
-    /// sled's file, for a handle of our own to sync it by: a handle is told of a failure once, and sled's own is read by
-    /// sled.
+    /// Our own handle of sled's file: a handle reports a failed sync only once, and sled's handle is read by sled.
     file: File,
     db: Db,
 }
 
 impl Disk {
-    /// Opens sled in a directory, making it if it is not there, with a cache of so many bytes.
     pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<Disk, Refusal> {
-        let db = open::open(dir, cache_bytes)?;
+        let db = open(dir, cache_bytes)?;
         let file = File::open(dir.join(SLED_FILE)).map_err(Refusal::Io)?;
-        let nudge = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
-        Ok(Disk { nudge, dir: dir.to_owned(), file, db })
+        let watchdog = SledWatchdog::start(db.clone()).map_err(Refusal::Io)?;
+        Ok(Disk { watchdog, dir: dir.to_owned(), file, db })
     }
 
-    /// The one tree. What is written to it elsewhere than through [`Disk::apply`] is not watched for a standstill.
+    /// Writes that bypass [`Disk::apply`] are not watched for a standstill.
     pub(crate) fn tree(&self) -> &Tree {
         &self.db
     }
 
-    /// Bytes of sled's file, the one that grows.
     pub(crate) fn bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |file| file.len())
     }
 
-    /// Applies a batch, all or nothing, without waiting for the disk.
     pub(crate) fn apply(&self, batch: Batch) -> sled::Result<()> {
-        self.nudge.during(|| self.db.apply_batch(batch)).inspect_err(|_| note_failure(&self.dir))
+        self.watchdog.during(|| self.db.apply_batch(batch)).inspect_err(|_| note_failure(&self.dir))
     }
 
-    /// Returns once everything that was applied survives a power cut. sled's flush alone does not see to that: it ends in
-    /// `sync_file_range`. After an error nothing may be written any more: the kernel may have dropped the pages, and trying
-    /// again would be a false success. The next opening writes them anew.
+    /// Returns once all applied batches survive a power cut; sled's flush alone ends in `sync_file_range`. After an error
+    /// nothing may be written any more: the kernel may have dropped the pages, and a second sync would succeed without them.
+    /// The next opening rewrites them.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let flushed = self.nudge.during(|| self.db.flush()).map_err(io::Error::other);
+        let flushed = self.watchdog.during(|| self.db.flush()).map_err(io::Error::other);
         flushed.and_then(|_| self.file.sync_data()).inspect_err(|_| note_failure(&self.dir))
+    }
+}
+
+/// sled's threads, and a process that was just forked, release the directory a moment after it was closed.
+const LOCK_ATTEMPTS: u32 = 500;
+
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+const SLED_FILE: &str = "db";
+
+/// sled writes this file without a sync, always with the same settings: a power cut at the first start may tear it, and
+/// then sled opens nothing until it is removed.
+const SETTINGS_FILE: &str = "conf";
+
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Locked,
+    Io(io::Error),
+    Damaged(String),
+}
+
+fn open(dir: &Path, cache_bytes: u64) -> Result<Db, Refusal> {
+    make_private_directory(dir).map_err(Refusal::Io)?;
+    for number in 0..LOCK_ATTEMPTS {
+        if number > 0 {
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        if let Some(db) = attempt(dir, cache_bytes)? {
+            return Ok(db);
+        }
+    }
+    Err(Refusal::Locked)
+}
+
+fn attempt(dir: &Path, cache_bytes: u64) -> Result<Option<Db>, Refusal> {
+    if !settle(dir).map_err(Refusal::Io)? {
+        return Ok(None);
+    }
+    let config = sled::Config::new().path(dir).cache_capacity(cache_bytes);
+    let open = || guarded(|| config.open()).map_err(|()| Refusal::Damaged("it is damaged".to_owned()));
+    let mut opened = open()?;
+    if matches!(opened, Err(sled::Error::Corruption { .. })) && std::fs::remove_file(dir.join(SETTINGS_FILE)).is_ok() {
+        opened = open()?;
+    }
+    match opened {
+        Ok(db) => Ok(Some(db)),
+        // sled says so only in words.
+        Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => Ok(None),
+        Err(sled::Error::Io(error)) => Err(Refusal::Io(error)),
+        Err(error) => Err(Refusal::Damaged(error.to_string())),
+    }
+}
+
+/// Calls sled, which panics on some damage instead of an error. After a panic it must not be used any more.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, ()> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|_| ())
+}
+
+/// Creates missing directories so that they survive a power cut. # Errors: `PermissionDenied` when another user may
+/// have put something there.
+pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
+    make_directories(dir)?;
+    check_owner(dir)
+}
+
+/// Also removes the access of others: for directories that contain only files of dwell.
+pub(crate) fn make_private_directory(dir: &Path) -> io::Result<()> {
+    make_directory(dir)?;
+    close_directory(dir)
+}
+
+fn make_directories(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_directories(parent)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(_) if dir.is_dir() => Ok(()),
+        made => made,
+    }?;
+    sync_file(parent)
+}
+
+/// sled does not sync these: without it a power cut removes a new file completely.
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        sync_file(&entry?.path())?;
+    }
+    sync_file(dir)?;
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_file(parent),
+        _ => sync_file(Path::new(".")),
+    }
+}
+
+pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The marker of a failed sync. It need not survive a power cut, after which all pages are read from the disk.
+const UNSYNCED: &str = "unsynced";
+
+const UNFINISHED: &str = "generating";
+
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+fn note_failure(dir: &Path) {
+    if let Err(error) = File::create(dir.join(UNSYNCED)) {
+        tracing::error!(dir = %dir.display(), %error, "a sync failed, and that could not be noted");
+    }
+}
+
+/// Syncs sled's file before sled reads it; false when another process, or a thread of a closed sled, still has it.
+///
+/// An earlier process may have died between a write and its sync, and sled's snapshot would refer to lost bytes. After a
+/// failed sync Linux marks the pages clean: they stay in memory, and the next sync succeeds without them. A power cut then
+/// leaves a hole in sled's log. So after a noted failure the file is rewritten in place.
+fn settle(dir: &Path) -> io::Result<bool> {
+    let file = match OpenOptions::new().read(true).write(true).open(dir.join(SLED_FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?,
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(false),
+        locked => locked?,
+    }
+    remove_unfinished(dir)?;
+    let note = dir.join(UNSYNCED);
+    let is_noted = note.exists();
+    if is_noted {
+        write_anew(&file)?;
+    }
+    file.sync_all()?;
+    if is_noted {
+        std::fs::remove_file(note)?;
+    }
+    Ok(true)
+}
+
+/// sled treats a snapshot that was not completed as damage.
+fn remove_unfinished(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_anew(file: &File) -> io::Result<()> {
+    let (mut chunk, mut at) = (vec![0; CHUNK_BYTES], 0);
+    loop {
+        let read = file.read_at(&mut chunk, at)?;
+        if read == 0 {
+            return Ok(());
+        }
+        file.write_all_at(&chunk[..read], at)?;
+        at += read as u64;
+    }
+}
+
+pub(crate) const PART_BYTES: usize = 4 * 1024;
+
+const COUNT_BYTES: usize = 2;
+
+/// A value cut into entries of 4 KiB; the first is `bytes | number of further parts (2 bytes)`.
+///
+/// sled moves a leaf over 128 KiB into a separate file, which it never fsyncs, so that a power cut could remove it. A leaf
+/// has about 16 entries. Tests check that sled never creates such a file.
+pub(crate) struct ChunkedValue {
+    pub(crate) first: IVec,
+    pub(crate) further: Vec<IVec>,
+}
+
+impl ChunkedValue {
+    /// # Errors: `Bug` past 256 MiB, which no limit of dwell admits.
+    pub(crate) fn cut(bytes: &[u8]) -> Result<ChunkedValue> {
+        let (head, tail) = bytes.split_at(bytes.len().min(PART_BYTES));
+        let further: Vec<IVec> = tail.chunks(PART_BYTES).map(IVec::from).collect();
+        let count = u16::try_from(further.len()).map_err(|_| Error::bug("a value of more than 65,535 parts"))?;
+        let mut first = Vec::with_capacity(head.len() + COUNT_BYTES);
+        first.extend_from_slice(head);
+        first.extend_from_slice(&count.to_be_bytes());
+        Ok(ChunkedValue { first: first.into(), further })
+    }
+
+    pub(crate) fn further_of(first: &[u8]) -> Result<u16> {
+        let count =
+            first.last_chunk::<COUNT_BYTES>().ok_or_else(|| Error::corrupt("the store holds an empty value"))?;
+        Ok(u16::from_be_bytes(*count))
+    }
+
+    /// A missing part leaves a gap, which the caller's checksum detects.
+    pub(crate) fn join(first: IVec, part: impl Fn(u16) -> Result<Option<IVec>>) -> Result<Bytes> {
+        let parts = ChunkedValue::further_of(&first)?;
+        let end = first.len() - COUNT_BYTES;
+        if parts == 0 {
+            return Ok(Bytes::from_owner(first).slice(..end));
+        }
+        let mut bytes = Vec::with_capacity((usize::from(parts) + 1) * PART_BYTES);
+        bytes.extend_from_slice(&first[..end]);
+        for number in 1..=parts {
+            if let Some(part) = part(number)? {
+                bytes.extend_from_slice(&part);
+            }
+        }
+        Ok(bytes.into())
     }
 }

@@ -1,10 +1,8 @@
-//! Helps sled out of a standstill of its own.
+//! Ends a standstill of sled.
 //!
-//! sled 0.34.7 cuts its file in a thread of its pool while it holds a lock for which every other thread of the pool may
-//! be waiting; the pool grows only when something new is asked of it. Seen once in many test runs: all calls stood still.
-//! So a thread looks each second whether calls are under way and none has ended since the last look, and then asks sled
-//! for a flush that nobody waits for: the pool grows, and the new thread does what the others wait for. While there are
-//! no calls it does not look.
+//! sled 0.34.7 truncates its file in a pool thread while it holds a lock for which every other pool thread may wait, and
+//! the pool grows only with new work. So a thread checks each second whether calls are in progress and none has ended, and
+//! then requests a flush without waiting for it: the pool grows, and the new thread unblocks the others.
 
 use std::io;
 use std::sync::Arc;
@@ -19,14 +17,11 @@ use sled::Db;
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 
-/// How long without an end of any call counts as a standstill.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Counts the calls into sled. Dropping it ends the watching thread.
 #[derive(Debug)]
 pub(super) struct SledWatchdog {
     calls: Arc<Calls>,
-    /// Wakes the thread. `None` only while it is dropped.
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,12 +30,11 @@ pub(super) struct SledWatchdog {
 struct Calls {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The thread looks each second. Otherwise the next call wakes it.
+    /// The thread checks each second. Otherwise the next call wakes it.
     watched: AtomicBool,
 }
 
 impl SledWatchdog {
-    /// Starts the thread.
     pub(super) fn start(db: Db) -> io::Result<SledWatchdog> {
         let (wake, woken) = channel();
         let calls = Arc::new(Calls::default());
@@ -51,11 +45,9 @@ impl SledWatchdog {
         Ok(SledWatchdog { calls, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Makes a call that may stand still.
     pub(super) fn during<T>(&self, call: impl FnOnce() -> T) -> T {
         self.calls.begun.fetch_add(1, Ordering::SeqCst);
         if !self.calls.watched.swap(true, Ordering::SeqCst) {
-            // It ends only when this is dropped.
             self.wake.as_ref().map(|wake| wake.send(()));
         }
         let answer = call();
@@ -68,14 +60,13 @@ impl Drop for SledWatchdog {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            // It holds the tree, so whoever drops this and then the tree has closed sled.
+            // The thread holds the tree, so sled is closed only after it ended.
             let _ = thread.join();
         }
     }
 }
 
-/// Looks each second until no call is under way. Answers false once nobody can call any more. A disk that hangs looks
-/// the same, for as long as it does.
+/// Checks each second until no call is in progress. Returns false once no call can come any more.
 fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
     let (mut before, standstill) = (calls.ended.load(Ordering::SeqCst), RepeatThrottle::default());
     loop {
@@ -97,7 +88,6 @@ fn watch(db: &Db, calls: &Calls, woken: &Receiver<()>) -> bool {
 }
 
 impl Calls {
-    /// Whether calls are under way and none has ended since the last look.
     fn stand_still(&self, ended_before: u64, ended: u64) -> bool {
         ended == ended_before && self.is_under_way(ended)
     }
@@ -106,11 +96,11 @@ impl Calls {
         self.begun.load(Ordering::SeqCst) > ended
     }
 
-    /// Leaves it to the next call to wake the thread, unless one is under way, which would not.
+    /// Leaves the wake-up to the next call, unless one is in progress.
     fn rest(&self) -> bool {
         self.watched.store(false, Ordering::SeqCst);
         let under_way = self.is_under_way(self.ended.load(Ordering::SeqCst));
-        // One that began since has woken the thread already.
+        // A call that began since has woken the thread already.
         !under_way || self.watched.swap(true, Ordering::SeqCst)
     }
 }

@@ -1,7 +1,7 @@
-//! The census: how many messages there are in the whole store, and how many become due. One process of a fleet shows it,
-//! so that a sum over all of them is right.
+//! The number of messages of the whole store, collected and shown by one process of a fleet, so that a sum over all
+//! processes is right.
 //!
-//! It is shown while this process surely is that one, by its own clock: one that stood still shows nothing when it goes on.
+//! A process shows it only while its own clock proves that no other one does.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,12 +10,11 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec, Opts};
 
-use super::labels::Labelled;
-use super::registry::{Family, Maker, bug};
+use super::Labelled;
+use super::{Family, Maker, bug};
 use crate::model::error::Result;
 use crate::platform::clock::Instant;
 
-/// The spans ahead for which it is counted what becomes due, and their names.
 pub const WITHIN: [(&str, Duration); 4] = [
     ("1m", Duration::from_secs(60)),
     ("10m", Duration::from_secs(600)),
@@ -23,7 +22,7 @@ pub const WITHIN: [(&str, Duration); 4] = [
     ("1d", Duration::from_secs(86_400)),
 ];
 
-/// What is shown together, or not at all.
+/// Shown together or not at all.
 const FAMILIES: [Family; 6] = [
     Family {
         name: "dwell_messages",
@@ -66,32 +65,22 @@ const FAMILIES: [Family; 6] = [
     },
 ];
 
-/// What a group holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Due later.
     pub scheduled: u64,
-    /// Due and not taken.
     pub ready: u64,
-    /// Taken by owners.
     pub in_flight: u64,
-    /// Dead.
     pub dead: u64,
-    /// For how long the oldest ready message has been due.
     pub oldest_ready_age: Duration,
-    /// What becomes due within each of [`WITHIN`].
     pub due: [u64; WITHIN.len()],
-    /// Whether the group is paused: nothing is handed out.
     pub paused: bool,
 }
 
 impl Depth {
-    /// Messages in any state.
     pub fn messages(&self) -> u64 {
         self.scheduled + self.ready + self.in_flight + self.dead
     }
 
-    /// Adds another part of the same group.
     pub fn add(&mut self, part: &Depth) {
         self.scheduled += part.scheduled;
         self.ready += part.ready;
@@ -103,43 +92,35 @@ impl Depth {
     }
 }
 
-/// A census while it is taken: the depth of each group, by the labels under which it is shown. In the order in which
-/// topics are added, so that it does not depend on who takes it which of them have labels of their own.
+/// Labels are assigned in the order in which topics are added, so that they do not depend on the process.
 #[derive(Debug, Default)]
 pub struct Tally(Labelled<(), Depth>);
 
 impl Tally {
-    /// Adds what a group holds.
     pub fn add(&mut self, topic: &str, group: &str, depth: &Depth) {
         self.0.group(topic, group, |_| (), |_, _| Depth::default()).add(depth);
     }
 }
 
-/// The metrics of the census.
 #[derive(Debug)]
 pub struct CensusMetrics {
     taker: IntGauge,
     shown: Shown,
 }
 
-/// What a look at the metrics finds.
 #[derive(Debug, Clone)]
 struct Shown(Arc<Mutex<State>>, Arc<Families>);
 
 #[derive(Debug, Default)]
 struct State {
     term: Option<Term>,
-    /// Whether the census is a part of the metrics now.
     is_shown: bool,
 }
 
-/// A time in which this process takes the census of the fleet.
 #[derive(Debug)]
 struct Term {
-    /// A look that came after another one since then may show it: whoever took the census before was looked at in
-    /// between, without it.
+    /// Only a scrape after another one since then may show it: the previous process was then scraped without it.
     since: Instant,
-    /// Until when nobody else does, surely.
     until: Instant,
     census: Option<Taken>,
 }
@@ -150,7 +131,7 @@ struct Taken {
     series: Vec<MetricFamily>,
 }
 
-/// The families of one census; and those that are registered, which have no series but for the age.
+/// The families of one collection; also those that are registered, of which only the age has a series.
 #[derive(Debug)]
 struct Families {
     messages: IntGaugeVec,
@@ -174,8 +155,7 @@ impl CensusMetrics {
         Ok(CensusMetrics { taker, shown })
     }
 
-    /// This process takes the census since then, and until then surely nobody else. What it shows stays, if it did
-    /// already.
+    /// This process collects since `since`, and no other one does until `until`.
     pub fn hold(&self, since: Instant, until: Instant) {
         let mut state = self.shown.state();
         match &mut state.term {
@@ -184,12 +164,10 @@ impl CensusMetrics {
         }
     }
 
-    /// This process takes it no more: nothing is shown.
     pub fn end(&self) {
         self.shown.state().term = None;
     }
 
-    /// A census that was finished then and took so long.
     pub fn show(&self, at: Instant, took: Duration, tally: &Tally) -> Result<()> {
         let series = Families::new().map_err(|error| bug(&error))?.filled(took, tally);
         if let Some(term) = &mut self.shown.state().term {
@@ -198,7 +176,7 @@ impl CensusMetrics {
         Ok(())
     }
 
-    /// Somebody looks at the metrics, and did so before at `before`: whether the census is a part of what there is to see.
+    /// A scrape, after an earlier one at `before`. Returns whether the counts are shown.
     pub fn look(&self, now: Instant, before: Option<Instant>) -> bool {
         let mut state = self.shown.state();
         let may = |term: &&Term| now < term.until && before.is_some_and(|before| before >= term.since);
@@ -215,7 +193,6 @@ impl CensusMetrics {
 
 impl Shown {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the lock is held; if it did, the state would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,7 +227,6 @@ impl Families {
         [&self.messages, &self.oldest_ready_age, &self.due, &self.paused, &self.seconds, &self.age]
     }
 
-    /// The series of a census, but for its age.
     fn filled(&self, took: Duration, tally: &Tally) -> Vec<MetricFamily> {
         let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for ([topic, group], depth) in tally.0.groups() {

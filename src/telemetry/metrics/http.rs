@@ -1,19 +1,17 @@
-//! Requests: those that are answered here, and those to applications.
+//! Metrics of HTTP requests and webhooks.
 
 use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, IntCounterVec, IntGauge};
 
-use super::registry::{CALL_BUCKETS, Maker};
+use super::{CALL_BUCKETS, Maker};
 use crate::model::error::Result;
 
-/// Buckets for POSTs to applications, seconds: from a local answer to the longest timeout anyone should set.
+/// Seconds: from a local answer to the longest sensible timeout.
 const POST_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0];
 
-/// The metrics of requests.
 #[derive(Debug)]
 pub struct HttpMetrics {
-    /// Open HTTP connections.
     pub connections: IntGauge,
     requests: IntCounterVec,
     seconds: HistogramVec,
@@ -52,7 +50,6 @@ impl HttpMetrics {
         })
     }
 
-    /// Gives a route its series.
     pub fn expect<'a>(&self, route: &str, codes: impl IntoIterator<Item = &'a str>) {
         for code in codes {
             self.requests.with_label_values(&[route, code]);
@@ -60,13 +57,11 @@ impl HttpMetrics {
         self.seconds.with_label_values(&[route]);
     }
 
-    /// Counts an answered request. `route` is a pattern, never a path.
     pub fn request(&self, route: &str, code: u16, took: Duration) {
         self.requests.with_label_values(&[route, &code.to_string()]).inc();
         self.seconds.with_label_values(&[route]).observe(took.as_secs_f64());
     }
 
-    /// The series of a webhook with these outcomes. Their number is that of the webhooks, which are configured.
     pub fn webhook(&self, topic: &str, group: &str, outcomes: &[&str]) -> WebhookMetrics {
         for outcome in outcomes {
             self.posts.with_label_values(&[topic, group, outcome]);
@@ -77,7 +72,6 @@ impl HttpMetrics {
     }
 }
 
-/// The series of a webhook.
 #[derive(Debug)]
 pub struct WebhookMetrics {
     labels: [String; 2],
@@ -86,7 +80,6 @@ pub struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// Counts a POST.
     pub fn post(&self, outcome: &str, took: Duration) {
         self.posts.with_label_values(&[self.labels[0].as_str(), &self.labels[1], outcome]).inc();
         self.seconds.observe(took.as_secs_f64());

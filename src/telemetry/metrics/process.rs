@@ -1,18 +1,17 @@
-//! The process itself: its version, its memory, and the disk that it writes to.
+//! Metrics of the process and of exported spans.
 //!
-//! Read from `/proc` when somebody looks, under the names that other programs use. The collector of the prometheus crate
-//! is not used: its CPU time counts whole seconds, which hides what a sidecar costs.
+//! Read from `/proc` at each scrape, under the usual names. The collector of the prometheus crate is not used: its CPU time
+//! counts whole seconds.
 
-use prometheus::{Counter, Gauge, IntGauge};
+use prometheus::{Counter, Gauge, IntCounter, IntGauge};
 
-use super::registry::Maker;
+use super::Maker;
 use crate::model::error::Result;
 use crate::platform::clock::{self, Clock};
 
-/// The metrics of a process.
 #[derive(Debug)]
 pub struct ProcessMetrics {
-    /// Bytes that are free on the disk of the data directory; not a number when the file system cannot say.
+    /// Not a number when the file system cannot tell.
     pub data_dir_free: Gauge,
     cpu: Counter,
     resident: IntGauge,
@@ -47,7 +46,6 @@ impl ProcessMetrics {
         })
     }
 
-    /// Reads what only a look can tell.
     pub fn observe(&self) {
         self.cpu.inc_by((clock::cpu_time().as_secs_f64() - self.cpu.get()).max(0.0));
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -70,10 +68,28 @@ impl ProcessMetrics {
     }
 }
 
-/// The number behind a name in `/proc/self/status`.
 fn number_of(status: &str, name: &str) -> Option<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+#[derive(Debug)]
+pub struct SpanMetrics {
+    pub exported: IntCounter,
+    pub failed: IntCounter,
+    pub dropped: IntCounter,
+}
+
+impl SpanMetrics {
+    pub(super) fn new(make: &Maker) -> Result<SpanMetrics> {
+        let spans = make.counters(
+            "dwell_spans_total",
+            &["outcome"],
+            "spans of traces: `exported`, `failed` (the receiver did not take them), `dropped` (too many waited)",
+        )?;
+        let outcome = |name| spans.with_label_values(&[name]);
+        Ok(SpanMetrics { exported: outcome("exported"), failed: outcome("failed"), dropped: outcome("dropped") })
+    }
 }
 
 #[cfg(test)]

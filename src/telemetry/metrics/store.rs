@@ -1,26 +1,21 @@
-//! Calls to the store, and whether it is there.
+//! Metrics of store calls and write-ahead logs.
 
 use std::time::Duration;
 
-use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{CALL_BUCKETS, Maker};
+use super::{CALL_BUCKETS, Maker};
 use crate::model::error::{Kind, Result};
 
-/// The metrics of a store.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    /// 1 while the store answers.
     pub up: IntGauge,
-    /// 1 while pushes go to the write-ahead log because the store is away.
+    /// 1 while pushes go to the write-ahead log.
     pub breaker_open: IntGauge,
     /// Local clock minus store clock, in seconds.
     pub clock_offset: Gauge,
-    /// Times that the store was another run or replica than before, and may have lost what it had answered.
     pub losses: IntCounter,
-    /// 1 while what the store lost is being given back.
     pub restoring: IntGauge,
-    /// How long it took until everything was given back.
     pub restore_seconds: Histogram,
     calls: HistogramVec,
     errors: IntCounterVec,
@@ -69,7 +64,6 @@ impl StoreMetrics {
         })
     }
 
-    /// Gives every verb and every kind of error its series: a store that counts its calls has them from the start.
     pub fn expect(&self, verbs: impl IntoIterator<Item = &'static str>) {
         for verb in verbs {
             self.calls.with_label_values(&[verb]);
@@ -79,11 +73,94 @@ impl StoreMetrics {
         }
     }
 
-    /// Counts a call.
     pub fn call(&self, verb: &str, took: Duration, failed: Option<Kind>) {
         self.calls.with_label_values(&[verb]).observe(took.as_secs_f64());
         if let Some(kind) = failed {
             self.errors.with_label_values(&[kind.name()]).inc();
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct WalMetrics {
+    pub records: IntGauge,
+    pub bytes: IntGauge,
+    pub limit: IntGauge,
+    pub oldest_age: Gauge,
+    pub fsync: Histogram,
+    pub replayed: IntCounter,
+    pub dropped: IntCounter,
+    pub damaged: IntCounter,
+    pub lost: IntCounter,
+}
+
+#[derive(Debug)]
+pub(super) struct LogFamilies {
+    records: IntGaugeVec,
+    bytes: IntGaugeVec,
+    limit: IntGaugeVec,
+    oldest_age: GaugeVec,
+    fsync: HistogramVec,
+    replayed: IntCounterVec,
+    dropped: IntCounterVec,
+    damaged: IntCounterVec,
+    lost: IntCounterVec,
+}
+
+impl LogFamilies {
+    pub(super) fn new(make: &Maker) -> Result<LogFamilies> {
+        let labels = &["log"];
+        Ok(LogFamilies {
+            records: make.gauges(
+                "dwell_wal_records",
+                labels,
+                "records that wait in a write-ahead log, `wal` or `journal`. Redis only, as for all that begins with `dwell_wal_`",
+            )?,
+            bytes: make.gauges(
+                "dwell_wal_bytes",
+                labels,
+                "bytes of the segments of a log on disk, records that are done but not yet deleted included",
+            )?,
+            limit: make.gauges(
+                "dwell_wal_limit_bytes",
+                labels,
+                "bytes that a log may have on disk, `wal.limit_bytes`; 0 for a journal that is not kept",
+            )?,
+            oldest_age: make.measures(
+                "dwell_wal_oldest_age_seconds",
+                labels,
+                "how long the oldest record of a log waits, or a little more",
+            )?,
+            fsync: make.histograms(
+                "dwell_wal_fsync_seconds",
+                labels,
+                &CALL_BUCKETS,
+                "how long it took to write a group of records and make it durable",
+            )?,
+            replayed: make.counters("dwell_wal_replayed_total", labels, "records of a log that Redis took")?,
+            dropped: make
+                .counters("dwell_wal_dropped_total", labels, "records of a log whose topics were deleted meanwhile")?,
+            damaged: make.counters(
+                "dwell_wal_damaged_total",
+                labels,
+                "damages found in a log: unreadable records, gaps, segments set aside; anything but 0 is a reason to look",
+            )?,
+            lost: make.counters("dwell_wal_lost_total", labels, "records of a log that damage took")?,
+        })
+    }
+
+    pub(super) fn of(&self, log: &str) -> WalMetrics {
+        let labels = &[log];
+        WalMetrics {
+            records: self.records.with_label_values(labels),
+            bytes: self.bytes.with_label_values(labels),
+            limit: self.limit.with_label_values(labels),
+            oldest_age: self.oldest_age.with_label_values(labels),
+            fsync: self.fsync.with_label_values(labels),
+            replayed: self.replayed.with_label_values(labels),
+            dropped: self.dropped.with_label_values(labels),
+            damaged: self.damaged.with_label_values(labels),
+            lost: self.lost.with_label_values(labels),
         }
     }
 }

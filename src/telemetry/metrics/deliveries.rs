@@ -1,17 +1,16 @@
-//! What a group counts, and what happens to the partitions that its members share.
+//! Metrics of topics, groups, partition ownership, and decisions on deliveries of other brokers.
 
 use std::sync::Arc;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::Maker;
+use super::Maker;
 use crate::model::error::Result;
 
-/// Buckets for lateness, seconds: a millisecond matters, an hour is all the same.
+/// Seconds: a millisecond matters, an hour hardly.
 const LATENESS_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3_600.0];
 
-/// What a group counts.
 #[derive(Debug)]
 #[allow(missing_docs)] // The names are the label values.
 pub struct GroupMetrics {
@@ -33,20 +32,16 @@ pub struct GroupMetrics {
     pub demand: IntGauge,
 }
 
-/// What happens to partitions.
 #[derive(Debug)]
 pub struct OwnershipMetrics {
-    /// Times that the members of a group changed.
     pub rebalances: IntCounter,
-    /// Pairs taken over from an owner that left reservations behind.
     pub takeovers: IntCounter,
-    /// Times that an owner found its pair under another epoch, or the store rewound.
+    /// The partition had another epoch, or the store lost data.
     pub leases_lost: IntCounter,
-    /// Ids found without a body, or bodies found nowhere: repaired, and a reason to look.
+    /// Ids without a body or bodies without an id. Must stay 0.
     pub repairs: IntCounter,
 }
 
-/// The families of groups.
 #[derive(Debug)]
 pub(super) struct GroupFamilies {
     deliveries: IntCounterVec,
@@ -107,7 +102,6 @@ impl GroupFamilies {
         })
     }
 
-    /// All series of a group, at zero if it is new.
     pub(super) fn of(&self, topic: &str, group: &str) -> Arc<GroupMetrics> {
         let labels = &[topic, group];
         let handed_out = |kind| self.deliveries.with_label_values(&[topic, group, kind]);
@@ -153,5 +147,121 @@ impl OwnershipMetrics {
                 "ids without a body and bodies without a place that were repaired. Must stay 0",
             )?,
         })
+    }
+}
+
+#[derive(Debug)]
+#[allow(missing_docs)] // The names are the label values.
+pub struct TopicMetrics {
+    pub stored: IntCounter,
+    pub journaled: IntCounter,
+    pub buffered: IntCounter,
+    pub duplicate: IntCounter,
+    pub replaced: IntCounter,
+    pub debounced: IntCounter,
+    pub failed: IntCounter,
+    pub fired: IntCounter,
+    pub missed: IntCounter,
+    pub occurrence_duplicate: IntCounter,
+}
+
+#[derive(Debug)]
+pub(super) struct TopicFamilies {
+    pushes: IntCounterVec,
+    occurrences: IntCounterVec,
+}
+
+impl TopicFamilies {
+    pub(super) fn new(make: &Maker) -> Result<TopicFamilies> {
+        Ok(TopicFamilies {
+            pushes: make.counters(
+                "dwell_pushes_total",
+                &["topic", "outcome"],
+                "messages pushed: `stored`, `journaled`, `buffered` (on the local disk, because Redis is away), \
+                 `duplicate`, `replaced`, `debounced`, `failed` (answered 5xx)",
+            )?,
+            occurrences: make.counters(
+                "dwell_cron_occurrences_total",
+                &["topic", "outcome"],
+                "occurrences of cron jobs: `fired` by this broker, `duplicate` of a message with the same id and not \
+                 pushed, or `missed` and passed over (of more than 100 at a time not all are counted)",
+            )?,
+        })
+    }
+
+    pub(super) fn of(&self, topic: &str) -> Arc<TopicMetrics> {
+        let pushed = |outcome| self.pushes.with_label_values(&[topic, outcome]);
+        let occurred = |outcome| self.occurrences.with_label_values(&[topic, outcome]);
+        Arc::new(TopicMetrics {
+            stored: pushed("stored"),
+            journaled: pushed("journaled"),
+            buffered: pushed("buffered"),
+            duplicate: pushed("duplicate"),
+            replaced: pushed("replaced"),
+            debounced: pushed("debounced"),
+            failed: pushed("failed"),
+            fired: occurred("fired"),
+            missed: occurred("missed"),
+            occurrence_duplicate: occurred("duplicate"),
+        })
+    }
+}
+
+#[derive(Debug)]
+pub struct RemoteMetrics {
+    answered: IntCounter,
+    unanswered: IntCounter,
+    dropped: IntCounterVec,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteDrop {
+    Invalid,
+    Expired,
+    Full,
+}
+
+impl RemoteDrop {
+    const ALL: [RemoteDrop; 3] = [RemoteDrop::Invalid, RemoteDrop::Expired, RemoteDrop::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            RemoteDrop::Invalid => "invalid",
+            RemoteDrop::Expired => "expired",
+            RemoteDrop::Full => "full",
+        }
+    }
+}
+
+impl RemoteMetrics {
+    pub(super) fn new(make: &Maker) -> Result<RemoteMetrics> {
+        let requests = make.counters(
+            "dwell_remote_requests_total",
+            &["outcome"],
+            "requests to the brokers that own the partitions of receipts, sent through the store: `answered`, or `failed` (the \
+             consumer was told `unreachable` or `unknown_outcome`)",
+        )?;
+        let dropped = make.counters(
+            "dwell_remote_dropped_total",
+            &["reason"],
+            "datagrams for this broker that were dropped: `invalid` (dwell did not write it), `expired`, or `full` (too many \
+             at once)",
+        )?;
+        for reason in RemoteDrop::ALL {
+            dropped.with_label_values(&[reason.name()]);
+        }
+        Ok(RemoteMetrics {
+            answered: requests.with_label_values(&["answered"]),
+            unanswered: requests.with_label_values(&["failed"]),
+            dropped,
+        })
+    }
+
+    pub fn request(&self, answered: bool) {
+        if answered { &self.answered } else { &self.unanswered }.inc();
+    }
+
+    pub fn dropped(&self, reason: RemoteDrop) {
+        self.dropped.with_label_values(&[reason.name()]).inc();
     }
 }

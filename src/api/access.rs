@@ -1,92 +1,75 @@
-//! Who may do what: tokens from files, each with a name and scopes.
+//! Access control: tokens from files, each with a name and scopes.
 //!
-//! Without a token in the configuration everyone who reaches the listener may do everything, which is why it is reached
-//! from this machine only. A token is compared by its digest and in constant time, and is in no log and no error. Nothing
-//! here knows a request.
+//! Without a token in the configuration every client may do everything, so the listener is then bound to this machine
+//! only. Tokens are compared by digest and in constant time, and appear in no log and no error.
 
-mod scope;
-
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use scope::{Scope, Scopes};
-
-use crate::platform::bearer;
 use crate::platform::clock::Clock;
-use crate::platform::token_file::TokenFile;
+use crate::platform::secret::{self, TokenFile};
 
-/// A token of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Who has it, for the log.
     pub name: Arc<str>,
-    /// The file that holds it and nothing else.
     pub file: PathBuf,
-    /// What it is good for.
     pub scopes: Scopes,
 }
 
-/// Who made a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
     /// The name of the token, or `local` where none is needed.
     pub name: Arc<str>,
-    /// What the actor may do.
     pub scopes: Scopes,
 }
 
 impl Actor {
-    /// Whoever reaches a listener that asks for no token.
     pub fn local() -> Actor {
         Actor { name: Arc::from("local"), scopes: Scopes::ALL }
     }
 }
 
-/// A token that was shown, for looking it up again: it may be revoked meanwhile.
+/// A token that a request showed, to be looked up again later: it may be revoked meanwhile.
 #[derive(Clone, Copy)]
-pub struct Shown(bearer::Digest);
+pub struct Shown(secret::Digest);
 
 impl Shown {
-    /// What a request shows.
     pub fn new(token: &str) -> Shown {
-        Shown(bearer::digest(token))
+        Shown(secret::digest(token))
     }
 }
 
-/// The tokens that are accepted. Clones share what was read.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// None at all: nobody is asked for one.
+    /// Empty: no token is required.
     tokens: Arc<[(Actor, TokenFile)]>,
     local: Actor,
     clock: Clock,
 }
 
 impl Access {
-    /// These tokens, or nobody is asked for one. The files are read when the first request comes, and again, at most once a
-    /// second, with those after it: a token that was changed counts without a restart, and one that is gone does not.
+    /// The files are read with the first request and again, at most once a second, with later ones: a changed token counts
+    /// without a restart, and a removed one no longer does.
     pub fn new(tokens: Vec<Token>, clock: Clock) -> Access {
         let token = |token: Token| (Actor { name: token.name, scopes: token.scopes }, TokenFile::new(token.file));
         Access { tokens: tokens.into_iter().map(token).collect(), local: Actor::local(), clock }
     }
 
-    /// Everyone may do everything.
     pub fn free() -> Access {
         Access::new(Vec::new(), Clock::System)
     }
 
-    /// Reads the files now, so that the log says at the start what is wrong with them.
+    /// Reads the files now, so that the log reports at the start what is wrong with them.
     pub fn look(&self) {
         let now = self.clock.instant();
         self.tokens.iter().for_each(|(_, file)| drop(file.token(now)));
     }
 
-    /// Whether a request needs a token.
     pub fn asks(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// Whose token this is, if it is anybody's now.
     pub fn who(&self, token: Option<&str>) -> Option<&Actor> {
         if !self.asks() {
             return Some(&self.local);
@@ -94,12 +77,83 @@ impl Access {
         self.owner(Shown::new(token?))
     }
 
-    /// Whose token was shown, if it is anybody's now.
     pub fn owner(&self, Shown(given): Shown) -> Option<&Actor> {
         let now = self.clock.instant();
-        // All are compared, also behind one that is the same: how long it takes says nothing.
+        // All are compared, also after a match: the time it takes must reveal nothing.
         let matching = self.tokens.iter().filter(|(_, file)| file.token(now).is_ok_and(|held| held.is(&given)));
         matching.map(|(actor, _)| actor).fold(None, |first, actor| first.or(Some(actor)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Names and numbers, but no payloads. Every scope includes it.
+    View,
+    Produce,
+    Consume,
+    Admin,
+}
+
+impl Scope {
+    pub const ALL: [Scope; 4] = [Scope::View, Scope::Produce, Scope::Consume, Scope::Admin];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::View => "view",
+            Scope::Produce => "produce",
+            Scope::Consume => "consume",
+            Scope::Admin => "admin",
+        }
+    }
+
+    pub fn about(self) -> &'static str {
+        match self {
+            Scope::View => "see names and numbers, but no payloads.",
+            Scope::Produce => "push, get, cancel and reschedule messages.",
+            Scope::Consume => "reserve, stream and settle messages, and see payloads.",
+            Scope::Admin => "do everything.",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    pub const ALL: Scopes = Scopes::of(&Scope::ALL);
+
+    pub const fn of(scopes: &[Scope]) -> Scopes {
+        let (mut bits, mut at) = (0, 0);
+        while at < scopes.len() {
+            bits |= scopes[at].bit();
+            at += 1;
+        }
+        Scopes(bits)
+    }
+
+    pub fn grant(self, needed: Scopes) -> bool {
+        self.0 & (needed.0 | Scope::Admin.bit()) != 0
+    }
+
+    pub fn each(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |scope| self.0 & scope.bit() != 0)
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.each().map(Scope::name).collect();
+        f.write_str(&names.join(" or "))
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.each().map(Scope::name)).finish()
     }
 }
 
@@ -131,14 +185,12 @@ mod tests {
         for other in [None, Some(""), Some(NEW), Some("0123456789abcde"), Some("0123456789abcdefg")] {
             assert_eq!(who(other), None, "{other:?}");
         }
-        // Within a second nothing is looked at.
         std::fs::write(file("a"), NEW)?;
         std::fs::write(file("b"), OLD)?;
         time.advance(Duration::from_millis(999));
         assert_eq!((who(Some(OLD)).as_deref(), who(Some(NEW))), (Some("a"), None));
         time.advance(Duration::from_millis(1));
         assert_eq!((who(Some(OLD)).as_deref(), who(Some(NEW)).as_deref()), (Some("b"), Some("a")));
-        // What holds no token any more keeps nothing open.
         std::fs::remove_file(file("a"))?;
         std::fs::write(file("b"), "\n")?;
         time.advance(Duration::from_secs(1));
@@ -158,5 +210,30 @@ mod tests {
         for token in [None, Some("anything")] {
             assert_eq!(free.who(token), Some(&Actor::local()));
         }
+    }
+
+    #[test]
+    fn one_of_the_needed_scopes_is_enough_and_admin_always_is() {
+        let [view, produce, consume, admin] = Scope::ALL.map(|scope| Scopes::of(&[scope]));
+        let either = Scopes::of(&[Scope::Produce, Scope::Consume]);
+        for (given, needed, expected) in [
+            (produce, produce, true),
+            (view, produce, false),
+            (view, either, false),
+            (view, admin, false),
+            (produce, consume, false),
+            (produce, admin, false),
+            (produce, either, true),
+            (consume, either, true),
+            (consume, produce, false),
+            (either, admin, false),
+            (admin, produce, true),
+            (admin, consume, true),
+            (admin, admin, true),
+            (Scopes::of(&[]), produce, false),
+        ] {
+            assert_eq!(given.grant(needed), expected, "{given:?} for {needed:?}");
+        }
+        assert_eq!(either.to_string(), "produce or consume");
     }
 }

@@ -1,40 +1,38 @@
-//! A connection that is kept between two requests, for a while; a header that has begun has to arrive soon.
+//! Timeouts of a connection: for headers, between requests, and for clients that do not read.
 //!
-//! The first header has to arrive soon after the connect. hyper's own timer would count the silence before a header as a part
-//! of it.
+//! hyper's header timer would count the silence before a header as a part of it.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection_limit::{Reading, Seat};
+use super::answer_budget::AnswerBudget;
+use super::connection_limit::{Reading, Slot};
+use crate::model::limits::ANSWER_TIMEOUT_SCARCE;
 use crate::platform::clock::{Clock, Instant};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// How much longer a connection is kept than announced: a request that a client sent in the last moment is answered.
+/// A connection is kept longer than announced: a request sent in the last moment is answered.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A stream that ends when its client is silent for too long where a header is awaited.
 pub(super) struct KeepAlive<S> {
     stream: S,
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
     header_timeout: Duration,
     idle_timeout: Duration,
     clock: Clock,
-    /// What was awaited at the last read.
     reading: Option<Reading>,
-    /// Whether a part of a header has arrived.
     has_begun: bool,
-    /// When the stream ends unless something arrives.
     deadline: Option<Instant>,
     timer: Option<Timer>,
+    writes: WriteTimeout,
 }
 
 struct Timer {
@@ -52,15 +50,16 @@ impl Timer {
 impl<S> KeepAlive<S> {
     pub(super) fn new(
         stream: S,
-        seat: Arc<Seat>,
+        slot: Arc<Slot>,
         header_timeout: Duration,
         idle_timeout: Duration,
         clock: Clock,
+        writes: WriteTimeout,
     ) -> KeepAlive<S> {
         let idle_timeout = idle_timeout + GRACE.min(idle_timeout);
         KeepAlive {
             stream,
-            seat,
+            slot,
             header_timeout,
             idle_timeout,
             clock,
@@ -68,12 +67,13 @@ impl<S> KeepAlive<S> {
             has_begun: false,
             deadline: None,
             timer: None,
+            writes,
         }
     }
 
-    /// Begins to count anew when the connection does something else than at the last read.
+    /// Restarts the deadline when the connection has changed its stage since the last read.
     fn look(&mut self) {
-        let reading = self.seat.reading();
+        let reading = self.slot.reading();
         if self.reading == Some(reading) {
             return;
         }
@@ -87,7 +87,6 @@ impl<S> KeepAlive<S> {
         self.deadline = patience.map(|patience| self.clock.instant().plus(patience));
     }
 
-    /// Something arrived.
     fn hear(&mut self) {
         if matches!(self.reading, Some(Reading::NextHeader(_))) && !self.has_begun {
             self.deadline = Some(self.clock.instant().plus(self.header_timeout));
@@ -95,11 +94,10 @@ impl<S> KeepAlive<S> {
         self.has_begun = true;
     }
 
-    /// Whether it was silent for too long; if not, wakes when it will have been.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         let Some(deadline) = self.deadline else { return false };
         loop {
-            // A timer that fires too early is kept: most deadlines are moved before they come.
+            // An early timer is kept: most deadlines are moved before they pass.
             let timer = match self.timer.take().filter(|timer| timer.at <= deadline) {
                 Some(timer) => self.timer.insert(timer),
                 None => self.timer.insert(Timer::new(&self.clock, deadline)),
@@ -128,7 +126,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
                 true => {
                     Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the rest of a header did not arrive in time")))
                 }
-                // As if the client had closed it: nothing is cut.
+                // As if the client had closed it: no request is cut.
                 false => Poll::Ready(Ok(())),
             },
             read => read,
@@ -138,7 +136,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for KeepAlive<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.writes.judged(context, written)
     }
 
     fn poll_write_vectored(
@@ -146,7 +145,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.writes.judged(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -154,7 +154,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.writes.judged(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -162,19 +163,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for KeepAlive<S> {
     }
 }
 
-/// Says in the headers of answers how long their connection is kept.
 #[derive(Debug, Clone)]
-pub(super) struct Announcement(Option<HeaderValue>);
+pub(super) struct KeepAliveHeader(Option<HeaderValue>);
 
-impl Announcement {
-    pub(super) fn new(idle_timeout: Duration) -> Announcement {
-        Announcement(HeaderValue::try_from(format!("timeout={}", idle_timeout.as_secs())).ok())
+impl KeepAliveHeader {
+    pub(super) fn new(idle_timeout: Duration) -> KeepAliveHeader {
+        KeepAliveHeader(HeaderValue::try_from(format!("timeout={}", idle_timeout.as_secs())).ok())
     }
 
-    /// What is announced to the client of a request: nothing if the connection ends with the answer.
-    pub(super) fn to(&self, version: Version, request: &HeaderMap) -> Announcement {
+    /// Announces nothing if the connection ends with the answer.
+    pub(super) fn to(&self, version: Version, request: &HeaderMap) -> KeepAliveHeader {
         let stays = version == Version::HTTP_11 && !closes(request);
-        Announcement(self.0.clone().filter(|_| stays))
+        KeepAliveHeader(self.0.clone().filter(|_| stays))
     }
 
     pub(super) fn write(self, answer: &mut HeaderMap) {
@@ -188,10 +188,56 @@ fn closes(headers: &HeaderMap) -> bool {
     options.into_iter().any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
+/// Ends a connection whose client does not read for too long. Without this, a client could keep as many answers in memory
+/// as there may be connections. The timeout is shorter while there is no room for other answers.
+pub(super) struct WriteTimeout {
+    patience: Duration,
+    clock: Clock,
+    answers: Arc<AnswerBudget>,
+    stalled: Option<Stalled>,
+}
+
+struct Stalled {
+    since: Instant,
+    look: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Stalled {
+    fn begin(clock: &Clock) -> Stalled {
+        Stalled { since: clock.instant(), look: Stalled::next_look(clock) }
+    }
+
+    fn next_look(clock: &Clock) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let clock = clock.clone();
+        Box::pin(async move { clock.sleep(ANSWER_TIMEOUT_SCARCE).await })
+    }
+}
+
+impl WriteTimeout {
+    pub(super) fn new(patience: Duration, clock: Clock, answers: Arc<AnswerBudget>) -> WriteTimeout {
+        WriteTimeout { patience, clock, answers, stalled: None }
+    }
+
+    fn judged<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Stalled::begin(&self.clock));
+        loop {
+            ready!(stalled.look.as_mut().poll(context));
+            if !self.answers.has_room() || self.clock.instant().since(stalled.since) >= self.patience {
+                return Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")));
+            }
+            stalled.look = Stalled::next_look(&self.clock);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::poll;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
     use crate::api::http::connection_limit::ConnectionLimiter;
@@ -200,9 +246,20 @@ mod tests {
 
     const HEADER: Duration = Duration::from_secs(5);
     const IDLE: Duration = Duration::from_secs(75);
+    const PATIENCE: Duration = Duration::from_secs(60);
     const MOMENT: Duration = Duration::from_millis(1);
 
-    /// Reads once; `None` while nothing arrives.
+    fn kept(
+        stream: DuplexStream,
+        slot: &Arc<Slot>,
+        time: &Manual,
+        answers: Arc<AnswerBudget>,
+    ) -> KeepAlive<DuplexStream> {
+        let clock = Clock::Manual(time.clone());
+        let writes = WriteTimeout::new(PATIENCE, clock.clone(), answers);
+        KeepAlive::new(stream, slot.clone(), HEADER, IDLE, clock, writes)
+    }
+
     macro_rules! read {
         ($stream:expr) => {
             match poll!(std::pin::pin!($stream.read(&mut [0; 64]))) {
@@ -215,23 +272,22 @@ mod tests {
     #[tokio::test]
     async fn silence_between_requests_is_long_and_a_header_is_short() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let crowd = ConnectionLimiter::new(1);
-        let taken = crowd.enter().await;
-        let seat = taken.seat();
+        let limiter = ConnectionLimiter::new(1);
+        let taken = limiter.enter().await;
+        let slot = taken.slot();
         let (mut client, broker) = duplex(64);
-        let mut broker = KeepAlive::new(broker, seat.clone(), HEADER, IDLE, Clock::Manual(time.clone()));
+        let mut broker = kept(broker, slot, &time, AnswerBudget::new(1, PATIENCE));
         assert_eq!(read!(broker), None);
         time.advance(HEADER - MOMENT);
         client.write_all(b"POST").await?;
         assert_eq!(read!(broker), Some(Ok(4)));
         for _ in 0..3 {
-            // While it is answered nothing is awaited.
-            let turn = seat.begin();
-            assert!(turn.is_some());
+            let active = slot.begin();
+            assert!(active.is_some());
             assert_eq!(read!(broker), None);
             time.advance(10 * IDLE);
             assert_eq!(read!(broker), None);
-            drop(turn);
+            drop(active);
             assert_eq!(read!(broker), None);
             time.advance(IDLE);
             assert_eq!(read!(broker), None);
@@ -241,7 +297,6 @@ mod tests {
             client.write_all(b"ST").await?;
             assert_eq!(read!(broker), Some(Ok(2)));
         }
-        // Drops of a header do not make it any longer.
         assert_eq!(read!(broker), None);
         time.advance(MOMENT);
         assert_eq!(read!(broker), Some(Err(ErrorKind::TimedOut)));
@@ -252,13 +307,13 @@ mod tests {
     async fn idle_connection_ends_as_if_its_client_had_closed_it() {
         let time = Manual::at(Timestamp::from_ms(1_000));
         for is_first in [true, false] {
-            let crowd = ConnectionLimiter::new(1);
-            let taken = crowd.enter().await;
+            let limiter = ConnectionLimiter::new(1);
+            let taken = limiter.enter().await;
             if !is_first {
-                drop(taken.seat().begin());
+                drop(taken.slot().begin());
             }
             let (_client, broker) = duplex(64);
-            let mut broker = KeepAlive::new(broker, taken.seat().clone(), HEADER, IDLE, Clock::Manual(time.clone()));
+            let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
             assert_eq!(read!(broker), None);
             let patience = if is_first { HEADER } else { IDLE + GRACE };
             time.advance(patience - MOMENT);
@@ -271,12 +326,12 @@ mod tests {
     #[tokio::test]
     async fn rest_of_a_refused_body_is_no_header() -> Result<()> {
         let time = Manual::at(Timestamp::from_ms(1_000));
-        let crowd = ConnectionLimiter::new(1);
-        let taken = crowd.enter().await;
+        let limiter = ConnectionLimiter::new(1);
+        let taken = limiter.enter().await;
         let (mut client, broker) = duplex(64);
-        let mut broker = KeepAlive::new(broker, taken.seat().clone(), HEADER, IDLE, Clock::Manual(time.clone()));
-        drop(taken.seat().begin());
-        let body = taken.seat().reads_body();
+        let mut broker = kept(broker, taken.slot(), &time, AnswerBudget::new(1, PATIENCE));
+        drop(taken.slot().begin());
+        let body = taken.slot().reads_body();
         for _ in 0..3 {
             client.write_all(b"more").await?;
             assert_eq!(read!(broker), Some(Ok(4)));
@@ -296,7 +351,7 @@ mod tests {
             let given = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static(request))]);
             let mut headers = HeaderMap::new();
             headers.extend(answer.map(|value| (CONNECTION, HeaderValue::from_static(value))));
-            Announcement::new(IDLE).to(version, &given).write(&mut headers);
+            KeepAliveHeader::new(IDLE).to(version, &given).write(&mut headers);
             headers.get(KEEP_ALIVE).map(|value| value.as_bytes().to_vec())
         };
         assert_eq!(announced(Version::HTTP_11, "", None), Some(b"timeout=75".to_vec()));
@@ -304,5 +359,49 @@ mod tests {
         assert_eq!(announced(Version::HTTP_11, "x, Close", None), None);
         assert_eq!(announced(Version::HTTP_11, "", Some("close")), None);
         assert_eq!(announced(Version::HTTP_10, "", None), None);
+    }
+
+    #[tokio::test]
+    async fn who_reads_now_and_then_is_waited_for_and_who_does_not_is_not() -> Result<()> {
+        let time = Manual::at(Timestamp::from_ms(1_000));
+        let taken = ConnectionLimiter::new(1).enter().await;
+        let (mut client, broker) = duplex(4);
+        let answers = AnswerBudget::new(1, PATIENCE);
+        let mut broker = kept(broker, taken.slot(), &time, answers);
+        broker.write_all(b"1234").await?;
+        {
+            let mut writing = std::pin::pin!(broker.write_all(b"56789abc"));
+            for _ in 0..4 {
+                assert!(poll!(writing.as_mut()).is_pending());
+                time.advance(PATIENCE - Duration::from_millis(1));
+                assert!(poll!(writing.as_mut()).is_pending());
+                client.read_exact(&mut [0; 2]).await?;
+            }
+            writing.await?;
+        }
+        let mut writing = std::pin::pin!(broker.write_all(b"defgh"));
+        assert!(poll!(writing.as_mut()).is_pending());
+        time.advance(PATIENCE);
+        assert_eq!(writing.await.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        assert_eq!(client.read_u8().await?, b'9');
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn while_there_is_no_room_for_other_answers_the_wait_is_short() -> Result<()> {
+        let time = Manual::at(Timestamp::from_ms(1_000));
+        let taken = ConnectionLimiter::new(1).enter().await;
+        let answers = AnswerBudget::new(1, PATIENCE);
+        let (_client, broker) = duplex(4);
+        let mut broker = kept(broker, taken.slot(), &time, answers.clone());
+        let mut writing = std::pin::pin!(broker.write_all(b"12345"));
+        assert!(poll!(writing.as_mut()).is_pending());
+        time.advance(ANSWER_TIMEOUT_SCARCE);
+        assert!(poll!(writing.as_mut()).is_pending());
+        let _held = answers.take(1);
+        assert!(poll!(writing.as_mut()).is_pending());
+        time.advance(ANSWER_TIMEOUT_SCARCE);
+        assert_eq!(writing.await.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        Ok(())
     }
 }

@@ -1,26 +1,29 @@
-//! Cancelling and rescheduling a message.
+//! One message: get, explain, cancel, reschedule.
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
-use super::message_json::due_of;
-use super::path_params::{MessagePath, Params, TopicPath};
+use super::authorization::may_see_payloads;
+use super::document::{BodyProblem, MatchProblem, TopicProblem};
+use super::message_json::{Contents, FailedAttempt, due_of};
+use super::path_params::{MessagePath, Params};
 use super::problem::{Class, Problem};
-use super::problem_sets::{BodyProblem, MatchProblem, TopicProblem};
 use super::reply::Reply;
-use super::schema;
 use super::strict_json::{Json, present};
+use super::{App, reply, schema};
+use crate::api::access::Scopes;
 use crate::model::error::{Fault, Kind};
-use crate::model::message::{Due, Key, MessageId, TopicName};
+use crate::model::limits::ENVELOPE_BYTES_MAX;
+use crate::model::message::{Due, GroupName, Key, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled};
+use crate::store::{Expected, Fate, Fates, Peeked, Rescheduled, State as MessageState};
 
 /// Result of a cancel or reschedule.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,7 +63,6 @@ pub(crate) struct GroupFate {
     status: &'static str,
 }
 
-/// Which message is meant.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct KeyParams {
@@ -132,25 +134,7 @@ pub(crate) async fn cancel(
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    cancel_it(&app, &topic, id, params).await
-}
-
-/// The path of a batch is also the path of the message with the id `batch`.
-pub(crate) async fn cancel_batch(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    params: KeyParams,
-) -> Result<(StatusCode, Reply<Control>), Problem> {
-    cancel_it(&app, &topic, MessageId::new("batch")?, params).await
-}
-
-async fn cancel_it(
-    app: &App,
-    topic: &TopicName,
-    id: MessageId,
-    params: KeyParams,
-) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let (partition, cancelled) = app.broker.cancel(topic, &id, params.key.as_ref()).await?;
+    let (partition, cancelled) = app.broker.cancel(&topic, &id, params.key.as_ref()).await?;
     let control =
         Control { id, partition, status: "cancelled", due_at: None, buffered: cancelled.buffered, groups: vec![] };
     answer(control, &cancelled.fates)
@@ -179,31 +163,9 @@ pub(crate) async fn reschedule(
     headers: HeaderMap,
     due: Json<NewDue>,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    reschedule_it(&app, &topic, id, params, &headers, due).await
-}
-
-/// The path of a batch is also the path of the message with the id `batch`.
-pub(crate) async fn reschedule_batch(
-    State(app): State<App>,
-    TopicPath(topic): TopicPath,
-    params: KeyParams,
-    headers: HeaderMap,
-    due: Json<NewDue>,
-) -> Result<(StatusCode, Reply<Control>), Problem> {
-    reschedule_it(&app, &topic, MessageId::new("batch")?, params, &headers, due).await
-}
-
-async fn reschedule_it(
-    app: &App,
-    topic: &TopicName,
-    id: MessageId,
-    params: KeyParams,
-    headers: &HeaderMap,
-    due: Json<NewDue>,
-) -> Result<(StatusCode, Reply<Control>), Problem> {
     let now = app.broker.now();
-    let (due, expected) = (due.read(|due| due.due(now))?, expected(headers)?);
-    let outcome = app.broker.reschedule(topic, &id, params.key.as_ref(), due, expected).await?;
+    let (due, expected) = (due.read(|due| due.due(now))?, expected(&headers)?);
+    let outcome = app.broker.reschedule(&topic, &id, params.key.as_ref(), due, expected).await?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {
             let (partition, due_at) = (outcome.partition, Some(outcome.due_at));
@@ -217,7 +179,6 @@ async fn reschedule_it(
     }
 }
 
-/// One answer for all groups: see docs/reference/statuses.md.
 fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>), Problem> {
     let (done, id) = (control.status, &control.id);
     let status = |fate: Fate| if fate == Fate::Done { done } else { fate.name() };
@@ -244,12 +205,11 @@ fn answer(control: Control, fates: &Fates) -> Result<(StatusCode, Reply<Control>
     }
 }
 
-/// What names the due time and the attempts of a message, so that a change of either is noticed.
+/// Changes with the due time and with the number of attempts.
 pub(crate) fn etag(peeked: &Peeked) -> String {
     format!("\"{}.{}\"", peeked.message.due_at.as_ms(), peeked.attempts)
 }
 
-/// What `If-Match` says.
 fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
     let mut values = headers.get_all(header::IF_MATCH).iter();
     let Some(value) = values.next() else { return Ok(Expected::default()) };
@@ -264,6 +224,202 @@ fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
         due_at: Some(Timestamp::from_ms(due_at.parse().map_err(|_| wrong())?)),
         attempts: Some(attempts.parse().map_err(|_| wrong())?),
     })
+}
+
+/// A message and where it is.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "state": "scheduled", "attempts": 0, "next_at": "2026-01-02T03:04:05.678Z",
+    "due_at": "2026-01-02T03:04:05.678Z", "pushed_at": "2026-01-02T02:34:05.678Z", "meta": {},
+    "payload": "close order 4711", "etag": "\"1767323045678.0\""}
+)))]
+pub(crate) struct Message {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
+    id: String,
+    /// Partition of the topic, from 0 on.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// `scheduled`, `ready`, `in_flight` or `dead`.
+    #[schema(value_type = schema::MessageState)]
+    state: &'static str,
+    /// Attempts that were charged.
+    attempts: u32,
+    /// When it is tried next; only while scheduled or ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_at: Option<Timestamp>,
+    /// Due time of the producer; a retry does not change it.
+    #[schema(value_type = String, format = DateTime)]
+    due_at: Timestamp,
+    /// Time after which it is not delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+    /// Overrides the topic's number of attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    /// The broker that owns its partition, while it is in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// Names its due time and its attempts, for `If-Match`.
+    #[schema(value_type = schema::Etag)]
+    etag: String,
+    #[serde(flatten)]
+    contents: Contents,
+    /// When it died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    died_at: Option<Timestamp>,
+    /// Why it is dead: `max_attempts`, `buried`, `unreadable` or `expired`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::DeathReason>)]
+    reason: Option<&'static str>,
+    /// Reason of the last nack of a dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    /// How the last 16 attempts failed, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<FailedAttempt>,
+}
+
+impl Message {
+    fn new(partition: Partition, peeked: Peeked) -> Message {
+        let (state, etag) = (peeked.state.name(), etag(&peeked));
+        let mut history = peeked.history;
+        let (died_at, record) = match peeked.state {
+            MessageState::Dead { died_at, mut record } => {
+                history = std::mem::take(&mut record.history);
+                (Some(died_at), Some(record))
+            }
+            MessageState::Scheduled | MessageState::Ready | MessageState::InFlight => (None, None),
+        };
+        let owner = peeked.owner.filter(|_| state == "in_flight").map(|owner| owner.as_str().to_owned());
+        let envelope = peeked.message.envelope;
+        Message {
+            id: peeked.message.id.into(),
+            partition,
+            state,
+            attempts: peeked.attempts,
+            next_at: peeked.next_at,
+            due_at: peeked.message.due_at,
+            expires_at: envelope.expires_at,
+            max_attempts: envelope.max_attempts,
+            owner,
+            etag,
+            contents: Contents::from(envelope),
+            died_at,
+            reason: record.as_ref().map(|record| record.reason.name()),
+            last_error: record.and_then(|record| record.last_error),
+            history: history.into_iter().map(FailedAttempt::from).collect(),
+        }
+    }
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LookParams {
+    /// The key that it was pushed with, if any.
+    #[param(value_type = Option<schema::Key>)]
+    key: Option<Key>,
+    /// In which group. Default `default`.
+    #[param(value_type = Option<schema::GroupName>)]
+    group: Option<GroupName>,
+}
+
+impl<S: Sync> FromRequestParts<S> for LookParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<LookParams, Problem> {
+        let params = Params::read(parts.uri.query(), &["key", "group"])?;
+        Ok(LookParams { key: params.read_as("key", Key::new)?, group: params.read_as("group", GroupName::new)? })
+    }
+}
+
+/// Get a message without reserving it.
+///
+/// With its state in one group. Give the `key` that it was pushed with.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}", operation_id = "getMessage",
+    tag = "producing",
+    params(MessagePath, LookParams),
+    responses((status = 200, description = "The message", body = Message), Problem, TopicProblem)
+)]
+pub(crate) async fn look(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: LookParams,
+) -> Result<Reply<Message>, Problem> {
+    let group = params.group.unwrap_or_else(GroupName::standard);
+    // After this the answer is counted while it is sent.
+    let _held = app.answers.admit(reply::weight_max(ENVELOPE_BYTES_MAX)).await?;
+    let (partition, peeked) = app.broker.peek(&topic, &group, &id, params.key.as_ref()).await?;
+    Ok(Reply(Message::new(partition, peeked)))
+}
+
+/// Why a message is not delivered yet.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(examples(json!(
+    {"id": "order-4711", "partition": 3, "buffered": false, "groups": [{"group": "default", "reason": "scheduled",
+    "detail": "due at 2026-01-02T03:04:05.678Z"}]}
+)))]
+pub(crate) struct Explained {
+    /// Message id.
+    #[schema(value_type = schema::MessageId)]
+    id: String,
+    /// Partition of the topic, from 0 on.
+    #[schema(value_type = u16)]
+    partition: Partition,
+    /// Whether it is buffered on the disk of this broker.
+    buffered: bool,
+    /// One for each group of the topic.
+    groups: Vec<GroupReason>,
+}
+
+/// The reason of one group.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GroupReason {
+    /// Name of the group.
+    #[schema(value_type = schema::GroupName)]
+    group: String,
+    /// A stable name: see docs/reference/statuses.md.
+    #[schema(value_type = schema::ExplainReason)]
+    reason: &'static str,
+    /// The same in a sentence. What a consumer said with a nack is in it only for a token that sees payloads.
+    detail: String,
+}
+
+/// Explain why a message is not delivered yet.
+///
+/// Gives one reason for each group of the topic.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}/explain", operation_id = "explainMessage",
+    tag = "producing",
+    params(MessagePath, KeyParams),
+    responses((status = 200, description = "The reasons", body = Explained), Problem, TopicProblem)
+)]
+pub(crate) async fn explain(
+    State(app): State<App>,
+    MessagePath(topic, id): MessagePath,
+    params: KeyParams,
+    Extension(scopes): Extension<Scopes>,
+) -> Result<Reply<Explained>, Problem> {
+    let explanation = app.broker.explain(&topic, &id, params.key.as_ref()).await?;
+    let sees = may_see_payloads(scopes);
+    let groups = explanation.groups.into_iter().map(|(group, reason)| GroupReason {
+        group: group.to_string(),
+        reason: reason.name,
+        detail: match reason.error.filter(|_| sees) {
+            Some(error) => format!("{}: {error}", reason.detail),
+            None => reason.detail,
+        },
+    });
+    Ok(Reply(Explained {
+        id: id.to_string(),
+        partition: explanation.partition,
+        buffered: explanation.buffered,
+        groups: groups.collect(),
+    }))
 }
 
 #[cfg(test)]
