@@ -6,7 +6,6 @@
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
 mod dead;
-mod page;
 mod record;
 
 use bincode::de::BorrowDecoder;
@@ -14,6 +13,10 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 use bytes::Bytes;
 
+pub use self::dead::{
+    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
+};
+pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Envelope, Key, Message, MessageId};
@@ -21,21 +24,13 @@ use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 use crate::model::version::Version;
 
-pub use self::dead::{
-    DeadReason, DeadRecord, Failure, decode_dead, decode_history, encode_dead, encode_failure, extend_history,
-};
-pub use self::page::{decode_page, encode_page};
-pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_record};
-
 const FORMAT: u8 = 1;
 /// A body with a priority behind the header. Only those that have one, so that the others can be read by an older dwell.
 const FORMAT_PRIORITY: u8 = 2;
 /// A body with a priority and a place in a trace behind the header; only those that have one, too. Numbers of versions differ
 /// in two bits, since the checksum does not cover them: so 3 is none.
 const FORMAT_TRACE: u8 = 4;
-/// Every format that is read.
 const FORMATS: [u8; 3] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE];
-/// Where the format stands, behind due time and version.
 const FORMAT_AT: usize = 16;
 /// Bytes before the header: due time, version, format, checksum.
 const PREFIX: usize = FORMAT_AT + 1 + 4;
@@ -71,7 +66,6 @@ impl<'de, Context, T: BorrowDecode<'de, Context>> BorrowDecode<'de, Context> for
     }
 }
 
-/// What stands behind the header of a body with a trace, behind the priority.
 #[derive(Encode, BorrowDecode)]
 struct TraceV4<'a> {
     trace_id: [u8; 16],
@@ -80,7 +74,6 @@ struct TraceV4<'a> {
     state: Option<&'a str>,
 }
 
-/// The body of a message that an operation with this version set.
 pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
@@ -117,10 +110,8 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The message of a body; the payload shares its bytes.
-///
-/// # Errors
-/// [`crate::model::error::Kind::Corrupt`] for anything that [`encode_body`] did not write.
+/// The message of a body; the payload shares its bytes. Errors: [`crate::model::error::Kind::Corrupt`] for anything
+/// that [`encode_body`] did not write.
 pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let corrupt = |why: &str| Error::corrupt(format!("the body of message {id}: {why}"));
     let due_at = body_due_at(&body).ok_or_else(|| corrupt("is too short"))?;
@@ -165,25 +156,21 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     Ok(Message { id, due_at, envelope })
 }
 
-/// The place in a trace at the beginning of these bytes, and how many it takes.
 fn decode_trace(bytes: &[u8]) -> Result<(TraceContext, usize)> {
     let (trace, read): (TraceV4<'_>, usize) = bincode::borrow_decode_from_slice(bytes, CONFIG)
         .map_err(|error| Error::corrupt(format!("has an unreadable place in a trace ({error})")))?;
     Ok((TraceContext::new(trace.trace_id, trace.span_id, trace.flags, trace.state)?, read))
 }
 
-/// The due time in front of a body, without decoding the rest.
 pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
     let bytes: [u8; 8] = body.get(..8)?.try_into().ok()?;
     Some(Timestamp::from_ms(u64::from_be_bytes(bytes)))
 }
 
-/// The version of a body, without decoding the rest.
 pub fn body_version(body: &[u8]) -> Version {
     Version::from_us(body.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
 }
 
-/// Changes the due time in front of a body, by an operation with this version.
 pub fn set_body_due_at(body: &mut [u8], due_at: Timestamp, version: Version) {
     if let Some(front) = body.first_chunk_mut::<FORMAT_AT>() {
         front[..8].copy_from_slice(&due_at.as_ms().to_be_bytes());
@@ -215,47 +202,29 @@ mod tests {
         })
     }
 
-    /// Bytes written by version 1. If this fails the format changed: give it a new version instead.
+    /// If this fails the format changed: give it a new version instead.
     #[test]
-    fn version_1_is_frozen() -> Result<()> {
-        let hex: String = encode_body(&sample()?, VERSION)?.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, include_str!("codec/body.v1.hex").trim());
-        Ok(())
-    }
-
-    /// The same for bodies with a priority.
-    #[test]
-    fn version_2_is_frozen() -> Result<()> {
-        let mut message = sample()?;
-        message.envelope.priority = 7;
-        let hex: String = encode_body(&message, VERSION)?.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, include_str!("codec/body.v2.hex").trim());
-        assert_eq!(decode_body(message.id.clone(), encode_body(&message, VERSION)?.into())?, message);
-        Ok(())
-    }
-
-    /// The same for bodies with a place in a trace.
-    #[test]
-    fn version_4_is_frozen() -> Result<()> {
-        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let mut lines = Vec::new();
-        for (priority, state) in [(0, None), (7, Some("congo=t61rcWkgMzE"))] {
-            let mut message = sample()?;
-            message.envelope.priority = priority;
-            message.envelope.trace = Some(TraceContext::parse(parent, state)?);
-            let body = encode_body(&message, VERSION)?;
-            lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
-            assert_eq!(decode_body(message.id.clone(), body.into())?, message);
+    fn every_version_is_frozen_and_read_back() -> Result<()> {
+        let traced = |state| TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", state);
+        let frozen = [
+            (include_str!("codec/body.v1.hex"), vec![(0, None)]),
+            (include_str!("codec/body.v2.hex"), vec![(7, None)]),
+            (
+                include_str!("codec/body.v4.hex"),
+                vec![(0, Some(traced(None)?)), (7, Some(traced(Some("congo=t61rcWkgMzE"))?))],
+            ),
+        ];
+        for (bodies, messages) in frozen {
+            let mut lines = Vec::new();
+            for (priority, trace) in messages {
+                let mut message = sample()?;
+                (message.envelope.priority, message.envelope.trace) = (priority, trace);
+                let body = encode_body(&message, VERSION)?;
+                lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
+                assert_eq!(decode_body(message.id.clone(), body.into())?, message);
+            }
+            assert_eq!(lines.join("\n"), bodies.trim());
         }
-        assert_eq!(lines.join("\n"), include_str!("codec/body.v4.hex").trim());
-        Ok(())
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() -> Result<()> {
-        let message = sample()?;
-        let body = Bytes::from(encode_body(&message, VERSION)?);
-        assert_eq!(decode_body(message.id.clone(), body)?, message);
         Ok(())
     }
 

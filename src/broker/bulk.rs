@@ -1,14 +1,13 @@
-//! What is done to all messages that are due in a window: cancelled, moved in time, parked.
-//!
-//! Every message is changed in one step of its own, to a due time that follows from the one it has; and it leaves the window
-//! by it. So a request that is repeated, because its answer was lost, changes nothing twice.
+//! Bulk operations on all messages of a group that are due in a window. Every message is changed in its own step and
+//! leaves the window by it, so a repeated request changes nothing twice.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::Broker;
-use crate::model::error::{Error, Fault, Result};
+use super::topics::with_group;
+use crate::model::error::{Error, Result};
 use crate::model::limits::{DELAY_MAX, PARKED_FOR, RECOVER_IDS_MAX, WINDOW_REQUEST_MAX};
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -19,53 +18,39 @@ use crate::store::{Expected, Fate, Reschedule, Rescheduled, Window};
 /// Calls to the store at the same time.
 const AT_ONCE: usize = 32;
 
-/// What is done to the messages of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BulkAction {
-    /// They are taken out.
     Cancel,
-    /// They are due so much later.
     Postpone(Duration),
-    /// They are due so much sooner, but not before now.
     Advance(Duration),
-    /// They are due five years later.
     Park,
-    /// Those that were parked out of the window are due when they were, or now.
+    /// Undoes `Park`: they are due when they were before, or now.
     Unpark,
 }
 
-/// How far a request came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BulkOutcome {
-    /// Messages that were changed.
     pub changed: u64,
-    /// Messages that were left alone: a consumer has them by now, or they expire before the new due time.
+    /// Messages that a consumer has by now, or that expire before the new due time.
     pub passed_over: u64,
-    /// Where to go on; `None` once every partition was gone through.
+    /// `None` once every partition is done.
     pub next: Option<String>,
 }
 
 impl Broker {
-    /// Counts the messages of a group that wait and are due in a window.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` window, `Full`.
+    /// Counts the messages of a group that wait and are due in a window. Errors: `NotFound`, `Invalid` window, `Full`.
     pub async fn count_window(&self, topic: &TopicName, group: &GroupName, window: Window) -> Result<u64> {
         check(window)?;
         let descriptor = self.topics.look_at_group(topic, group).await?;
         let read = self.reads.begin().await?;
-        let pairs = descriptor.partitions().map(|partition| descriptor.pair(partition, group));
         let mut count = 0;
-        for pair in pairs {
+        for pair in descriptor.pairs(std::slice::from_ref(group)) {
             count += read.call(self.store.reads.window(&pair, window, None, 0)).await?.count;
         }
         Ok(count)
     }
 
-    /// Does something to the messages of a group that wait and are due in a window, in every group in which they wait, for
-    /// a few seconds, and answers where to go on. Dropping the future ends it.
-    ///
-    /// # Errors
+    /// Changes messages for a few seconds, in every group in which they wait, and answers the next cursor. Errors:
     /// `NotFound`; `Invalid` window, cursor, or span that is shorter than the window; and the store's.
     pub async fn change_window(
         &self,
@@ -78,10 +63,7 @@ impl Broker {
         check(window)?;
         let now = self.store.backend.clock().now();
         let window = deed.window(window, now)?;
-        let descriptor = self.topics.load(topic).await?;
-        if !descriptor.groups.contains(group) {
-            return Err(super::no_group(topic, group));
-        }
+        let descriptor = with_group(self.topics.load(topic).await?, group)?;
         let (mut partition, mut after) = read_cursor(cursor)?;
         let (began, mut done) = (self.clock().instant(), BulkOutcome::default());
         while partition.0 < descriptor.settings.partitions.get() {
@@ -109,7 +91,7 @@ impl Broker {
         Ok(done)
     }
 
-    /// Cancels a message, or gives it a due time; answers whether it waited in the group.
+    /// Answers whether the message waited in the group.
     async fn change_one(
         &self,
         descriptor: &Descriptor,
@@ -133,7 +115,7 @@ impl Broker {
 }
 
 impl BulkAction {
-    /// The window that is gone through. # Errors: `Invalid` for one that messages would not leave, or leave too far.
+    /// The window that is gone through. Errors: `Invalid` for one that messages would not leave, or leave too far.
     fn window(self, window: Window, now: Timestamp) -> Result<Window> {
         let length = window.to.since(window.from);
         match self {
@@ -144,22 +126,19 @@ impl BulkAction {
                     show_span(by),
                     show_span(length)
                 );
-                Err(Error::wrong(Fault::Range, "by", why))
+                Err(Error::range("by", why))
             }
-            BulkAction::Postpone(by) if window.to.plus(by) > now.plus(DELAY_MAX) => Err(Error::wrong(
-                Fault::Range,
-                "by",
-                format!("would move messages more than {} ahead", show_span(DELAY_MAX)),
-            )),
-            BulkAction::Park if window.to.plus(PARKED_FOR) > now.plus(DELAY_MAX) || length > PARKED_FOR => Err(
-                Error::wrong(Fault::Range, "to", format!("is more than {} ahead", show_span(DELAY_MAX - PARKED_FOR))),
-            ),
+            BulkAction::Postpone(by) if window.to.plus(by) > now.plus(DELAY_MAX) => {
+                Err(Error::range("by", format!("would move messages more than {} ahead", show_span(DELAY_MAX))))
+            }
+            BulkAction::Park if window.to.plus(PARKED_FOR) > now.plus(DELAY_MAX) || length > PARKED_FOR => {
+                Err(Error::range("to", format!("is more than {} ahead", show_span(DELAY_MAX - PARKED_FOR))))
+            }
             BulkAction::Unpark => Ok(Window { from: window.from.plus(PARKED_FOR), to: window.to.plus(PARKED_FOR) }),
             _ => Ok(window),
         }
     }
 
-    /// The new due time of a message; `None` when it is cancelled.
     fn target(self, due: Timestamp) -> Option<Timestamp> {
         match self {
             BulkAction::Cancel => None,
@@ -172,7 +151,7 @@ impl BulkAction {
 }
 
 fn check(window: Window) -> Result<()> {
-    if window.from < window.to { Ok(()) } else { Err(Error::wrong(Fault::Range, "to", "is not after `from`")) }
+    if window.from < window.to { Ok(()) } else { Err(Error::range("to", "is not after `from`")) }
 }
 
 /// `<partition>` or `<partition>.<due ms>.<id>`. Opaque to callers.
@@ -185,7 +164,7 @@ fn write_cursor(partition: Partition, after: Option<&(Timestamp, MessageId)>) ->
 
 fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Option<(Timestamp, MessageId)>)> {
     let Some(text) = cursor else { return Ok((Partition(0), None)) };
-    let wrong = || Error::invalid("cursor", "is not one that dwell gave; begin without a cursor");
+    let wrong = super::wrong_cursor;
     let mut parts = text.splitn(3, '.');
     let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
     let after = match (parts.next(), parts.next()) {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::Broker;
-use super::duplicates::other_key;
-use super::locate::Location;
-use super::push::PushOutcome;
+use super::list::Location;
+use super::push::{PushOutcome, other_key};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, Due, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -15,23 +14,16 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled};
 
-/// What came of rescheduling a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RescheduleOutcome {
-    /// Where it is.
     pub partition: Partition,
-    /// The due time that was asked for.
     pub due_at: Timestamp,
-    /// What became of it in each group, or that it is not what was expected.
     pub rescheduled: Rescheduled,
 }
 
 impl Broker {
-    /// Takes a message out of every group in which it waits; without a `key` it is looked for in all partitions. What a consumer has, or the
-    /// owner of the partition holds ready for one, is left alone. The answer says what became of it in each group.
-    ///
-    /// # Errors
-    /// `NotFound` topic, or the message has another key; `Ambiguous`; and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
+    /// Cancels a message in every group in which it waits; one that is reserved is left alone. Errors: `NotFound`, also
+    /// for another key; `Ambiguous`; and the store's. `OutcomeUnknown`: cancel it again, which is answered the same.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<(Partition, Cancelled)> {
         self.store.backend.clock().check()?;
         let cancel = |descriptor: Arc<Descriptor>| async move {
@@ -43,12 +35,8 @@ impl Broker {
         self.topics.say(topic, cancel).await
     }
 
-    /// Gives a message another due time in every group in which it waits, if it is what is expected there; without a `key`
-    /// it is looked for in all partitions. Attempts stay.
-    ///
-    /// # Errors
-    /// `Invalid` too far ahead, or not before it expires; `NotFound` topic, or the message has another key; `Ambiguous`; and
-    /// the store's.
+    /// Reschedules a message in every group in which it waits as expected; attempts stay. Errors: `Invalid` too far
+    /// ahead, or not before it expires; `NotFound`, also for another key; `Ambiguous`; and the store's.
     pub async fn reschedule(
         &self,
         topic: &TopicName,
@@ -101,7 +89,6 @@ impl Broker {
         }
     }
 
-    /// Cancels a message of a partition.
     pub(super) async fn cancel_in(
         &self,
         descriptor: &Descriptor,
@@ -112,7 +99,6 @@ impl Broker {
         self.topics.call(&descriptor.topic, partition, 1, make, |cancelled| !cancelled.buffered).await
     }
 
-    /// Gives a message of a partition another due time.
     pub(super) async fn reschedule_at(
         &self,
         descriptor: &Descriptor,
@@ -123,7 +109,6 @@ impl Broker {
         self.topics.call(&descriptor.topic, partition, 1, make, |_| true).await
     }
 
-    /// Pushes messages of one partition under a policy about ids that are there.
     pub(super) async fn put(
         &self,
         descriptor: &Arc<Descriptor>,
@@ -141,7 +126,6 @@ impl Broker {
     }
 }
 
-/// What a producer is told of one message.
 pub(super) fn outcome(partition: Partition, message: &Message, conflict: Conflict, put: Put) -> Result<PushOutcome> {
     let id = &message.id;
     let refused = |why: String| Err(Error::new(Kind::Conflict, why));

@@ -1,53 +1,44 @@
 //! Dead messages of all partitions of a group: listing them, making them ready again, deleting them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Broker;
-use super::dead_scan::{DeadFilter, DeadPlace, DeadScan};
-use crate::model::error::{Error, Fault, Result};
+use crate::codec::DeadReason;
+use crate::model::error::{Error, Result};
 use crate::model::limits::{
-    CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, RECOVER_IDS_MAX, REDRIVE_RATE_MAX,
+    CALL_BYTES_MAX, CALL_IDS_MAX, DEAD_LOOKED_AT_MAX, DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX,
+    RECOVER_IDS_MAX, REDRIVE_RATE_MAX,
 };
 use crate::model::message::{GroupName, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::topic::GroupPartition;
-use crate::store::Dead;
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, GroupPartition};
+use crate::store::{Dead, DeadCursor, Store};
 
-/// How often in a second a rate is kept to: after so many pages there is a rest.
 const PAGES_PER_SECOND: u32 = 10;
 
-/// A page of dead messages over all partitions, and the cursor of the next.
 #[derive(Debug, Clone)]
 pub struct DeadList {
-    /// The messages with their partitions.
     pub dead: Vec<(Partition, Dead)>,
-    /// Opaque; `None` at the end.
     pub next: Option<String>,
 }
 
-/// What is to be done with many dead messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadSweep {
-    /// With which.
     pub filter: DeadFilter,
-    /// With so many at most.
     pub limit: Option<u64>,
-    /// With so many a second, 1 to 100,000.
+    /// Messages per second, 1 to 100,000.
     pub rate: Option<u32>,
-    /// Where the sweep before has ended.
     pub cursor: Option<String>,
 }
 
-/// How far a sweep came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadSwept {
-    /// With how many it was done.
     pub count: u64,
-    /// Where to go on; `None` once every partition was gone through.
     pub next: Option<String>,
 }
 
-/// What to do with a page of dead messages.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Redrive,
@@ -56,10 +47,7 @@ enum Deed {
 }
 
 impl Broker {
-    /// Lists dead messages, partition by partition, oldest death first.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor or limit, `Full`.
+    /// Partition by partition, oldest death first. Errors: `NotFound`, `Invalid` cursor or limit, `Full`.
     pub async fn dead(
         &self,
         topic: &TopicName,
@@ -70,10 +58,8 @@ impl Broker {
         self.dead_matching(topic, group, &DeadFilter::default(), cursor, limit).await
     }
 
-    /// Lists those that are meant. A page may be short, or empty, and not be the last.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor, limit or filter, `Full`.
+    /// A page may be short or empty without being the last. Errors: `NotFound`, `Invalid` cursor, limit or filter,
+    /// `Full`.
     pub async fn dead_matching(
         &self,
         topic: &TopicName,
@@ -105,42 +91,25 @@ impl Broker {
         Ok(DeadList { dead, next: (!scan.is_over()).then(|| scan.place.cursor()) })
     }
 
-    /// Makes dead messages ready again: these ids, or all that are dead now. Answers how many.
-    ///
-    /// # Errors
-    /// `NotFound`.
     pub async fn redrive(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
         self.deed(topic, group, ids, Deed::Redrive).await
     }
 
-    /// Deletes dead messages: these ids, or all that are dead now. Answers how many.
-    ///
-    /// # Errors
-    /// `NotFound`.
     pub async fn purge(&self, topic: &TopicName, group: &GroupName, ids: Option<&[MessageId]>) -> Result<u64> {
         self.deed(topic, group, ids, Deed::Purge).await
     }
 
-    /// Makes many dead messages ready again, for a few seconds, and answers where to go on. Dropping the future ends it.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor, rate or filter.
+    /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
     pub async fn redrive_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
         self.sweep(topic, group, sweep, Deed::Redrive).await
     }
 
-    /// Deletes many dead messages, for a few seconds, and answers where to go on. Dropping the future ends it.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor, rate or filter.
+    /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter.
     pub async fn purge_many(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
         self.sweep(topic, group, sweep, Deed::Purge).await
     }
 
-    /// Counts many dead messages, for a few seconds, and answers where to go on. Nothing changes.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor, rate or filter, `Full`.
+    /// For a few seconds; answers the next cursor. Errors: `NotFound`, `Invalid` cursor, rate or filter, `Full`.
     pub async fn count_dead(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep) -> Result<DeadSwept> {
         let _read = self.reads.begin().await?;
         self.sweep(topic, group, sweep, Deed::Count).await
@@ -194,7 +163,7 @@ impl Broker {
     /// What dies after the sweep began is left alone, so that a message that fails at once does not go round and round.
     async fn sweep(&self, topic: &TopicName, group: &GroupName, sweep: &DeadSweep, deed: Deed) -> Result<DeadSwept> {
         if sweep.rate.is_some_and(|rate| !(1..=REDRIVE_RATE_MAX).contains(&rate)) {
-            return Err(Error::wrong(Fault::Range, "rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
+            return Err(Error::range("rate", format!("is not in 1 to {REDRIVE_RATE_MAX}")));
         }
         let mut scan = self.scan(topic, group, &sweep.filter, sweep.cursor.as_deref()).await?;
         let began = self.clock().instant();
@@ -231,5 +200,143 @@ impl Broker {
             Deed::Count => return Ok(ids.len() as u64),
         };
         Ok(answers.into_iter().filter(|was_dead| *was_dead).count() as u64)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadFilter {
+    pub reason: Option<DeadReason>,
+    pub older_than: Option<Duration>,
+    pub younger_than: Option<Duration>,
+    /// These bytes are in the last error or in the payload, as they are; 1 to 256 bytes.
+    pub text: Option<String>,
+}
+
+impl DeadFilter {
+    pub fn check(&self) -> Result<()> {
+        let range = 1..=DEAD_TEXT_BYTES_MAX;
+        match &self.text {
+            Some(text) if !range.contains(&text.len()) => {
+                Err(Error::range("text", format!("has {} bytes, not 1 to {DEAD_TEXT_BYTES_MAX}", text.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn matches(&self, dead: &Dead) -> bool {
+        let has_text = |text: &String| {
+            let error = dead.record.last_error.as_ref().is_some_and(|error| error.contains(text));
+            let payload = |payload: &[u8]| payload.windows(text.len()).any(|part| part == text.as_bytes());
+            error || dead.message.as_ref().is_ok_and(|message| payload(&message.envelope.payload))
+        };
+        self.reason.is_none_or(|reason| reason == dead.record.reason) && self.text.as_ref().is_none_or(has_text)
+    }
+}
+
+/// Where a walk through the dead messages of all partitions stands. What dies after it began is not on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DeadPlace {
+    began: Timestamp,
+    partition: Partition,
+    after: Option<DeadCursor>,
+}
+
+impl DeadPlace {
+    fn first(began: Timestamp) -> DeadPlace {
+        DeadPlace { began, partition: Partition(0), after: None }
+    }
+
+    /// `<began ms>.<partition>` or `<began ms>.<partition>.<died at ms>.<id>`. Opaque to callers.
+    fn cursor(&self) -> String {
+        let place = format!("{}.{}", self.began.as_ms(), self.partition);
+        match &self.after {
+            Some(after) => format!("{place}.{}.{}", after.died_at.as_ms(), after.id),
+            None => place,
+        }
+    }
+
+    fn read(cursor: &str) -> Result<DeadPlace> {
+        let wrong = super::wrong_cursor;
+        let time = |text: &str| text.parse().map(Timestamp::from_ms).map_err(|_| wrong());
+        let mut parts = cursor.splitn(4, '.');
+        let began = time(parts.next().ok_or_else(wrong)?)?;
+        let partition = Partition(parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?);
+        let after = match (parts.next(), parts.next()) {
+            (None, _) => None,
+            (Some(died_at), Some(id)) => {
+                Some(DeadCursor { died_at: time(died_at)?, id: MessageId::new(id).map_err(|_| wrong())? })
+            }
+            (Some(_), None) => return Err(wrong()),
+        };
+        Ok(DeadPlace { began, partition, after })
+    }
+}
+
+struct DeadScan {
+    descriptor: Arc<Descriptor>,
+    group: GroupName,
+    filter: DeadFilter,
+    place: DeadPlace,
+}
+
+struct DeadFound {
+    partition: Partition,
+    looked_at: usize,
+    dead: Vec<Dead>,
+}
+
+impl DeadScan {
+    fn is_over(&self) -> bool {
+        self.place.partition.0 >= self.descriptor.settings.partitions.get()
+    }
+
+    async fn page(&mut self, store: &Store, look: usize, most: usize) -> Result<DeadFound> {
+        let partition = self.place.partition;
+        let pair = self.descriptor.pair(partition, &self.group);
+        let after = match self.place.after.take() {
+            None => self.before_the_youngest()?,
+            after => after,
+        };
+        let page = store.dead_letters.dead(&pair, after.as_ref(), look).await?;
+        let until = self.filter.older_than.map_or(self.place.began, |age| self.place.began.minus(age));
+        let looked_at = page.dead.len();
+        let in_time = |dead: &Dead| dead.died_at <= until;
+        let past = page.dead.last().is_some_and(|last| !in_time(last));
+        let mut found = page.dead.into_iter().filter(|dead| in_time(dead) && self.filter.matches(dead));
+        let dead: Vec<Dead> = found.by_ref().take(most).collect();
+        let left_out = found.next().is_some();
+        self.place.after = match dead.last() {
+            Some(last) if left_out => Some(DeadCursor { died_at: last.died_at, id: last.id.clone() }),
+            _ => page.next.filter(|_| !past),
+        };
+        if self.place.after.is_none() {
+            self.place.partition = Partition(partition.0 + 1);
+        }
+        Ok(DeadFound { partition, looked_at, dead })
+    }
+
+    /// The place in front of the first message that is young enough: behind every id of the millisecond before.
+    fn before_the_youngest(&self) -> Result<Option<DeadCursor>> {
+        let Some(age) = self.filter.younger_than else { return Ok(None) };
+        let died_at = self.place.began.minus(age).minus(Duration::from_millis(1));
+        Ok(Some(DeadCursor { died_at, id: MessageId::new("~".repeat(ID_BYTES_MAX))? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_garbage_is_refused() -> Result<()> {
+        let after = DeadCursor { died_at: Timestamp::from_ms(5), id: MessageId::new("a.b.c")? };
+        for after in [None, Some(after)] {
+            let place = DeadPlace { began: Timestamp::from_ms(7), partition: Partition(3), after };
+            assert_eq!(DeadPlace::read(&place.cursor())?, place);
+        }
+        for bad in ["", "x", "7", "7.x", "7.1.2", "7.1.x.y", "7.1.2.a b", "7.70000"] {
+            assert!(DeadPlace::read(bad).is_err(), "{bad:?}");
+        }
+        Ok(())
     }
 }

@@ -1,39 +1,42 @@
-//! Why a message is not delivered yet.
+//! Why a message is not delivered yet; how many messages become due; and whether the keys of a group agree.
+
+use std::time::Duration;
 
 use super::Broker;
 use crate::delivery::{Hindrance, MessageLocation};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{AUDIT_FINDINGS_MAX, DELAY_MAX, FORECAST_COUNTS_MAX, FORECAST_SPANS_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
-use crate::model::time::show_span;
+use crate::model::time::{ms_up, show_span};
 use crate::model::topic::{Descriptor, Rest};
-use crate::store::{Peeked, State};
+use crate::store::{Finding, Forecast, Peeked, Spans, State, VerifyCursor};
+
+/// Counts in one call to the store: a millisecond or two, in which it does nothing else.
+const COUNTS_AT_ONCE: usize = 2_000;
+/// Time until one call answers with a cursor.
+const TURN: Duration = Duration::from_millis(500);
 
 const BUFFERED: &str = "on this broker's disk, until the store takes it; it is due when it was pushed to be";
 
 const UNKNOWN: &str = "never pushed with this id and key, or acked, cancelled, purged or expired since; \
                        or on the disk of another broker";
 
-/// What keeps a message, in every group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Where it belongs.
     pub partition: Partition,
-    /// Whether it is on the disk of this broker, on its way to the store.
+    /// It is on the disk of this broker, on its way to the store.
     pub buffered: bool,
-    /// For each group: a stable name of the reason, and a sentence for people.
     pub groups: Vec<(GroupName, Reason)>,
 }
 
-/// Why one group has not delivered it yet, or has not got it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// `scheduled`, `retrying`, `paused`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `behind_others`, `ready`,
     /// `in_flight`, `decided`, `prefetched`, `behind_its_key`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
-    /// The same in a sentence, without anything that a producer or a consumer said.
+    /// A sentence without anything that a producer or a consumer said.
     pub detail: String,
-    /// What the consumer said with the last nack of a dead message.
     pub error: Option<String>,
 }
 
@@ -44,10 +47,7 @@ impl Reason {
 }
 
 impl Broker {
-    /// Says why a message is not delivered yet; without a `key` it is looked for in all partitions.
-    ///
-    /// # Errors
-    /// `NotFound` for a topic that does not exist, or a message that has another key; `Ambiguous`, `Full`.
+    /// Errors: `NotFound`, also for another key; `Ambiguous`, `Full`.
     pub async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> Result<Explanation> {
         let descriptor = self.topics.look(topic).await?;
         let partition = self.locate(&descriptor, id, key).await?.or_home(&descriptor, id);
@@ -57,7 +57,7 @@ impl Broker {
         for group in &descriptor.groups {
             let pair = descriptor.pair(partition, group);
             let peeked = match read.call(self.store.reads.peek(&pair, id)).await {
-                // The store is away; what is known is where the message is.
+                // The store is unavailable, but the message is on the local disk.
                 Err(error) if buffered && error.is_outage() => None,
                 peeked => peeked?,
             };
@@ -98,7 +98,6 @@ impl Broker {
         })
     }
 
-    /// It is due, and still in the store.
     async fn ready(
         &self,
         descriptor: &Descriptor,
@@ -134,7 +133,6 @@ impl Broker {
         })
     }
 
-    /// An owner has it in memory.
     fn in_flight(
         &self,
         descriptor: &Descriptor,
@@ -144,8 +142,8 @@ impl Broker {
     ) -> Result<Reason> {
         let id = &peeked.message.id;
         let here = self.groups.find(descriptor, group)?;
-        let hindrance = here.as_ref().and_then(|dispatch| dispatch.hindrance(partition));
-        Ok(match here.and_then(|dispatch| dispatch.whereabouts(partition, id)) {
+        let hindrance = here.as_ref().and_then(|delivery| delivery.hindrance(partition));
+        Ok(match here.and_then(|delivery| delivery.whereabouts(partition, id)) {
             Some(MessageLocation::Out { attempt, deadline }) => {
                 let clock = self.store.backend.clock();
                 let until = clock.now().plus(deadline.since(clock.local().instant()));
@@ -185,4 +183,101 @@ fn hindered(hindrance: Hindrance) -> Reason {
         ),
         Hindrance::RateLimited => Reason::new("rate_limited", "due, and waits for its turn by the group's rate"),
     }
+}
+
+impl Broker {
+    /// Messages in flight are not counted. Errors: `NotFound`; `Invalid` out of range, or past [`FORECAST_COUNTS_MAX`]
+    /// spans of all partitions together; `Full`.
+    pub async fn forecast(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        step: Duration,
+        count: usize,
+    ) -> Result<(Spans, Forecast)> {
+        if !(Duration::from_millis(1)..=DELAY_MAX).contains(&step) {
+            return Err(Error::range("step", format!("is not in 1ms to {}", show_span(DELAY_MAX))));
+        }
+        if !(1..=FORECAST_SPANS_MAX).contains(&count) {
+            return Err(Error::range("spans", format!("{count} is not in 1 to {FORECAST_SPANS_MAX}")));
+        }
+        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let partitions = usize::from(descriptor.settings.partitions.get());
+        if count * partitions > FORECAST_COUNTS_MAX {
+            let most = FORECAST_COUNTS_MAX / partitions;
+            let why = format!("{count} is too many for a topic of {partitions} partitions; it has at most {most}");
+            return Err(Error::range("spans", why));
+        }
+        let read = self.reads.begin().await?;
+        let step = Duration::from_millis(ms_up(step));
+        let spans = Spans { from: self.store.backend.clock().now(), step, count };
+        let pairs: Vec<_> = descriptor.pairs(std::slice::from_ref(group)).collect();
+        let mut all = Forecast { spans: vec![0; count], ..Forecast::default() };
+        for some in pairs.chunks((COUNTS_AT_ONCE / count).max(1)) {
+            for part in read.call(self.store.reads.forecast(some, spans)).await? {
+                all.ready += part.ready;
+                all.later += part.later;
+                all.spans.iter_mut().zip(part.spans).for_each(|(sum, part)| *sum += part);
+            }
+        }
+        Ok((spans, all))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Audit {
+    pub seen: u64,
+    pub findings: Vec<(Partition, Finding)>,
+    pub next: Option<String>,
+}
+
+impl Broker {
+    /// Verifies for half a second, beside live traffic, that ids and bodies of a group agree; `repair` repairs. Errors:
+    /// `NotFound`, `Invalid` cursor, `Full`.
+    pub async fn audit(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        cursor: Option<&str>,
+        repair: bool,
+    ) -> Result<Audit> {
+        let descriptor = self.topics.look_at_group(topic, group).await?;
+        let (mut partition, mut from) = cursor.map_or(Ok((Partition(0), None)), read)?;
+        if partition.0 >= descriptor.settings.partitions.get() {
+            return Err(super::wrong_cursor());
+        }
+        let read = self.reads.begin().await?;
+        let until = self.clock().instant().plus(TURN);
+        let mut audit = Audit::default();
+        while partition.0 < descriptor.settings.partitions.get() {
+            if audit.findings.len() >= AUDIT_FINDINGS_MAX || self.clock().instant() >= until {
+                audit.next = Some(cursor_of(partition, from.as_ref()));
+                break;
+            }
+            let page = read
+                .call(self.store.maintenance.audit(&descriptor.pair(partition, group), from.as_ref(), repair))
+                .await?;
+            audit.seen += page.seen;
+            audit.findings.extend(page.findings.into_iter().map(|finding| (partition, finding)));
+            from = page.next;
+            if from.is_none() {
+                partition.0 += 1;
+            }
+        }
+        if repair {
+            self.metrics.ownership.repairs.inc_by(audit.findings.len() as u64);
+        }
+        Ok(audit)
+    }
+}
+
+/// `<partition>` or `<partition>:<cursor of the store>`.
+fn cursor_of(partition: Partition, from: Option<&VerifyCursor>) -> String {
+    from.map_or_else(|| partition.to_string(), |VerifyCursor(from)| format!("{partition}:{from}"))
+}
+
+fn read(cursor: &str) -> Result<(Partition, Option<VerifyCursor>)> {
+    let (partition, from) = cursor.split_once(':').map_or((cursor, None), |(partition, from)| (partition, Some(from)));
+    let partition = partition.parse().map(Partition).map_err(|_| super::wrong_cursor())?;
+    Ok((partition, from.map(|from| VerifyCursor(from.to_owned()))))
 }

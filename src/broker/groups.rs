@@ -1,23 +1,37 @@
-//! The groups that this process consumes for.
+//! Groups: the deliveries that run in this process; creating, changing, pausing and deleting a group; and filling one
+//! that begins with a copy of another.
+//!
+//! A copy remembers nothing: until the descriptor says that it is done nothing is handed out, so a broker that begins
+//! it again, after a crash or beside another broker, finds what was copied and leaves it alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::{Options, no_group};
+use tokio_util::sync::CancellationToken;
+
+use super::{Broker, Options, no_group};
 use crate::coordination::lease::LeaseKeeper;
 use crate::coordination::membership::Timing;
 use crate::delivery::{GroupDelivery, Heartbeats, Membership, PrefetchBudget, Terms};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::partition::Partition;
+use crate::model::time::{Timestamp, show_span};
+use crate::model::topic::{Descriptor, GroupPartition, Pause, Rate, Subscription};
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::Tracer;
 
+const COPY_RETRY_AFTER: Duration = Duration::from_millis(500);
+const CHANGE_TRIES_MAX: usize = 5;
+/// How long creating a group waits for its copy to complete; the copy continues after the answer.
+const COPY_WAIT: Duration = Duration::from_secs(2);
+
 type Place = (TopicName, GroupName);
 
-/// One [`GroupDelivery`] for each group that a local consumer asked for.
 pub(super) struct Groups {
     store: Store,
     keeper: Arc<LeaseKeeper>,
@@ -26,13 +40,12 @@ pub(super) struct Groups {
     timing: Timing,
     terms: Terms,
     tracer: Tracer,
-    /// Partitions of all groups together, at most.
     most: usize,
     joined: Arc<Mutex<HashMap<Place, Joined>>>,
 }
 
 struct Joined {
-    dispatch: Arc<GroupDelivery>,
+    delivery: Arc<GroupDelivery>,
     partitions: usize,
 }
 
@@ -54,19 +67,16 @@ impl Groups {
         Groups { store, keeper, metrics, tasks, timing, terms, tracer, most, joined: Arc::default() }
     }
 
-    /// The dispatch of a group; the first time, loops begin that take its pairs.
-    ///
-    /// # Errors
-    /// `NotFound` when the topic has no such group, `Unavailable` while the process stops, `Full` past
-    /// [`Options::member_partitions`].
+    /// Starts the loops the first time. Errors: `NotFound` when the topic has no such group, `Unavailable` while the
+    /// process stops, `Full` past [`Options::member_partitions`].
     pub(super) fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
         if self.is_stopping() {
             return Err(Error::unavailable("this dwell is stopping; ask another one"));
         }
-        if let Some(dispatch) = self.find(descriptor, group)?.filter(|dispatch| !dispatch.is_closed()) {
-            return Ok(dispatch);
+        if let Some(delivery) = self.find(descriptor, group)?.filter(|delivery| !delivery.is_closed()) {
+            return Ok(delivery);
         }
-        let dispatch = Arc::new(GroupDelivery::new(
+        let delivery = Arc::new(GroupDelivery::new(
             self.store.clone(),
             self.keeper.clone(),
             descriptor.clone(),
@@ -75,91 +85,80 @@ impl Groups {
             self.metrics.clone(),
             self.tracer.clone(),
         ));
-        let mut joined = self.lock();
-        // Someone else may have joined meanwhile; its loops are running.
+        let mut joined = lock(&self.joined);
+        // Another call may have joined meanwhile; its loops are running.
         if let Some(there) = joined.get(&place(descriptor, group)).filter(|there| there.is_open(descriptor)) {
-            return Ok(there.dispatch.clone());
+            return Ok(there.delivery.clone());
         }
         let partitions = usize::from(descriptor.settings.partitions.get());
         let others = joined.iter().filter(|(other, _)| **other != place(descriptor, group));
         check_room(others.map(|(_, there)| there.partitions).sum(), partitions, self.most)?;
-        let new = Joined { dispatch: dispatch.clone(), partitions };
+        let new = Joined { delivery: delivery.clone(), partitions };
         if let Some(replaced) = joined.insert(place(descriptor, group), new) {
-            // Two of them would take the pairs from each other for ever, since they are the same member.
-            replaced.dispatch.close();
+            // Two of them would take the pairs from each other, since they are the same member.
+            replaced.delivery.close();
         }
-        let membership = Membership::new(dispatch.clone(), self.timing, self.tasks.clone());
+        let membership = Membership::new(delivery.clone(), self.timing, self.tasks.clone());
         let (stop, all, place, left) =
-            (self.tasks.stopping(), self.joined.clone(), place(descriptor, group), dispatch.clone());
+            (self.tasks.stopping(), self.joined.clone(), place(descriptor, group), delivery.clone());
         self.tasks.start(async move {
             membership.run(stop).await;
             // Unless it has been joined again meanwhile.
             let mut joined = lock(&all);
-            if joined.get(&place).is_some_and(|there| Arc::ptr_eq(&there.dispatch, &left)) {
+            if joined.get(&place).is_some_and(|there| Arc::ptr_eq(&there.delivery, &left)) {
                 joined.remove(&place);
             }
         });
         tracing::info!(topic = %descriptor.topic, %group, member = %self.keeper.member(), "group joined");
-        Ok(dispatch)
+        Ok(delivery)
     }
 
-    /// The dispatch of a group, if this process consumes for it. # Errors: `NotFound` when the topic has no such group.
     pub(super) fn find(&self, descriptor: &Descriptor, group: &GroupName) -> Result<Option<Arc<GroupDelivery>>> {
         if !descriptor.groups.contains(group) {
             return Err(no_group(&descriptor.topic, group));
         }
-        let joined = self.lock();
+        let joined = lock(&self.joined);
         let there = joined.get(&place(descriptor, group)).filter(|there| there.serves(descriptor));
-        Ok(there.map(|there| there.dispatch.clone()))
+        Ok(there.map(|there| there.delivery.clone()))
     }
 
-    /// How many messages of a pair are reserved here and not handed out.
     pub(super) fn held(&self, pair: &GroupPartition) -> u64 {
-        let joined = self.lock();
+        let joined = lock(&self.joined);
         let held =
-            joined.get(&(pair.topic.clone(), pair.group.clone())).map(|there| there.dispatch.held(pair.partition));
+            joined.get(&(pair.topic.clone(), pair.group.clone())).map(|there| there.delivery.held(pair.partition));
         held.unwrap_or(0) as u64
     }
 
-    /// Ends the dispatch of a topic that is gone, and not of one that was made under its name meanwhile.
+    /// Ends the delivery of a deleted topic, but not of one that was created under its name since.
     pub(super) fn close(&self, gone: &Descriptor) {
-        self.lock().retain(|(name, _), there| {
-            let is_gone = *name == gone.topic && there.dispatch.descriptor().incarnation <= gone.incarnation;
+        lock(&self.joined).retain(|(name, _), there| {
+            let is_gone = *name == gone.topic && there.delivery.descriptor().incarnation <= gone.incarnation;
             if is_gone {
-                there.dispatch.abandon();
+                there.delivery.abandon();
             }
             !is_gone
         });
     }
 
-    /// Lets the dispatches of a topic know that it changed; those of groups that are gone end.
-    pub(super) fn follow(&self, descriptor: &Arc<Descriptor>) {
-        self.lock().retain(|(name, _), there| {
-            let stays = *name != descriptor.topic || there.dispatch.follow(descriptor);
+    fn follow(&self, descriptor: &Arc<Descriptor>) {
+        lock(&self.joined).retain(|(name, _), there| {
+            let stays = *name != descriptor.topic || there.delivery.follow(descriptor);
             if !stays {
-                there.dispatch.abandon();
+                there.delivery.abandon();
             }
             stays
         });
     }
 
-    /// Whether the loops have to end.
     pub(super) fn is_stopping(&self) -> bool {
         self.tasks.stopping().is_cancelled()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Joined>> {
-        lock(&self.joined)
     }
 }
 
 fn lock(joined: &Mutex<HashMap<Place, Joined>>) -> MutexGuard<'_, HashMap<Place, Joined>> {
-    // Nothing panics while the lock is held; if it did, the map would still be whole.
     joined.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// # Errors
-/// `Full` when this process is a member of too many groups to join one with so many partitions.
 fn check_room(taken: usize, partitions: usize, most: usize) -> Result<()> {
     if taken + partitions <= most {
         return Ok(());
@@ -172,16 +171,308 @@ fn check_room(taken: usize, partitions: usize, most: usize) -> Result<()> {
 }
 
 impl Joined {
-    /// A topic, or a group, that was deleted and made again is another one.
+    /// A topic or a group that was deleted and created again is another one.
     fn serves(&self, descriptor: &Descriptor) -> bool {
-        descriptor.has_same(&self.dispatch.descriptor(), self.dispatch.group())
+        descriptor.has_same(&self.delivery.descriptor(), self.delivery.group())
     }
 
     fn is_open(&self, descriptor: &Descriptor) -> bool {
-        self.serves(descriptor) && !self.dispatch.is_closed()
+        self.serves(descriptor) && !self.delivery.is_closed()
     }
 }
 
 fn place(descriptor: &Descriptor, group: &GroupName) -> Place {
     (descriptor.topic.clone(), group.clone())
+}
+
+pub(super) type Filling = Arc<Mutex<HashSet<(TopicName, GroupName)>>>;
+
+struct Filled {
+    filling: Filling,
+    place: (TopicName, GroupName),
+    done: CancellationToken,
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.place);
+        self.done.cancel();
+    }
+}
+
+impl Broker {
+    /// In the background, unless this process does so already. The future ends when nothing is filled here any more.
+    pub(super) fn copy_group(
+        &self,
+        descriptor: &Arc<Descriptor>,
+        group: &GroupName,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let done = CancellationToken::new();
+        let place = (descriptor.topic.clone(), group.clone());
+        let is_copy = descriptor.subscription(group).copy_of.is_some();
+        let filling = self.filling.clone();
+        if is_copy && filling.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone()) {
+            let filled = Filled { filling, place, done: done.clone() };
+            let (broker, born) = (self.clone(), descriptor.clone());
+            self.tasks.start(async move { broker.fill(&filled, &born).await });
+        } else {
+            done.cancel();
+        }
+        async move { done.cancelled().await }
+    }
+
+    async fn fill(&self, filled: &Filled, born: &Descriptor) {
+        let (topic, group) = &filled.place;
+        let clock = self.store.backend.clock().local();
+        loop {
+            let error = match self.fill_once(topic, group, born).await {
+                Ok(()) => return,
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::Bug) => {
+                    return tracing::warn!(%topic, %group, %error, "group copy given up");
+                }
+                Err(error) => error,
+            };
+            tracing::debug!(%topic, %group, %error, "group copy tried again");
+            if self.tasks.stopping().run_until_cancelled(clock.sleep(COPY_RETRY_AFTER)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn fill_once(&self, topic: &TopicName, group: &GroupName, born: &Descriptor) -> Result<()> {
+        let descriptor = self.topics.load(topic).await?;
+        if !descriptor.has_same(born, group) {
+            return Err(Error::not_found(format!("group {group} of topic {topic} is gone")));
+        }
+        if descriptor.subscription(group).copy_of.is_none() {
+            return Ok(());
+        }
+        // A push under an older descriptor would not reach the group, and its message might come behind the scan.
+        self.store.topics.publish_settings(&descriptor).await?;
+        let mut messages = 0;
+        for partition in descriptor.partitions() {
+            messages += self.fill_partition(&descriptor, partition, group).await?;
+        }
+        self.change(topic, |there| {
+            if !there.has_same(&descriptor, group) {
+                return Err(Error::not_found(format!("group {group} of topic {topic} is gone")));
+            }
+            let mut wanted = there.clone();
+            wanted.subscription_mut(group).copy_of = None;
+            Ok((wanted != *there).then_some(wanted))
+        })
+        .await?;
+        tracing::info!(%topic, %group, messages, "group copied");
+        Ok(())
+    }
+
+    async fn fill_partition(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) -> Result<usize> {
+        let clock = self.store.backend.clock().local();
+        let (mut from, mut messages) = (None, 0);
+        loop {
+            let began = clock.instant();
+            let page = self.store.maintenance.copy(descriptor, partition, group, from).await?;
+            messages += page.messages;
+            from = page.next;
+            if from.is_none() {
+                return Ok(messages);
+            }
+            // Live traffic keeps half of the store.
+            let rest = clock.sleep(clock.instant().since(began));
+            if self.tasks.stopping().run_until_cancelled(rest).await.is_none() {
+                return Err(Error::unavailable("this dwell is stopping"));
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GroupWish {
+    /// A new group gets a copy of the messages of this one; without it, only those pushed from now on.
+    pub copy_of: Option<GroupName>,
+    /// Messages that are handed out in a second, at most; 0 is without a limit. `None` leaves it as it is.
+    pub rate: Option<f64>,
+    /// Deliveries in flight, at most; 0 is without a limit. `None` leaves it as it is.
+    pub max_in_flight: Option<u32>,
+}
+
+impl GroupWish {
+    fn apply(&self, subscription: &mut Subscription) -> Result<()> {
+        if let Some(rate) = self.rate {
+            subscription.rate = if rate == 0.0 { None } else { Some(Rate::new(rate)?) };
+        }
+        if let Some(limit) = self.max_in_flight {
+            subscription.max_in_flight = (limit > 0).then_some(limit);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseFor {
+    Ever,
+    Span(Duration),
+    /// A time in the past pauses nothing.
+    Until(Timestamp),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subscribed {
+    pub descriptor: Arc<Descriptor>,
+    pub created: bool,
+}
+
+impl Broker {
+    /// Creates a group, or changes its limits. Errors: `Invalid` limits; `NotFound`; `Full` past the limit of groups;
+    /// `Conflict` for a copy of a group that does not exist, or is being copied itself.
+    pub async fn make_group(&self, topic: &TopicName, group: &GroupName, wish: GroupWish) -> Result<Subscribed> {
+        let (mut created, mut changed) = (false, false);
+        let descriptor = self
+            .change(topic, |there| {
+                created = !there.groups.contains(group);
+                let mut wanted = there.clone();
+                let mut subscription = there.subscription(group);
+                wish.apply(&mut subscription)?;
+                if created {
+                    admit(there, &wish)?;
+                    wanted.groups.push(group.clone());
+                    subscription.copy_of = wish.copy_of.clone();
+                }
+                if subscription != there.subscription(group) {
+                    *wanted.subscription_mut(group) = subscription;
+                }
+                wanted.check()?;
+                changed = wanted != *there;
+                Ok(changed.then_some(wanted))
+            })
+            .await?;
+        match (created, changed) {
+            (true, _) => tracing::info!(%topic, %group, "group created"),
+            (false, true) => tracing::info!(%topic, %group, "group changed"),
+            (false, false) => {}
+        }
+        let copied = self.copy_group(&descriptor, group);
+        let clock = self.store.backend.clock().local();
+        tokio::select! {
+            () = copied => {}
+            () = clock.sleep(COPY_WAIT) => {}
+        }
+        Ok(Subscribed { descriptor: self.topics.get(topic).await?, created })
+    }
+
+    /// Also messages in flight. Errors: `NotFound`; `Conflict` for the only group of a topic, and for one being copied.
+    pub async fn delete_group(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
+        let mut gone = false;
+        self.change(topic, |there| {
+            if there.leaving.contains(group) {
+                gone = true;
+                return Ok(Some(there.clone()));
+            }
+            if !there.groups.contains(group) {
+                return if gone { Ok(None) } else { Err(no_group(topic, group)) };
+            }
+            dismiss(there, group)?;
+            gone = true;
+            let mut wanted = there.clone();
+            wanted.groups.retain(|other| other != group);
+            Ok(Some(wanted))
+        })
+        .await?;
+        tracing::info!(%topic, %group, "group deleted");
+        Ok(())
+    }
+
+    /// What is in flight may still be settled. Errors: `NotFound`, `Invalid` for a pause that ends too late.
+    pub async fn pause_group(&self, topic: &TopicName, group: &GroupName, pause: PauseFor) -> Result<Arc<Descriptor>> {
+        let now = self.store.backend.clock().now();
+        let (field, until) = match pause {
+            PauseFor::Ever => ("for", None),
+            PauseFor::Span(span) => ("for", Some(now.plus(span))),
+            PauseFor::Until(until) => ("until", Some(until)),
+        };
+        if until.is_some_and(|until| until > now.plus(DELAY_MAX)) {
+            let why = format!("a pause lasts {} at most", show_span(DELAY_MAX));
+            return Err(Error::range(field, why));
+        }
+        self.set_pause(topic, group, Some(Pause { until })).await
+    }
+
+    pub async fn resume_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
+        self.set_pause(topic, group, None).await
+    }
+
+    async fn set_pause(&self, topic: &TopicName, group: &GroupName, pause: Option<Pause>) -> Result<Arc<Descriptor>> {
+        let mut changed = false;
+        let change = self.change(topic, |there| {
+            if !there.groups.contains(group) {
+                return Err(no_group(topic, group));
+            }
+            let mut wanted = there.clone();
+            wanted.subscription_mut(group).paused = pause;
+            changed = wanted != *there;
+            Ok(changed.then_some(wanted))
+        });
+        let descriptor = change.await?;
+        match pause {
+            _ if !changed => {}
+            Some(Pause { until: Some(until) }) => tracing::info!(%topic, %group, %until, "group paused"),
+            Some(Pause { until: None }) => tracing::info!(%topic, %group, "group paused"),
+            None => tracing::info!(%topic, %group, "group resumed"),
+        }
+        Ok(descriptor)
+    }
+
+    /// `None` changes nothing. Every partition knows the result once this has answered.
+    pub(super) async fn change(
+        &self,
+        topic: &TopicName,
+        mut change: impl FnMut(&Descriptor) -> Result<Option<Descriptor>>,
+    ) -> Result<Arc<Descriptor>> {
+        let mut outcome = Err(Error::bug("a change was never tried"));
+        for _ in 0..CHANGE_TRIES_MAX {
+            let there = self.topics.load(topic).await?;
+            outcome = match change(&there)? {
+                Some(wanted) => self.store.topics.update(&wanted).await,
+                // The change that made it so may have been cut short before every partition knew.
+                None => self.store.topics.publish_settings(&there).await.map(|()| there.as_ref().clone()),
+            };
+            if !matches!(&outcome, Err(error) if error.kind() == Kind::Stale) {
+                break;
+            }
+        }
+        let descriptor = self.topics.learn(outcome?);
+        self.groups.follow(&descriptor);
+        Ok(descriptor)
+    }
+}
+
+fn admit(there: &Descriptor, wish: &GroupWish) -> Result<()> {
+    if there.groups.len() >= GROUPS_MAX {
+        let detail = format!("topic {} has {GROUPS_MAX} groups, which is the limit; delete one first", there.topic);
+        return Err(Error::new(Kind::Full, detail));
+    }
+    let Some(source) = &wish.copy_of else { return Ok(()) };
+    if !there.groups.contains(source) {
+        return Err(Error::new(Kind::Conflict, format!("topic {} has no group {source} to copy", there.topic)));
+    }
+    if there.subscription(source).copy_of.is_some() {
+        return Err(Error::new(Kind::Conflict, format!("group {source} is being copied itself; try again later")));
+    }
+    Ok(())
+}
+
+fn dismiss(there: &Descriptor, group: &GroupName) -> Result<()> {
+    if there.groups.len() == 1 {
+        let detail =
+            format!("{group} is the only group of topic {}; delete the topic, or make another one first", there.topic);
+        return Err(Error::new(Kind::Conflict, detail));
+    }
+    let copies = |(_, subscription): &(_, &Subscription)| subscription.copy_of.as_ref() == Some(group);
+    match there.subscriptions.iter().find(copies) {
+        None => Ok(()),
+        Some((copy, _)) => {
+            let detail = format!("group {group} is being copied to {copy}; delete that one, or try again later");
+            Err(Error::new(Kind::Conflict, detail))
+        }
+    }
 }

@@ -1,38 +1,38 @@
-//! Listing the messages of a group by state and due window.
+//! Listing the messages of a group by state and due window, and finding one by its id.
+//!
+//! A message is identified by its id and its key. The key decides the partition, so without it every partition is
+//! asked.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
 
 use super::Broker;
 use crate::codec::DeadRecord;
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::CALL_BYTES_MAX;
-use crate::model::message::{GroupName, MessageId, TopicName};
+use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::GroupPartition;
-use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, State, WaitingCursor, Window};
+use crate::model::topic::{Descriptor, GroupPartition};
+use crate::store::{Dead, DeadCursor, InFlightCursor, Listed, Peeked, State, WaitingCursor, Window};
 
 /// Calls to the store for one page: a window that few messages are in must not keep a request for long.
 const CALLS_MAX: usize = 100;
+const PARTITIONS_AT_ONCE: usize = 64;
 
-/// Which messages of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Scheduled or ready.
     Waiting,
-    /// Due later.
     Scheduled,
-    /// Due and not taken.
     Ready,
-    /// Reserved by the owner of the partition.
     InFlight,
-    /// Dead.
     Dead,
 }
 
 impl Which {
-    /// Those that have a name, which is that of their state.
     pub const NAMED: [Which; 4] = [Which::Scheduled, Which::Ready, Which::InFlight, Which::Dead];
 
-    /// The stable name, as in the API.
     pub fn name(self) -> &'static str {
         match self {
             Which::Waiting => "waiting",
@@ -44,27 +44,19 @@ impl Which {
     }
 }
 
-/// One message of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListEntry {
-    /// Where it is.
     pub partition: Partition,
-    /// Its state.
     pub state: State,
-    /// The message, and when it is tried next.
     pub listed: Listed,
 }
 
-/// A page of messages, partition by partition, and the cursor of the next.
 #[derive(Debug, Clone, Default)]
 pub struct MessageList {
-    /// The messages.
     pub messages: Vec<ListEntry>,
-    /// Opaque; `None` at the end.
     pub next: Option<String>,
 }
 
-/// Where a list goes on in a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -75,7 +67,6 @@ enum Place {
 }
 
 impl Place {
-    /// Whether a list of these goes on there.
     fn is_of(&self, which: Which) -> bool {
         match self {
             Place::Beginning => true,
@@ -87,11 +78,8 @@ impl Place {
 }
 
 impl Broker {
-    /// Lists messages of a group, partition by partition: what waits by the time at which it is tried next, and only what
-    /// is in the window then; what is in flight or dead only if its due time is.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor or limit.
+    /// Waiting messages by the time of their next attempt, if that is in the window; others if their due time is.
+    /// Errors: `NotFound`, `Invalid` cursor or limit.
     pub async fn list(
         &self,
         topic: &TopicName,
@@ -223,6 +211,103 @@ fn read_cursor(cursor: Option<&str>) -> Result<(Partition, Place)> {
 
 fn wrong_cursor() -> Error {
     Error::invalid("cursor", "is not one that dwell gave for this; begin without a cursor")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Location {
+    In(Partition),
+    /// No partition has it, and nothing says in which it was.
+    Nowhere,
+}
+
+impl Location {
+    /// The partition, or the one in which the message is if it has no key.
+    pub(super) fn or_home(self, descriptor: &Descriptor, id: &MessageId) -> Partition {
+        match self {
+            Location::In(partition) => partition,
+            Location::Nowhere => descriptor.partition_of(id.as_str()),
+        }
+    }
+}
+
+impl Broker {
+    /// Errors: `NotFound` when the message of this id has another key, `Ambiguous` for several without a key, the
+    /// store's.
+    pub(super) async fn locate(&self, descriptor: &Descriptor, id: &MessageId, key: Option<&Key>) -> Result<Location> {
+        let home = |key: Option<&Key>| descriptor.partition_of(key.map_or(id.as_str(), Key::as_str));
+        let buffered = self.store.messages.buffered(&descriptor.topic, id).await?;
+        let is_buffered = !buffered.is_empty();
+        let mut found: BTreeSet<(Partition, Option<Key>)> =
+            buffered.into_iter().map(|key| (home(key.as_ref()), key)).collect();
+        let partitions = match key {
+            Some(key) => vec![home(Some(key))],
+            None => descriptor.partitions().collect(),
+        };
+        let is_certain = partitions.len() == 1;
+        match self.find_message(descriptor, &partitions, id).await {
+            Ok(stored) => found.extend(stored.into_iter().map(|(at, peeked)| (at, peeked.message.envelope.key))),
+            // The verb says what is wrong, or finds what it needs on the disk.
+            Err(error) if error.is_outage() && (is_buffered || is_certain) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(key) = key else {
+            return match found.first() {
+                Some(_) if found.len() > 1 => Err(ambiguous(id, found.iter().map(|(_, key)| key.as_ref()))),
+                Some((partition, _)) => Ok(Location::In(*partition)),
+                None if is_certain => Ok(Location::In(home(None))),
+                None => Ok(Location::Nowhere),
+            };
+        };
+        let partition = home(Some(key));
+        let has_other = found.iter().any(|(at, other)| *at == partition && other.as_ref() != Some(key));
+        let has_it = found.iter().any(|(_, other)| other.as_ref() == Some(key));
+        if has_other && !has_it {
+            return Err(Error::not_found(format!(
+                "there is no message {id} with this `key`: one of this id has another"
+            )));
+        }
+        Ok(Location::In(partition))
+    }
+
+    /// Asks the groups of each partition one by one until one holds the message.
+    async fn find_message(
+        &self,
+        descriptor: &Descriptor,
+        partitions: &[Partition],
+        id: &MessageId,
+    ) -> Result<Vec<(Partition, Peeked)>> {
+        let mut found = Vec::new();
+        for partitions in partitions.chunks(PARTITIONS_AT_ONCE) {
+            let looks = partitions.iter().map(|partition| async move {
+                for group in &descriptor.groups {
+                    if let Some(peeked) = self.store.reads.peek(&descriptor.pair(*partition, group), id).await? {
+                        return Ok(Some((*partition, peeked)));
+                    }
+                }
+                Ok(None)
+            });
+            let looks = join_all(looks);
+            // One partition is as cheap as any other verb; all of them share the store with live traffic.
+            let asked = if descriptor.settings.partitions.get() as usize <= PARTITIONS_AT_ONCE {
+                looks.await
+            } else {
+                self.reads.begin().await?.call(looks).await
+            };
+            for look in asked {
+                found.extend(look?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn ambiguous<'a>(id: &MessageId, keys: impl Iterator<Item = Option<&'a Key>>) -> Error {
+    let named = keys.map(|key| key.map_or("no key".to_owned(), |key| format!("the key {:?}", key.as_str())));
+    let named = named.collect::<Vec<_>>().join(", ");
+    Error::new(
+        Kind::Ambiguous,
+        format!("say with `key` which message {id} is meant; there is one with each of: {named}"),
+    )
 }
 
 #[cfg(test)]

@@ -1,75 +1,53 @@
-//! The verbs of dwell, for every way in: HTTP, command line, library.
+//! The operations of dwell, for HTTP, command line and library.
 //!
-//! The broker checks what comes in, finds the topic and the partition, and asks the store or dispatch. It keeps no
+//! The broker checks a request, finds the topic and the partition, and asks the store or the delivery. It keeps no
 //! message itself.
 
-mod verify;
 mod stats_collector;
-mod group_copy;
 mod control;
 mod dead;
-mod dead_scan;
-mod scheduler;
-mod duplicates;
 mod explain;
-mod forecast;
 mod groups;
-mod hand_over;
 mod push_batcher;
-mod topic_retry;
 mod list;
-mod locate;
-mod topic_move;
-mod options;
-mod precondition;
 mod push;
 mod read_limiter;
-mod reserve;
 mod schedules;
-mod metrics_refresh;
 mod settle;
-mod settle_anywhere;
-mod default_partitioner;
-mod subscriptions;
 mod topics;
 mod bulk;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use bulk::{BulkAction, BulkOutcome};
-pub use control::RescheduleOutcome;
-pub use dead::{DeadList, DeadSweep, DeadSwept};
-pub use dead_scan::DeadFilter;
-pub use list::{ListEntry, MessageList, Which};
-pub use options::Options;
-pub use precondition::Precondition;
-pub use push::{Offer, PushOutcome};
-pub use reserve::ReserveRequest;
-pub use schedules::ScheduleList;
-pub use subscriptions::{GroupWish, PauseFor, Subscribed};
-pub use topic_move::TopicMoved;
-pub use topics::Declared;
-pub use verify::Audit;
-
-use self::default_partitioner::DefaultPartitioner;
-use self::group_copy::Filling;
-use self::groups::Groups;
-use self::locate::Location;
-use self::metrics_refresh::Looks;
+pub use self::bulk::{BulkAction, BulkOutcome};
+pub use self::control::RescheduleOutcome;
+pub use self::dead::{DeadFilter, DeadList, DeadSweep, DeadSwept};
+pub use self::explain::Audit;
+use self::groups::{Filling, Groups};
+pub use self::groups::{GroupWish, PauseFor, Subscribed};
+use self::list::Location;
+pub use self::list::{ListEntry, MessageList, Which};
+use self::push::DefaultPartitioner;
+pub use self::push::{Offer, PushOutcome};
 use self::push_batcher::PushBatcher;
 use self::read_limiter::ReadLimiter;
+pub use self::schedules::ScheduleList;
+pub use self::settle::ReserveRequest;
+use self::stats_collector::Scrapes;
 use self::topics::Topics;
+pub use self::topics::{Declared, TopicMoved};
 use crate::coordination::lease::LeaseKeeper;
 use crate::delivery::remote::Remote;
 use crate::delivery::{Delivery, GroupDelivery, Session, Want};
-use crate::model::error::{Error, Fault, Missing, Result};
-use crate::model::limits::{BATCH_MESSAGES_MAX, STREAM_IN_FLIGHT_MAX};
+use crate::model::error::{Error, Missing, Result};
+use crate::model::limits::{BATCH_MESSAGES_MAX, MEMBER_PARTITIONS_MAX, PREFETCH_LIMIT_BYTES, STREAM_IN_FLIGHT_MAX};
 use crate::model::message::{GroupName, Key, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, check_visibility_timeout};
+use crate::model::topic::{Descriptor, Settings, check_visibility_timeout};
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{Description, MemberId, Peeked, Store};
@@ -83,23 +61,21 @@ pub struct Broker {
     metrics: Arc<Metrics>,
     keeper: Arc<LeaseKeeper>,
     topics: Arc<Topics>,
-    lanes: Arc<PushBatcher>,
-    spread: Arc<DefaultPartitioner>,
+    batcher: Arc<PushBatcher>,
+    partitioner: Arc<DefaultPartitioner>,
     groups: Arc<Groups>,
     remote: Arc<Remote>,
     filling: Filling,
-    looks: Arc<Looks>,
+    scrapes: Arc<Scrapes>,
     reads: Arc<ReadLimiter>,
     tasks: Tasks,
     options: Arc<Options>,
 }
 
-/// What a consumer that stays asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamRequest {
-    /// 1 to 1,000 deliveries that are not settled.
+    /// 1 to 1,000 unsettled deliveries.
     pub max_in_flight: usize,
-    /// Overrides the topic's visibility timeout.
     pub visibility_timeout: Option<std::time::Duration>,
 }
 
@@ -107,88 +83,88 @@ impl StreamRequest {
     fn check(self) -> Result<()> {
         if !(1..=STREAM_IN_FLIGHT_MAX).contains(&self.max_in_flight) {
             let why = format!("{} is not in 1 to {STREAM_IN_FLIGHT_MAX}", self.max_in_flight);
-            return Err(Error::wrong(Fault::Range, "max_in_flight", why));
+            return Err(Error::range("max_in_flight", why));
         }
         self.visibility_timeout.map(check_visibility_timeout).transpose().map(drop)
     }
 }
 
-/// Whether the broker can do its work.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Whether pushes are accepted durably.
     pub ready: bool,
-    /// Why not, or what is degraded.
     pub detail: Option<String>,
-    /// The store.
     pub store: Description,
 }
 
 impl Broker {
-    /// A broker over `store`. The loops of its pairs run in `tasks`; [`Broker::run`] has to run beside them, and longer.
+    /// [`Broker::run`] has to run beside the loops of the pairs, which run in `tasks`, and longer.
     pub fn new(store: Store, metrics: Arc<Metrics>, tasks: Tasks, options: Options) -> Broker {
         let member = MemberId::fresh(&host_name());
         let remote = Arc::new(Remote::new(store.clone(), member.clone(), metrics.clone()));
         let keeper = Arc::new(LeaseKeeper::new(store.clone(), member, options.lease_ttl));
         let options = Arc::new(options);
         let topics = Arc::new(Topics::new(store.clone(), metrics.clone(), options.clone()));
-        let lanes = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));
+        let batcher = Arc::new(PushBatcher::new(store.clone(), topics.clone(), tasks.clone()));
         let groups = Arc::new(Groups::new(store.clone(), keeper.clone(), metrics.clone(), tasks.clone(), &options));
-        let (spread, filling, looks) = (Arc::default(), Filling::default(), Arc::default());
-        // It paces what the store really does, whatever clock messages go by.
+        let (partitioner, filling, scrapes) = (Arc::default(), Filling::default(), Arc::default());
+        // It paces calls to the real store, whatever clock messages go by.
         let reads = Arc::new(ReadLimiter::new(Clock::System));
-        Broker { store, metrics, keeper, topics, lanes, spread, groups, remote, filling, looks, reads, tasks, options }
+        Broker {
+            store,
+            metrics,
+            keeper,
+            topics,
+            batcher,
+            partitioner,
+            groups,
+            remote,
+            filling,
+            scrapes,
+            reads,
+            tasks,
+            options,
+        }
     }
 
-    /// Keeps leases, answers other brokers, fires schedules, counts for the metrics and listens to the store until `stop`,
-    /// which has to come after the loops of the pairs have ended.
+    /// Runs everything but the loops of the pairs, until `stop`, which has to come after those have ended.
     pub async fn run(&self, stop: CancellationToken) {
-        let schedules = scheduler::Schedules::new(self.clone());
-        let census = stats_collector::Census::new(self.clone());
-        let watched = futures_util::future::join(census.run(stop.clone()), self.watch_store(stop.clone()));
+        let schedules = schedules::Schedules::new(self.clone());
+        let stats = stats_collector::StatsCollector::new(self.clone());
+        let watched = futures_util::future::join(stats.run(stop.clone()), self.watch_store(stop.clone()));
         let kept = futures_util::future::join(self.keeper.run(stop.clone()), self.answer_others(stop.clone()));
         tokio::join!(kept, schedules.run(stop.clone()), watched, self.store.backend.run(stop));
     }
 
-    /// The metrics of this process.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// Makes spans of what happens to messages.
     pub fn tracer(&self) -> &Tracer {
         &self.options.tracer
     }
 
-    /// Whether it has been told to stop.
     pub fn is_stopping(&self) -> bool {
         self.groups.is_stopping()
     }
 
-    /// Who this process is to other members.
     pub fn member(&self) -> &MemberId {
         self.keeper.member()
     }
 
-    /// This machine's clock, as the store's loops read it.
     pub fn clock(&self) -> &Clock {
         self.store.backend.clock().local()
     }
 
-    /// The time on the store's clock, as far as this process knows it.
     pub fn now(&self) -> Timestamp {
         self.store.backend.clock().now()
     }
 
-    /// How long a stop waits for deliveries that are out.
     pub fn drain_timeout(&self) -> std::time::Duration {
         self.options.drain_timeout
     }
 
-    /// Waits for deliveries. Empty when `wait` ends or the broker stops.
-    ///
-    /// # Errors
-    /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
+    /// Empty when `wait` ends or the broker stops. Errors: `Invalid` out of range, `NotFound`, `Full` with too many
+    /// waiting.
     pub async fn reserve(
         &self,
         topic: &TopicName,
@@ -198,10 +174,7 @@ impl Broker {
         self.reserve_aged(topic, group, request, std::time::Duration::ZERO).await
     }
 
-    /// The same for messages that were pushed at least `min_age` ago; younger ones are left to others.
-    ///
-    /// # Errors
-    /// As [`Broker::reserve`].
+    /// Only messages that were pushed at least `min_age` ago. Errors: as [`Broker::reserve`].
     pub async fn reserve_aged(
         &self,
         topic: &TopicName,
@@ -216,38 +189,31 @@ impl Broker {
         loop {
             let visibility_timeout = request.visibility_timeout.unwrap_or(descriptor.settings.visibility_timeout);
             check_visibility_timeout(visibility_timeout)?;
-            let dispatch = self.join(&descriptor, group)?;
+            let delivery = self.join(&descriptor, group)?;
             let wait = until.since(clock.instant());
             let want = Want { max: request.max, visibility_timeout, min_age };
-            let deliveries = dispatch.reserve(want, wait).await?;
-            if !deliveries.is_empty() || !dispatch.is_closed() || self.groups.is_stopping() {
+            let deliveries = delivery.reserve(want, wait).await?;
+            if !deliveries.is_empty() || !delivery.is_closed() || self.groups.is_stopping() {
                 return Ok(deliveries);
             }
-            // The topic is gone, or another one has its name now: what was known of it is not true any more. Only one
-            // that is deleted and made again and again keeps a consumer here, and no longer than it wants to wait.
+            // The topic is gone, or another one has its name now. Only a topic that is deleted and created repeatedly
+            // keeps a consumer here, and no longer than it wants to wait.
             self.topics.forget(topic);
             if wait.is_zero() {
                 return Ok(deliveries);
             }
-            // A topic that was deleted while its consumers waited is not created again for them.
             descriptor = self.topics.group(topic, group).await?;
         }
     }
 
-    /// Opens a stream of deliveries. Dropping it returns what it was handed and has not settled.
-    ///
-    /// # Errors
-    /// `Invalid` out of range, `NotFound`, `Full` with too many consumers waiting.
+    /// Dropping it returns unsettled deliveries. Errors: `Invalid` out of range, `NotFound`, `Full` with too many
+    /// waiting.
     pub async fn stream(&self, topic: &TopicName, group: &GroupName, request: StreamRequest) -> Result<Session> {
         request.check()?;
         let descriptor = self.topics.group_or_create(topic, group).await?;
         self.open_stream(&descriptor, group, request)
     }
 
-    /// The same for a topic that exists; it is never created.
-    ///
-    /// # Errors
-    /// As [`Broker::stream`].
     pub async fn stream_existing(
         &self,
         topic: &TopicName,
@@ -260,21 +226,18 @@ impl Broker {
     }
 
     fn open_stream(&self, descriptor: &Arc<Descriptor>, group: &GroupName, request: StreamRequest) -> Result<Session> {
-        let dispatch = self.join(descriptor, group)?;
-        Session::open(dispatch, request.max_in_flight, request.visibility_timeout)
+        let delivery = self.join(descriptor, group)?;
+        Session::open(delivery, request.max_in_flight, request.visibility_timeout)
     }
 
-    /// The dispatch of a group. One whose copy was cut short goes on being filled.
+    /// Also continues a copy that was cut short.
     fn join(&self, descriptor: &Arc<Descriptor>, group: &GroupName) -> Result<Arc<GroupDelivery>> {
-        let dispatch = self.groups.join(descriptor, group)?;
+        let delivery = self.groups.join(descriptor, group)?;
         drop(self.copy_group(descriptor, group));
-        Ok(dispatch)
+        Ok(delivery)
     }
 
-    /// Looks at one message; `key` if it was pushed with one.
-    ///
-    /// # Errors
-    /// `NotFound`, `Ambiguous`.
+    /// Looks at one message; `key` if it was pushed with one. Errors: `NotFound`, `Ambiguous`.
     pub async fn peek(
         &self,
         topic: &TopicName,
@@ -292,7 +255,6 @@ impl Broker {
         Ok((partition, peeked.ok_or_else(absent)?))
     }
 
-    /// Whether pushes can be accepted.
     pub async fn health(&self) -> Health {
         let ready = self.store.backend.ready().await;
         self.metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
@@ -305,19 +267,85 @@ impl Broker {
     }
 }
 
+fn wrong_cursor() -> Error {
+    Error::invalid("cursor", "is not one that dwell gave; begin without a cursor")
+}
+
 fn check_count(field: &str, count: usize) -> Result<()> {
     match count {
         1..=BATCH_MESSAGES_MAX => Ok(()),
-        _ => Err(Error::wrong(Fault::Range, field, format!("{count} is not in 1 to {BATCH_MESSAGES_MAX}"))),
+        _ => Err(Error::range(field, format!("{count} is not in 1 to {BATCH_MESSAGES_MAX}"))),
     }
 }
 
-/// Refuses a group that the topic does not have.
 fn no_group(topic: &TopicName, group: &GroupName) -> Error {
     Error::missing(Missing::group(topic, group))
 }
 
-/// For people who look at leases: which machine a member runs on.
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// How a broker behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a lease runs without a renewal. 1 s to 10 min.
+    pub lease_ttl: Duration,
+    /// The span from one heartbeat of a member to the next; at most a third of the lease ttl counts.
+    pub heartbeat: Duration,
+    /// How long after the last request of a consumer this process leaves a group.
+    pub idle_timeout: Duration,
+    /// How long a stop waits for deliveries that are out.
+    pub drain_timeout: Duration,
+    /// Bytes of bodies that all owned partitions together hold in memory. 16 MiB to 64 GiB.
+    pub prefetch_bytes: usize,
+    /// Partitions of all groups together that this process is a member of, at most.
+    pub member_partitions: usize,
+    /// The settings of topics that are made without any.
+    pub topic_defaults: Settings,
+    /// Whether a push to a topic that does not exist creates it, and so does a consumer of its group `default`.
+    pub auto_create: bool,
+    /// How long a settling request waits for the store before it answers `pending`.
+    pub settle_timeout: Duration,
+    /// Makes spans of what happens to messages.
+    pub tracer: Tracer,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            lease_ttl: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(10),
+            prefetch_bytes: usize::try_from(PREFETCH_LIMIT_BYTES).unwrap_or(usize::MAX),
+            member_partitions: MEMBER_PARTITIONS_MAX,
+            topic_defaults: Settings::default(),
+            auto_create: true,
+            settle_timeout: Duration::from_secs(5),
+            tracer: Tracer::off(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Precondition {
+    #[default]
+    None,
+    Exists,
+    Generation(u64),
+}
+
+impl Precondition {
+    pub fn check(self, topic: &TopicName, there: Option<&Descriptor>) -> Result<()> {
+        let holds = match self {
+            Precondition::None => true,
+            Precondition::Exists => there.is_some(),
+            Precondition::Generation(generation) => there.is_some_and(|there| there.generation == generation),
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(Error::stale(format!("topic {topic} is not as `If-Match` says; nothing changed"))),
+        }
+    }
 }

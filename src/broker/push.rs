@@ -1,31 +1,46 @@
-//! Pushing: what is checked, where it goes, and what is answered.
+//! Pushing: checks, the default partitioner, and the outcome.
+//!
+//! A message without a key and an id gets an id from dwell, and the id decides the partition. A batch that stays
+//! together is one call to the store, a batch spread over all partitions is one for each; so one partition has its turn
+//! for a while, then the next one. With more than [`WAYS_MAX`] partitions a turn is that of several, since an id has to
+//! be found by trying.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::control::outcome;
-use super::default_partitioner::Turn;
-use super::duplicates;
 use super::push_batcher::Arrived;
 use super::{Broker, check_count};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX};
-use crate::model::message::{Conflict, Message, MessageId, NewMessage, TopicName};
+use crate::model::limits::{CALL_BYTES_MAX, PUT_IDS_MAX, TOPICS_MAX};
+use crate::model::message::{Conflict, Due, GroupName, Message, MessageId, NewMessage, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::Pushed;
+use crate::platform::clock::Instant;
+use crate::store::{Pushed, Store};
 use crate::telemetry::metrics::TopicMetrics;
 use crate::telemetry::spans::{Span, SpanKind, about};
+
+/// Messages that one call looks at: a payload may have 1 MiB.
+const BODIES_AT_ONCE: usize = 16;
+/// A turn ends after so many messages; a batch is not cut.
+const TURN_MESSAGES: usize = 250;
+/// A turn also ends after this time, so that a slow producer spreads its messages one by one.
+const TURN_TIME: Duration = Duration::from_millis(5);
+/// Turns until every partition had one.
+const WAYS_MAX: u16 = 8;
 
 /// What became of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushOutcome {
     /// The id, given or made.
     pub id: MessageId,
-    /// Where it went.
+    /// The partition that stores the message.
     pub partition: Partition,
     /// When it is due. For a duplicate: when the message that is there is due, if it has not been settled yet.
     pub due_at: Timestamp,
@@ -40,56 +55,48 @@ pub struct PushOutcome {
 }
 
 impl PushOutcome {
-    /// Of a message in a topic that was there.
     pub(super) fn new(id: MessageId, partition: Partition, due_at: Timestamp, pushed: Pushed) -> PushOutcome {
         PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false, replicas: 0 }
     }
 }
 
-/// A message with its id, to be pushed once. It is not to be cloned: what dwell has just made the id of is nowhere yet,
-/// and nobody looks whether it is.
+/// A message with its id, to be pushed once. It is not to be cloned: an id that dwell has just created is in no
+/// partition yet, and no search is made for it.
 #[derive(Debug)]
 pub struct Offer {
     id: MessageId,
-    /// The id was made for this offer.
     fresh: bool,
     message: NewMessage,
 }
 
 impl Offer {
-    /// The id, given or made.
     pub fn id(&self) -> &MessageId {
         &self.id
     }
 }
 
-/// A message on its way, and its place in the batch.
 struct OnTheWay {
     index: usize,
-    /// The id was made here, so that a duplicate can only be our own repeat.
+    /// The id was created here, so that a duplicate can only be our own repeat.
     fresh: bool,
     conflict: Conflict,
-    /// The due time, if the push gives a time.
     due: Option<Timestamp>,
     message: Message,
 }
 
 impl Broker {
-    /// Gives a message its id, if it has none.
     pub fn offer(&self, topic: &TopicName, message: NewMessage) -> Offer {
         self.offer_as(message, self.turn(topic, 1))
     }
 
-    /// Gives messages their ids, where they have none.
     pub fn offers(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Vec<Offer> {
         let turn = self.turn(topic, messages.len());
         messages.into_iter().map(|message| self.offer_as(message, turn)).collect()
     }
 
-    /// Whose turn it is among the partitions of a topic that is known here.
     fn turn(&self, topic: &TopicName, messages: usize) -> Option<Turn> {
         let partitions = self.topics.known(topic)?.settings.partitions;
-        Some(self.spread.turn(topic, partitions, messages, self.clock().instant()))
+        Some(self.partitioner.turn(topic, partitions, messages, self.clock().instant()))
     }
 
     fn offer_as(&self, mut message: NewMessage, turn: Option<Turn>) -> Offer {
@@ -102,37 +109,31 @@ impl Broker {
         Offer { id, fresh, message }
     }
 
-    /// Pushes one message.
-    ///
-    /// # Errors
-    /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, and the store's.
+    /// Pushes one message. Errors: `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, and the store's.
     pub async fn push(&self, topic: &TopicName, message: NewMessage) -> Result<PushOutcome> {
         self.push_offer(topic, self.offer(topic, message)).await
     }
 
-    /// Pushes one message whose id is known. # Errors: as [`Broker::push`].
+    /// Errors: as [`Broker::push`].
     pub async fn push_offer(&self, topic: &TopicName, offer: Offer) -> Result<PushOutcome> {
         let mut outcomes = self.push_offers(topic, vec![offer]).await?;
         outcomes.pop().unwrap_or_else(|| Err(Error::bug("a push without an outcome")))
     }
 
-    /// Pushes up to 1,000 messages; each is answered for itself.
-    ///
-    /// # Errors
-    /// `Invalid` when there are none or too many or one is wrong, `TooLarge`, `NotFound` (no auto-create): then nothing
-    /// was stored.
+    /// Pushes up to 1,000 messages, each answered for itself. Errors: `Invalid`, `TooLarge`, `NotFound` (no
+    /// auto-create): then nothing was stored.
     pub async fn push_batch(&self, topic: &TopicName, messages: Vec<NewMessage>) -> Result<Vec<Result<PushOutcome>>> {
         self.push_offers(topic, self.offers(topic, messages)).await
     }
 
-    /// Pushes messages whose ids are known. # Errors: as [`Broker::push_batch`].
+    /// Errors: as [`Broker::push_batch`].
     pub async fn push_offers(&self, topic: &TopicName, offers: Vec<Offer>) -> Result<Vec<Result<PushOutcome>>> {
         check_count("messages", offers.len())?;
         let now = self.topics.accept_time(topic)?;
         let single = offers.len() == 1;
         let (mut accepted, mut spans) = (Vec::with_capacity(offers.len()), Vec::new());
         for (index, Offer { id, fresh, mut message }) in offers.into_iter().enumerate() {
-            let (conflict, due) = (message.conflict, duplicates::time_of(message.due));
+            let (conflict, due) = (message.conflict, time_of(message.due));
             let span = self.options.tracer.begin("push", SpanKind::Producer, message.trace.as_ref());
             if let Some(span) = span {
                 message.trace = Some(span.context().clone());
@@ -174,7 +175,6 @@ impl Broker {
         Ok(outcomes)
     }
 
-    /// Pushes messages of one partition, as many in a call as fit.
     async fn push_partition(
         &self,
         descriptor: Arc<Descriptor>,
@@ -193,7 +193,7 @@ impl Broker {
                 .map(|OnTheWay { index, fresh, due, message, .. }| ((index, fresh, due), message))
                 .unzip();
             let fresh = places.iter().all(|(_, fresh, _)| *fresh);
-            match self.lanes.push(&descriptor, partition, fresh, messages).await {
+            match self.batcher.push(&descriptor, partition, fresh, messages).await {
                 Ok(arrived) => {
                     outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh, due), arrived)| {
                         let Arrived { id, due_at, pushed, there } = arrived;
@@ -213,7 +213,6 @@ impl Broker {
         outcomes
     }
 
-    /// One call of messages with a policy.
     async fn put_call(
         &self,
         descriptor: &Arc<Descriptor>,
@@ -259,7 +258,6 @@ fn fits(call: &[OnTheWay], next: &OnTheWay) -> bool {
     same && (next.conflict == Conflict::Keep || call.len() < PUT_IDS_MAX)
 }
 
-/// The span of a push is over: it says what became of it.
 fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
     let span = span.text("messaging.operation.type", "send");
     match outcome {
@@ -271,7 +269,7 @@ fn end(span: Span, topic: &TopicName, outcome: &Result<PushOutcome>) {
     }
 }
 
-/// What the producer has to mend, or asked for with `conflict=reject`, is no failure of dwell's: an alert is on those.
+/// Errors of the producer, also with `conflict=reject`, are not counted as failed: an alert is on those.
 fn is_of_the_producer(kind: Kind) -> bool {
     matches!(kind, Kind::Invalid | Kind::Forbidden | Kind::NotFound | Kind::Conflict | Kind::Ambiguous | Kind::TooLarge)
 }
@@ -286,5 +284,203 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
         Ok(Pushed::Debounced) => metrics.debounced.inc(),
         Err(error) if is_of_the_producer(error.kind()) => {}
         Err(_) => metrics.failed.inc(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct There {
+    due_at: Timestamp,
+    is_same_key: bool,
+    is_same_payload: bool,
+}
+
+/// `None` for a message that was settled, is dead or cannot be read now.
+pub(super) async fn look(
+    store: &Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    messages: &[Message],
+    pushed: &[Pushed],
+) -> Vec<Option<There>> {
+    let mut there = vec![None; messages.len()];
+    let is_duplicate = |n: &usize| pushed.get(*n) == Some(&Pushed::Duplicate);
+    let mut left: Vec<usize> = (0..messages.len()).filter(is_duplicate).collect();
+    for group in &descriptor.groups {
+        left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
+    }
+    there
+}
+
+/// Answers which ones the group does not have.
+async fn look_in(
+    store: &Store,
+    descriptor: &Descriptor,
+    partition: Partition,
+    group: &GroupName,
+    (messages, wanted): (&[Message], Vec<usize>),
+    there: &mut [Option<There>],
+) -> Vec<usize> {
+    let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
+    for some in wanted.chunks(BODIES_AT_ONCE) {
+        let ids: Vec<_> = some.iter().map(|n| messages[*n].id.clone()).collect();
+        let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
+        for (at, n) in some.iter().enumerate() {
+            match found.get(at).and_then(Option::as_ref) {
+                Some(stored) => there[*n] = Some(There::new(stored, &messages[*n])),
+                None => absent.push(*n),
+            }
+        }
+    }
+    absent
+}
+
+impl There {
+    fn new(stored: &Message, pushed: &Message) -> There {
+        There {
+            due_at: stored.due_at,
+            is_same_key: stored.envelope.key == pushed.envelope.key,
+            is_same_payload: stored.envelope.payload == pushed.envelope.payload,
+        }
+    }
+
+    /// The outcome of a duplicate, which says what is there. `due` is the time at which the push wants its message, if
+    /// it gives one: with a delay, a repeat is due later by the time between the two. Errors: `Conflict`: what is there
+    /// has another key, so it is another message.
+    pub(super) fn outcome(self, due: Option<Timestamp>, outcome: PushOutcome) -> Result<PushOutcome> {
+        if !self.is_same_key {
+            return Err(other_key(&outcome.id));
+        }
+        let differs = !self.is_same_payload || due.is_some_and(|due| due != self.due_at);
+        Ok(PushOutcome { due_at: self.due_at, differs, ..outcome })
+    }
+}
+
+pub(super) fn other_key(id: &MessageId) -> Error {
+    let why =
+        format!("message {id} is there with another key, in the same partition; nothing changed: choose another id");
+    Error::new(Kind::Conflict, why)
+}
+
+fn time_of(due: Due) -> Option<Timestamp> {
+    match due {
+        Due::At(at) | Due::Ahead(at) => Some(at),
+        Due::In(_) => None,
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DefaultPartitioner(Mutex<HashMap<TopicName, Running>>);
+
+#[derive(Debug)]
+struct Running {
+    turn: Turn,
+    left: usize,
+    until: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    partitions: NonZeroU16,
+    ways: NonZeroU16,
+    way: u16,
+}
+
+impl DefaultPartitioner {
+    pub(super) fn turn(&self, topic: &TopicName, partitions: NonZeroU16, messages: usize, now: Instant) -> Turn {
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = topics.get_mut(topic).filter(|running| running.turn.partitions == partitions) {
+            if running.left == 0 || running.until <= now {
+                *running = Running::new(running.turn.next(), now);
+            }
+            running.left = running.left.saturating_sub(messages);
+            return running.turn;
+        }
+        if topics.len() >= TOPICS_MAX {
+            topics.clear();
+        }
+        let ways = ways(partitions);
+        // Every process begins somewhere else.
+        let turn = Turn { partitions, ways, way: fastrand::u16(..ways.get()) };
+        let mut running = Running::new(turn, now);
+        running.left = running.left.saturating_sub(messages);
+        topics.insert(topic.clone(), running);
+        turn
+    }
+}
+
+impl Running {
+    fn new(turn: Turn, now: Instant) -> Running {
+        Running { turn, left: TURN_MESSAGES, until: now.plus(TURN_TIME) }
+    }
+}
+
+impl Turn {
+    pub(super) fn has(self, id: &str) -> bool {
+        Partition::of(id, self.partitions).0 % self.ways == self.way
+    }
+
+    fn next(self) -> Turn {
+        Turn { way: (self.way + 1) % self.ways, ..self }
+    }
+}
+
+fn ways(partitions: NonZeroU16) -> NonZeroU16 {
+    let even = |ways: &NonZeroU16| partitions.get() % *ways == 0;
+    (1..=WAYS_MAX).rev().filter_map(NonZeroU16::new).find(even).unwrap_or(NonZeroU16::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic() -> Result<TopicName> {
+        TopicName::new("orders")
+    }
+
+    fn spread(partitions: u16, messages: usize, apart: Duration) -> Result<Vec<usize>> {
+        let (spread, topic) = (DefaultPartitioner::default(), topic()?);
+        let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
+        let mut counts = vec![0; usize::from(partitions.get())];
+        let mut now = Instant::START;
+        for _ in 0..messages {
+            let turn = spread.turn(&topic, partitions, 1, now);
+            let id = MessageId::fresh_where(|id| turn.has(id));
+            counts[usize::from(Partition::of(id.as_str(), partitions).0)] += 1;
+            now = now.plus(apart);
+        }
+        Ok(counts)
+    }
+
+    #[test]
+    fn turns_are_even() -> Result<()> {
+        for partitions in [1, 2, 7, 8, 12, 16, 64] {
+            let counts = spread(partitions, 16_000, Duration::ZERO)?;
+            let fair = 16_000 / usize::from(partitions);
+            assert!(counts.iter().all(|count| count.abs_diff(fair) <= fair / 2), "{partitions}: {counts:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn messages_that_come_together_stay_together() -> Result<()> {
+        let counts = spread(8, TURN_MESSAGES, Duration::ZERO)?;
+        assert!(counts.iter().any(|count| *count >= TURN_MESSAGES - 5), "{counts:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn messages_that_come_apart_take_turns() -> Result<()> {
+        let counts = spread(8, 800, TURN_TIME)?;
+        assert!(counts.iter().all(|count| count.abs_diff(100) <= 5), "{counts:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_topic_made_anew_with_other_partitions_begins_anew() -> Result<()> {
+        let (spread, topic) = (DefaultPartitioner::default(), topic()?);
+        for partitions in [8, 3, 1].map(|n| NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)) {
+            assert_eq!(spread.turn(&topic, partitions, 1, Instant::START).partitions, partitions);
+        }
+        Ok(())
     }
 }

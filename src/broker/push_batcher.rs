@@ -1,7 +1,7 @@
-//! Pushes on their way: one call to a partition at a time, and whatever arrives meanwhile goes with the next one.
+//! Batches pushes: one call to a partition at a time; pushes that arrive meanwhile go with the next one.
 //!
-//! The slower the store, the larger its calls; nobody waits for a timer. A producer that goes away takes nothing back:
-//! what it pushed is in a call, or in the next one.
+//! The slower the store, the larger its calls; there is no timer. A producer that disconnects takes nothing back: its
+//! messages are in a call, or in the next one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::duplicates::{self, There};
+use super::push::{self, There};
 use super::topics::Topics;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
@@ -20,20 +20,17 @@ use crate::model::topic::Descriptor;
 use crate::platform::tasks::Tasks;
 use crate::store::{Call, Pushed, Store};
 
-/// Where messages go together: a partition of one incarnation of a topic.
 type Lane = (TopicName, u64, Partition);
 
-/// What became of one message.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) id: MessageId,
     pub(super) due_at: Timestamp,
     pub(super) pushed: Pushed,
-    /// Of a duplicate, the message that is there.
+    /// The stored message of a duplicate.
     pub(super) there: Option<There>,
 }
 
-/// Messages of one producer, which share an answer.
 struct Waiting {
     descriptor: Arc<Descriptor>,
     messages: Vec<Message>,
@@ -42,7 +39,6 @@ struct Waiting {
     answer: oneshot::Sender<Result<Vec<Arrived>>>,
 }
 
-/// All lanes on which something is on its way.
 pub(super) struct PushBatcher {
     store: Store,
     topics: Arc<Topics>,
@@ -56,7 +52,6 @@ impl PushBatcher {
         PushBatcher { store, topics, tasks, waiting: Mutex::default() }
     }
 
-    /// Pushes messages of one partition, at most what one call may have.
     pub(super) async fn push(
         self: &Arc<Self>,
         descriptor: &Arc<Descriptor>,
@@ -72,14 +67,14 @@ impl PushBatcher {
             Entry::Occupied(mut line) => line.get_mut().push_back(waiting),
             Entry::Vacant(lane_of) => {
                 lane_of.insert(VecDeque::from([waiting]));
-                let driver = Driver { lanes: self.clone(), lane, done: false };
+                let driver = Driver { batcher: self.clone(), lane, done: false };
                 self.tasks.start(driver.drive());
             }
         }
         answered.await.unwrap_or_else(|_| Err(Error::outcome_unknown("the push was given up on its way")))
     }
 
-    /// As many of those who wait as one call may have, in order; none when nobody waits, and then the lane is free.
+    /// The first pushes in line that fit into one call; none frees the lane.
     fn next(&self, lane: &Lane) -> Vec<Waiting> {
         let mut all = self.waiting();
         let Some(line) = all.get_mut(lane) else { return Vec::new() };
@@ -98,7 +93,6 @@ impl PushBatcher {
         call
     }
 
-    /// One call for all of them, and an answer to each.
     async fn call(&self, partition: Partition, call: Vec<Waiting>) {
         let newest = call.iter().map(|waiting| &waiting.descriptor).max_by_key(|descriptor| descriptor.generation);
         let Some(descriptor) = newest.cloned() else { return };
@@ -119,7 +113,7 @@ impl PushBatcher {
         };
         let pushed = self.topics.push(descriptor.clone(), push).await;
         let found = match &pushed {
-            Ok(pushed) if !is_fresh => duplicates::look(&self.store, &descriptor, partition, &messages, pushed).await,
+            Ok(pushed) if !is_fresh => push::look(&self.store, &descriptor, partition, &messages, pushed).await,
             _ => Vec::new(),
         };
         let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
@@ -128,7 +122,7 @@ impl PushBatcher {
         });
         for (count, answer) in answers {
             let arrived: Vec<Arrived> = arrived.by_ref().take(count).collect();
-            // Who does not wait any more does not want to know.
+            // The receiver may be gone.
             let _ = answer.send(pushed.as_ref().map_err(Clone::clone).map(|_| arrived));
         }
     }
@@ -138,9 +132,8 @@ impl PushBatcher {
     }
 }
 
-/// Drives a lane until nobody waits on it.
 struct Driver {
-    lanes: Arc<PushBatcher>,
+    batcher: Arc<PushBatcher>,
     lane: Lane,
     done: bool,
 }
@@ -148,21 +141,21 @@ struct Driver {
 impl Driver {
     async fn drive(mut self) {
         loop {
-            let call = self.lanes.next(&self.lane);
+            let call = self.batcher.next(&self.lane);
             if call.is_empty() {
                 self.done = true;
                 return;
             }
-            self.lanes.call(self.lane.2, call).await;
+            self.batcher.call(self.lane.2, call).await;
         }
     }
 }
 
 impl Drop for Driver {
-    /// A driver that is cut off leaves a lane that is free: who waited on it is told that the outcome is unknown.
+    /// A driver that is dropped frees the lane: those waiting on it learn that the outcome is unknown.
     fn drop(&mut self) {
         if !self.done {
-            self.lanes.waiting().remove(&self.lane);
+            self.batcher.waiting().remove(&self.lane);
         }
     }
 }

@@ -8,13 +8,9 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{HEAVY_READ_WAIT_MAX, HEAVY_READS_MAX};
 use crate::platform::clock::{Clock, Instant};
 
-/// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
-
-/// The longest turn of others: a call that takes longer waits for a store that is slow or unavailable.
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// Admits heavy reads, and spaces the calls they make to the store.
 pub(super) struct ReadLimiter {
     clock: Clock,
     slots: Semaphore,
@@ -28,7 +24,6 @@ struct Pace {
     free_from: Instant,
 }
 
-/// A heavy read that was admitted, until it is dropped.
 pub(super) struct HeavyRead<'a> {
     limiter: &'a ReadLimiter,
     _slot: SemaphorePermit<'a>,
@@ -39,7 +34,7 @@ impl ReadLimiter {
         ReadLimiter { clock, slots: Semaphore::new(HEAVY_READS_MAX), pace: Mutex::default() }
     }
 
-    /// Waits until a read may begin, at most [`HEAVY_READ_WAIT_MAX`]. # Errors: `Full`.
+    /// Waits until a read may begin, at most [`HEAVY_READ_WAIT_MAX`]. Errors: `Full`.
     pub(super) async fn begin(&self) -> Result<HeavyRead<'_>> {
         let full = || {
             let detail = format!("{HEAVY_READS_MAX} reads over whole topics are under way; try again in a moment");
@@ -74,11 +69,9 @@ impl HeavyRead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::error::Kind;
     use crate::model::time::Timestamp;
     use crate::platform::clock::Manual;
 
-    /// A clock, and a limiter on it.
     fn limiter() -> (Manual, ReadLimiter) {
         let manual = Manual::at(Timestamp::from_ms(1));
         (manual.clone(), ReadLimiter::new(Clock::Manual(manual)))

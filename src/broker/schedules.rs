@@ -1,6 +1,16 @@
-//! Schedules: recurring messages of a topic.
+//! Schedules (cron jobs), recurring messages of a topic: changing them, and firing them when they occur. Every broker
+//! fires, and the store lets one succeed for each occurrence.
+//!
+//! Nothing polls: schedules are read at the start, when one was changed anywhere, and every few minutes, in case an
+//! announcement was lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 use crate::model::error::{Error, Kind, Missing, Result};
@@ -9,29 +19,28 @@ use crate::model::partition::Partition;
 use crate::model::schedule::Schedule;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::{ScheduleChange, ScheduleRecord};
+use crate::platform::clock::Instant;
+use crate::store::{Channel, Fired, Firing, ScheduleChange, ScheduleRecord};
 
-/// How often a change is made anew, when others change the same schedule at the same time.
 const CHANGES_MAX: usize = 5;
+const PAGE_SCHEDULES: usize = 100;
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// The pause after the store could not be asked, or did not take a firing.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The pause when the store's clock turned out to be behind.
+const CLOCK_BEHIND_PAUSE: Duration = Duration::from_millis(2);
+/// Calls to the store at the same time: at midnight many schedules occur at once.
+const AT_ONCE: usize = 32;
 
-/// Schedules of a page: it ends with the partition in which it has so many.
-const PAGE: usize = 100;
-
-/// A page of schedules.
 #[derive(Debug, Clone)]
 pub struct ScheduleList {
-    /// Partition by partition, sorted by name in each.
     pub schedules: Vec<ScheduleRecord>,
-    /// Opaque; `None` at the end.
     pub next: Option<String>,
 }
 
 impl Broker {
-    /// Makes a schedule, or changes one; saying what is there already does nothing. Whether it is paused stays as it is.
-    /// Another timing counts from now on. Answers whether it was made.
-    ///
-    /// # Errors
-    /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, `Conflict` when others change it again and again.
+    /// Whether it is paused stays as it is; another timing counts from now on. Answers whether it was created. Errors:
+    /// `Invalid`, `TooLarge`, `NotFound` (no auto-create), `Full`, `Conflict` when others change it repeatedly.
     pub async fn put_schedule(&self, topic: &TopicName, wanted: Schedule) -> Result<(bool, ScheduleRecord)> {
         let now = self.store.backend.clock().now();
         wanted.check(now)?;
@@ -50,10 +59,8 @@ impl Broker {
         Ok((made, record))
     }
 
-    /// Pauses a schedule, or lets it go on: from then on, without what has occurred meanwhile.
-    ///
-    /// # Errors
-    /// `NotFound`, `Full`, `Conflict` when others change it again and again.
+    /// A resumed one does not make up for the pause. Errors: `NotFound`, `Full`, `Conflict` when others change it
+    /// repeatedly.
     pub async fn pause_schedule(&self, topic: &TopicName, name: &ScheduleName, paused: bool) -> Result<ScheduleRecord> {
         let descriptor = self.topics.get(topic).await?;
         let now = self.store.backend.clock().now();
@@ -65,10 +72,7 @@ impl Broker {
         .await
     }
 
-    /// Removes a schedule. What it has pushed stays.
-    ///
-    /// # Errors
-    /// `NotFound`.
+    /// Removes a schedule. What it has pushed stays. Errors: `NotFound`.
     pub async fn remove_schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<()> {
         let descriptor = self.topics.get(topic).await?;
         let partition = descriptor.partition_of(name.as_str());
@@ -81,26 +85,18 @@ impl Broker {
         }
     }
 
-    /// A schedule.
-    ///
-    /// # Errors
-    /// `NotFound`.
     pub async fn schedule(&self, topic: &TopicName, name: &ScheduleName) -> Result<ScheduleRecord> {
         let descriptor = self.topics.look(topic).await?;
         self.find(&descriptor, name).await?.ok_or_else(|| missing(topic, name))
     }
 
-    /// Lists the schedules of a topic.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` cursor, `Full`.
+    /// Lists the schedules of a topic. Errors: `NotFound`, `Invalid` cursor, `Full`.
     pub async fn schedules(&self, topic: &TopicName, cursor: Option<&str>) -> Result<ScheduleList> {
         let descriptor = self.topics.look(topic).await?;
-        let wrong = |_| Error::invalid("cursor", "is not one that dwell gave; begin without a cursor");
-        let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(wrong)?);
+        let mut partition = Partition(cursor.map_or(Ok(0), str::parse).map_err(|_| super::wrong_cursor())?);
         let read = self.reads.begin().await?;
         let mut schedules = Vec::new();
-        while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE {
+        while partition.0 < descriptor.settings.partitions.get() && schedules.len() < PAGE_SCHEDULES {
             schedules.append(&mut read.call(self.store.cron_jobs.schedules(topic, partition)).await?);
             partition = Partition(partition.0 + 1);
         }
@@ -114,8 +110,8 @@ impl Broker {
         Ok(schedules.into_iter().find(|record| record.schedule.name == *name))
     }
 
-    /// Changes what is there into something else, which is told with up to when occurrences are done with, if that
-    /// changes. Made anew when somebody else has changed it in between.
+    /// `into` answers the new schedule, and up to when occurrences are done with if that changes. Tried again when
+    /// another broker has changed it meanwhile.
     async fn change_schedule(
         &self,
         descriptor: &Arc<Descriptor>,
@@ -160,4 +156,161 @@ fn tell(topic: &TopicName, before: Option<&Schedule>, after: &Schedule) {
 
 fn missing(topic: &TopicName, name: &ScheduleName) -> Error {
     Error::missing(Missing::cron(topic, name))
+}
+
+pub(super) struct Schedules {
+    broker: Broker,
+    known: BTreeMap<(TopicName, ScheduleName), Known>,
+    look_at: Instant,
+}
+
+#[derive(Clone)]
+struct Known {
+    topic: TopicName,
+    partition: Partition,
+    record: ScheduleRecord,
+    next: Option<Timestamp>,
+    wait: Instant,
+}
+
+enum Outcome {
+    Done(Timestamp),
+    Wait(Duration),
+    Changed,
+}
+
+impl Schedules {
+    pub(super) fn new(broker: Broker) -> Schedules {
+        Schedules { broker, known: BTreeMap::new(), look_at: Instant::default() }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let _wake = self.broker.store.backend.wakes().subscribe(Channel::Schedules, changed.clone());
+        loop {
+            let until = tokio::select! {
+                until = self.step() => until,
+                () = stop.cancelled() => return,
+            };
+            tokio::select! {
+                () = self.broker.clock().sleep_until(until) => {}
+                () = changed.notified() => self.look_at = Instant::default(),
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Fires what has occurred, and says until when there is nothing to do.
+    async fn step(&mut self) -> Instant {
+        let now = self.broker.clock().instant();
+        if now >= self.look_at {
+            self.look_at = match self.read().await {
+                Ok(()) => now.plus(READ_AGAIN_AFTER),
+                Err(error) => {
+                    tracing::debug!(%error, "cron jobs not read");
+                    now.plus(RETRY_AFTER)
+                }
+            };
+        }
+        let (store_now, now) = (self.broker.store.backend.clock().now(), self.broker.clock().instant());
+        let due = |known: &&Known| known.wait <= now && known.next.is_some_and(|next| next <= store_now);
+        let due: Vec<Known> = self.known.values().filter(due).cloned().collect();
+        for some in due.chunks(AT_ONCE) {
+            let fired = join_all(some.iter().map(|known| fire(&self.broker, known))).await;
+            for (known, outcome) in some.iter().zip(fired) {
+                self.take_in(known, outcome);
+            }
+        }
+        let clock = self.broker.store.backend.clock();
+        let occurs = |known: &Known| known.next.map(|next| clock.reaches(next).max(known.wait));
+        self.known.values().filter_map(occurs).min().unwrap_or(Instant::FAR).min(self.look_at)
+    }
+
+    fn take_in(&mut self, known: &Known, outcome: Outcome) {
+        let place = (known.topic.clone(), known.record.schedule.name.clone());
+        let Some(known) = self.known.get_mut(&place) else { return };
+        match outcome {
+            Outcome::Done(last) => {
+                known.record.last = last;
+                known.next = known.record.schedule.next(last);
+            }
+            Outcome::Wait(pause) => known.wait = self.broker.clock().instant().plus(pause),
+            Outcome::Changed => {
+                self.known.remove(&place);
+                self.look_at = Instant::default();
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        let store = &self.broker.store;
+        let mut all = BTreeMap::new();
+        for places in store.cron_jobs.schedule_places().await?.chunks(AT_ONCE) {
+            let read = places.iter().map(|(topic, partition)| store.cron_jobs.schedules(topic, *partition));
+            for ((topic, partition), records) in places.iter().zip(join_all(read).await) {
+                for record in records? {
+                    let next = record.schedule.next(record.last);
+                    let place = (topic.clone(), record.schedule.name.clone());
+                    let wait = Instant::default();
+                    all.insert(place, Known { topic: topic.clone(), partition: *partition, record, next, wait });
+                }
+            }
+        }
+        self.known = all;
+        Ok(())
+    }
+}
+
+async fn fire(broker: &Broker, known: &Known) -> Outcome {
+    match try_to_fire(broker, known).await {
+        Ok(outcome) => outcome,
+        Err(error) if error.kind() == Kind::NotFound => Outcome::Changed,
+        Err(error) => {
+            let (topic, name) = (&known.topic, &known.record.schedule.name);
+            match error.kind() {
+                // The store says so itself.
+                Kind::Unavailable | Kind::OutcomeUnknown | Kind::Stale => {
+                    tracing::debug!(%topic, cron = %name, %error, "cron job not fired: tried again");
+                }
+                _ => tracing::warn!(%topic, cron = %name, %error, "cron job not fired: tried again"),
+            }
+            if error.kind() == Kind::Stale {
+                broker.topics.forget(topic);
+            }
+            Outcome::Wait(RETRY_AFTER)
+        }
+    }
+}
+
+async fn try_to_fire(broker: &Broker, known: &Known) -> Result<Outcome> {
+    let Known { topic, partition, record, .. } = known;
+    let now = broker.store.backend.clock().now();
+    let Some(fires) = record.schedule.fires(record.last, now) else { return Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)) };
+    let descriptor = broker.topics.get(topic).await?;
+    let messages = fires.occurrences.iter().map(|at| record.schedule.message(*at, now)).collect::<Result<_>>()?;
+    let firing = Firing {
+        name: record.schedule.name.clone(),
+        revision: record.revision.clone(),
+        last: record.last,
+        done: fires.done,
+        messages,
+    };
+    match broker.store.cron_jobs.fire(&descriptor, *partition, &firing).await? {
+        Fired::Done(new) => {
+            let metrics = broker.topic_metrics(topic);
+            metrics.stored.inc_by(new as u64);
+            metrics.fired.inc_by(new as u64);
+            metrics.missed.inc_by(fires.passed_over);
+            let duplicates = firing.messages.len().saturating_sub(new);
+            if duplicates > 0 {
+                metrics.occurrence_duplicate.inc_by(duplicates as u64);
+                let name = &record.schedule.name;
+                tracing::warn!(%topic, cron = %name, messages = duplicates, "occurrences not pushed: their ids were there");
+            }
+            Ok(Outcome::Done(fires.done))
+        }
+        Fired::Early => Ok(Outcome::Wait(CLOCK_BEHIND_PAUSE)),
+        Fired::Before(last) => Ok(Outcome::Done(last)),
+        Fired::Changed => Ok(Outcome::Changed),
+    }
 }

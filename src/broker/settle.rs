@@ -1,14 +1,30 @@
-//! Settling: what consumers say of deliveries, decided where the owner is.
+//! Settling deliveries at any broker: those this one does not know are decided by the broker that handed them out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Broker, check_count};
-use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
-use crate::model::error::Result;
-use crate::model::message::{GroupName, TopicName};
-use crate::model::topic::{Descriptor, check_visibility_timeout};
+use futures_util::future::{BoxFuture, FutureExt, join, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio_util::sync::CancellationToken;
 
-/// The verdict about a receipt where this process owns no partition of the group.
+use super::{Broker, check_count};
+use crate::delivery::remote::{Ask, Opened, Place, Ruling};
+use crate::delivery::{Decision, GroupTag, Receipt, StaleReason, Verdict, check_receipt};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{MIN_AGE_MAX, WAIT_MAX};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::show_span;
+use crate::model::topic::{Descriptor, check_visibility_timeout};
+use crate::platform::clock::Instant;
+use crate::store::{HandedOver, MemberId, TakenOver, Tenant};
+use crate::wal::Record;
+
+/// The pause before a request that somebody may have received is repeated: from the first to the longest.
+const REPEAT_AFTER: Pauses = Pauses { next: Duration::from_millis(250), most: Duration::from_secs(1) };
+/// The pause before an owner that nobody found is looked for again.
+const LOOK_AGAIN_AFTER: Pauses = Pauses { next: Duration::from_millis(25), most: Duration::from_millis(500) };
+
 fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict {
     let tag = GroupTag::of(&descriptor.topic, group);
     check_receipt(Receipt::parse(receipt), tag, descriptor)
@@ -16,10 +32,8 @@ fn nobodys(receipt: &str, descriptor: &Descriptor, group: &GroupName) -> Verdict
 }
 
 impl Broker {
-    /// Settles deliveries of this process, each answered for itself, in the order asked.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` with none or too many.
+    /// Of this process, each answered for itself, in the order asked. Errors: `NotFound`, `Invalid` with none or too
+    /// many.
     pub async fn settle(
         &self,
         topic: &TopicName,
@@ -29,10 +43,7 @@ impl Broker {
         self.settle_within(topic, group, decisions, self.settle_timeout()).await
     }
 
-    /// The same, with another time to wait for the store before an answer is `pending`.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` with none or too many.
+    /// With another time to wait for the store before an answer is `pending`. Errors: as [`Broker::settle`].
     pub async fn settle_within(
         &self,
         topic: &TopicName,
@@ -42,23 +53,19 @@ impl Broker {
     ) -> Result<Vec<Verdict>> {
         check_count("receipts", decisions.len())?;
         let descriptor = self.topics.group(topic, group).await?;
-        let Some(dispatch) = self.groups.find(&descriptor, group)? else {
+        let Some(delivery) = self.groups.find(&descriptor, group)? else {
             return Ok(decisions.iter().map(|(receipt, _)| nobodys(receipt, &descriptor, group)).collect());
         };
         let read = |(receipt, decision): (String, Decision)| (Receipt::parse(&receipt), decision);
         let decisions = decisions.into_iter().map(read).collect();
-        Ok(dispatch.settle(decisions, timeout).await)
+        Ok(delivery.settle(decisions, timeout).await)
     }
 
-    /// How long a settling request waits for the store before it answers `pending`.
     pub fn settle_timeout(&self) -> Duration {
         self.options.settle_timeout
     }
 
-    /// Moves deadlines of this process' deliveries to `timeout` from now, each answered for itself.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` out of range.
+    /// To `timeout` from now, each answered for itself. Errors: `NotFound`, `Invalid` out of range.
     pub async fn extend(
         &self,
         topic: &TopicName,
@@ -70,15 +77,13 @@ impl Broker {
         check_visibility_timeout(timeout)?;
         let descriptor = self.topics.group(topic, group).await?;
         match self.groups.find(&descriptor, group)? {
-            Some(dispatch) => Ok(dispatch.extend(receipts.iter().map(|it| Receipt::parse(it)).collect(), timeout)),
+            Some(delivery) => Ok(delivery.extend(receipts.iter().map(|it| Receipt::parse(it)).collect(), timeout)),
             None => Ok(receipts.iter().map(|receipt| nobodys(receipt, &descriptor, group)).collect()),
         }
     }
 
-    /// The receipts that another process may know more about, each with its place in the list.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid` with none or too many.
+    /// Those that another process may know more about, with their index. Errors: `NotFound`, `Invalid` with none or too
+    /// many.
     pub async fn elsewhere(
         &self,
         topic: &TopicName,
@@ -87,11 +92,329 @@ impl Broker {
     ) -> Result<Vec<(usize, Receipt)>> {
         check_count("receipts", receipts.len())?;
         let descriptor = self.topics.group(topic, group).await?;
-        let dispatch = self.groups.find(&descriptor, group)?;
+        let delivery = self.groups.find(&descriptor, group)?;
         let tag = GroupTag::of(topic, group);
         let read = |text: &str| check_receipt(Receipt::parse(text), tag, &descriptor).ok();
         let read = receipts.iter().enumerate().filter_map(|(at, text)| Some((at, read(text)?)));
-        let knows = |receipt: &Receipt| dispatch.as_ref().is_some_and(|dispatch| dispatch.knows(receipt));
+        let knows = |receipt: &Receipt| delivery.as_ref().is_some_and(|delivery| delivery.knows(receipt));
         Ok(read.filter(|(_, receipt)| !knows(receipt)).collect())
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ReserveRequest {
+    /// 1 to 1,000 deliveries.
+    pub max: usize,
+    /// How long to wait for the first one, at most 60 s. Zero looks for up to [`crate::delivery::SHORT_POLL`].
+    pub wait: Duration,
+    pub visibility_timeout: Option<Duration>,
+}
+
+impl ReserveRequest {
+    /// Checks every limit, also that of the age that messages have to have. Errors: `Invalid`, naming the field.
+    pub fn check(&self, min_age: Duration) -> Result<()> {
+        check_count("max", self.max)?;
+        if min_age > MIN_AGE_MAX {
+            return Err(Error::range("min_age", format!("is at most {}", show_span(MIN_AGE_MAX))));
+        }
+        if self.wait > WAIT_MAX {
+            return Err(Error::range("wait", format!("is at most {}", show_span(WAIT_MAX))));
+        }
+        self.visibility_timeout.map_or(Ok(()), check_visibility_timeout)
+    }
+}
+
+impl Broker {
+    /// Keeps records of a broker that stops, durably. Without `is_admin` only topics that a push would create are
+    /// taken, and deletions are left out. Errors: `Forbidden`, and those of [`crate::store::Store::take_over`].
+    pub async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
+        let is_pushed = |wanted: &Descriptor| {
+            let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());
+            self.options.auto_create && *wanted == pushed
+        };
+        let created = handed.records.iter().filter_map(|record| match &record.record {
+            Record::Create(wanted) => Some(wanted),
+            _ => None,
+        });
+        if let Some(wanted) = created.filter(|_| !is_admin).find(|wanted| !is_pushed(wanted)) {
+            let why =
+                format!("topic {} was created with settings of its own: that needs a token with `admin`", wanted.topic);
+            return Err(Error::new(Kind::Forbidden, why));
+        }
+        self.store.messages.take_over(handed, is_admin).await
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pauses {
+    next: Duration,
+    most: Duration,
+}
+
+impl Pauses {
+    fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.most);
+        pause
+    }
+}
+
+type Item = (usize, Receipt);
+
+#[derive(Default)]
+struct Found {
+    over: Vec<(usize, Ruling)>,
+    /// This process acquired their partition a moment ago.
+    mine: Vec<usize>,
+    owned: BTreeMap<MemberId, Vec<Item>>,
+    /// The store did not say, or the lease of the owner has lapsed and it may renew it.
+    open: Vec<Item>,
+}
+
+impl Broker {
+    /// Whichever broker handed them out, in the order asked. Errors: as [`Broker::settle`].
+    pub async fn settle_anywhere(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        decisions: Vec<(String, Decision)>,
+    ) -> Result<Vec<Ruling>> {
+        self.rule((topic, group), Ask::Settle(decisions)).await
+    }
+
+    /// Whichever broker handed them out, in the order asked. Errors: as [`Broker::extend`].
+    pub async fn extend_anywhere(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        receipts: Vec<String>,
+        timeout: Duration,
+    ) -> Result<Vec<Ruling>> {
+        check_visibility_timeout(timeout)?;
+        self.rule((topic, group), Ask::Extend(receipts, timeout)).await
+    }
+
+    async fn rule(&self, place: Place<'_>, ask: Ask) -> Result<Vec<Ruling>> {
+        check_count("receipts", ask.receipts().len())?;
+        let elsewhere = self.elsewhere(place.0, place.1, &ask.receipts()).await?;
+        if elsewhere.is_empty() {
+            return Ok(self.here(place, ask, self.settle_timeout()).await?.into_iter().map(Ruling::of).collect());
+        }
+        let until = self.clock().instant().plus(self.settle_timeout());
+        let all = 0..ask.receipts().len();
+        let is_elsewhere = |at: &usize| elsewhere.binary_search_by_key(at, |(at, _)| *at).is_ok();
+        let mine: Vec<usize> = all.clone().filter(|at| !is_elsewhere(at)).collect();
+        let there = self.there(place, &ask, elsewhere, LOOK_AGAIN_AFTER, until);
+        let (here, there) = join(self.picked(place, &ask, &mine), there).await;
+        let mut rulings: BTreeMap<usize, Ruling> = here?.into_iter().chain(there?).collect();
+        Ok(all.map(|at| rulings.remove(&at).unwrap_or(Ruling::of(Verdict::Unreachable))).collect())
+    }
+
+    async fn here(&self, (topic, group): Place<'_>, ask: Ask, timeout: Duration) -> Result<Vec<Verdict>> {
+        match ask {
+            Ask::Settle(decisions) => self.settle_within(topic, group, decisions, timeout).await,
+            Ask::Extend(receipts, timeout) => self.extend(topic, group, &receipts, timeout).await,
+        }
+    }
+
+    async fn picked(&self, place: Place<'_>, ask: &Ask, at: &[usize]) -> Result<Vec<(usize, Ruling)>> {
+        if at.is_empty() {
+            return Ok(Vec::new());
+        }
+        let verdicts = self.here(place, ask.pick(at), self.settle_timeout()).await?;
+        Ok(at.iter().copied().zip(verdicts.into_iter().map(Ruling::of)).collect())
+    }
+
+    /// The rulings of other owners. An owner that is not found is looked for again after a pause.
+    fn there<'a>(
+        &'a self,
+        place: Place<'a>,
+        ask: &'a Ask,
+        items: Vec<Item>,
+        mut pauses: Pauses,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<Vec<(usize, Ruling)>>> {
+        async move {
+            let Found { over, mine, owned, open } = tokio::select! {
+                found = self.look_for_owners(place, items.clone()) => found,
+                () = self.clock().sleep_until(until) => Found { open: items, ..Found::default() },
+            };
+            if let Ask::Settle(_) = ask {
+                self.metrics.group(place.0, place.1).stale.inc_by(over.len() as u64);
+            }
+            let asked = owned.iter().map(|(owner, items)| self.ask_owner(place, ask, owner, items, until));
+            let later = async {
+                if open.is_empty() || !self.pause(pauses.next(), until).await {
+                    return Ok(open.iter().map(|(at, _)| (*at, Ruling::of(Verdict::Unreachable))).collect());
+                }
+                self.there(place, ask, open, pauses, until).await
+            };
+            let (mine, (asked, later)) = join(self.picked(place, ask, &mine), join(join_all(asked), later)).await;
+            let mut rulings = over;
+            rulings.extend(mine?);
+            rulings.extend(asked.into_iter().flatten());
+            rulings.extend(later?);
+            Ok(rulings)
+        }
+        .boxed()
+    }
+
+    async fn pause(&self, pause: Duration, until: Instant) -> bool {
+        let clock = self.clock();
+        clock.sleep_until(clock.instant().plus(pause).min(until)).await;
+        clock.instant() < until
+    }
+
+    async fn look_for_owners(&self, place: Place<'_>, items: Vec<Item>) -> Found {
+        let (mut found, mut unknown) = (Found::default(), Vec::new());
+        for item in items {
+            match self.remote.epochs.owner(place, &item.1) {
+                Some(owner) => found.owned.entry(owner).or_default().push(item),
+                None => unknown.push(item),
+            }
+        }
+        let tenants = self.tenants(place, unknown.iter().map(|(_, receipt)| receipt.partition)).await;
+        for item in unknown {
+            let tenant = match &tenants {
+                Ok(tenants) => tenants.get(&item.1.partition),
+                Err(_) => {
+                    found.open.push(item);
+                    continue;
+                }
+            };
+            let lost = Verdict::Stale(StaleReason::LostPartition);
+            match tenant.map(|tenant| (tenant, self.remote.learn(place, &item.1, tenant))) {
+                None => found.over.push((item.0, Ruling::of(lost))),
+                Some((tenant, None)) => found.over.push((item.0, Ruling::about(lost, tenant.member.as_ref()))),
+                Some((_, Some(None))) => found.open.push(item),
+                Some((_, Some(Some(owner)))) if owner == *self.member() => found.mine.push(item.0),
+                Some((_, Some(Some(owner)))) => found.owned.entry(owner).or_default().push(item),
+            }
+        }
+        found
+    }
+
+    async fn tenants(
+        &self,
+        (topic, group): Place<'_>,
+        partitions: impl Iterator<Item = Partition>,
+    ) -> Result<BTreeMap<Partition, Tenant>> {
+        let mut partitions: Vec<Partition> = partitions.collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        if partitions.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let descriptor = self.topics.group(topic, group).await?;
+        let pairs: Vec<_> = partitions.iter().map(|partition| descriptor.pair(*partition, group)).collect();
+        let tenants = self.store.leases.tenants(&pairs).await?;
+        Ok(partitions.into_iter().zip(tenants).filter_map(|(partition, tenant)| Some((partition, tenant?))).collect())
+    }
+
+    /// Brings receipts to their owner, all in one request, which is repeated unchanged until it is answered.
+    async fn ask_owner(
+        &self,
+        place: Place<'_>,
+        ask: &Ask,
+        owner: &MemberId,
+        items: &[Item],
+        until: Instant,
+    ) -> Vec<(usize, Ruling)> {
+        let at: Vec<usize> = items.iter().map(|(at, _)| *at).collect();
+        let waits = until.since(self.clock().instant());
+        let mut question = self.remote.question(place, ask.pick(&at), self.now().plus(waits));
+        let mut perhaps_received = false;
+        let (mut repeat, mut look_again) = (REPEAT_AFTER, LOOK_AGAIN_AFTER);
+        loop {
+            let sent = tokio::select! {
+                sent = question.send(owner) => sent,
+                () = self.clock().sleep_until(until) => break,
+            };
+            perhaps_received |= match &sent {
+                Ok(received) => *received,
+                Err(error) => error.kind() == Kind::OutcomeUnknown,
+            };
+            let pause = if matches!(sent, Ok(true)) { repeat.next() } else { look_again.next() };
+            tokio::select! {
+                verdicts = question.answer() => {
+                    self.metrics.remote.request(true);
+                    return at.into_iter().zip(verdicts.into_iter().map(Ruling::of)).collect();
+                }
+                slept = self.pause(pause, until) => if !slept { break },
+            }
+            // Nobody receives what is sent to the owner: its process has ended, or is about to listen again.
+            if matches!(sent, Ok(false))
+                && let Some(rulings) = self.are_over(place, items, perhaps_received, until).await
+            {
+                // It may have answered meanwhile.
+                let answered = question.answer().now_or_never();
+                self.metrics.remote.request(answered.is_some());
+                return match answered {
+                    Some(verdicts) => at.into_iter().zip(verdicts.into_iter().map(Ruling::of)).collect(),
+                    None => rulings,
+                };
+            }
+        }
+        self.metrics.remote.request(false);
+        tracing::debug!(%owner, receipts = items.len(), perhaps_received, "an owner did not answer");
+        items.iter().for_each(|(_, receipt)| self.remote.epochs.forget(place, receipt));
+        items.iter().map(|(at, _)| (*at, Ruling::about(Verdict::Unreachable, Some(owner)))).collect()
+    }
+
+    /// `None` unless all epochs of these receipts are over. The owner may have settled receipts that it perhaps
+    /// received.
+    async fn are_over(
+        &self,
+        place: Place<'_>,
+        items: &[Item],
+        perhaps_received: bool,
+        until: Instant,
+    ) -> Option<Vec<(usize, Ruling)>> {
+        let partitions = items.iter().map(|(_, receipt)| receipt.partition);
+        let tenants = tokio::select! {
+            tenants = self.tenants(place, partitions) => tenants.ok()?,
+            () = self.clock().sleep_until(until) => return None,
+        };
+        let is_over = |receipt: &Receipt| {
+            tenants.get(&receipt.partition).and_then(|tenant| tenant.epoch.as_ref()) != Some(&receipt.epoch)
+        };
+        if !items.iter().all(|(_, receipt)| is_over(receipt)) {
+            return None;
+        }
+        let verdict = match perhaps_received {
+            true => Verdict::UnknownOutcome,
+            false => Verdict::Stale(StaleReason::LostPartition),
+        };
+        let ruling = |(at, receipt): &Item| {
+            let tenant = tenants.get(&receipt.partition).and_then(|tenant| tenant.member.as_ref());
+            (*at, Ruling::about(verdict, tenant.filter(|_| !perhaps_received)))
+        };
+        items.iter().for_each(|(_, receipt)| self.remote.epochs.forget(place, receipt));
+        Some(items.iter().map(ruling).collect())
+    }
+
+    pub(super) async fn answer_others(&self, stop: CancellationToken) {
+        let mut datagrams = self.store.backend.wakes().datagrams(self.member());
+        let mut working = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                datagram = datagrams.next() => working.extend(self.remote.open(datagram).map(|opened| self.work(opened))),
+                Some(()) = working.next() => {}
+            }
+        }
+    }
+
+    async fn work(&self, opened: Opened) {
+        match opened {
+            Opened::Repeat(to, answer) => self.remote.send(&to, answer).await,
+            Opened::Decide(errand) => {
+                let (topic, group) = errand.place.clone();
+                // It stops waiting for the store before the sender stops waiting for it.
+                let timeout = errand.patience.min(self.settle_timeout()) * 4 / 5;
+                let decided = self.here((&topic, &group), errand.ask.clone(), timeout).await;
+                self.remote.answer(errand, decided).await;
+            }
+        }
     }
 }

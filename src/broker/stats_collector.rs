@@ -1,7 +1,8 @@
-//! Counting what the whole store holds, for the metrics: one process of the fleet does it for all.
+//! Counts the messages of the whole store for the metrics: one process of the fleet does it for all.
 //!
-//! Nothing is asked of the store, and no key is held in it, while nobody looks at the metrics of this process. What is
-//! shown is a count of all topics or nothing: when the store is away in the middle of it, nothing is.
+//! Nothing is asked of the store, and no key is held in it, while nobody scrapes the metrics of this process. A count
+//! of all topics is shown, or none when the store fails meanwhile. What a scrape cannot tell at once it starts, for the
+//! next one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,33 +14,28 @@ use tokio_util::sync::CancellationToken;
 use super::Broker;
 use crate::model::error::Result;
 use crate::model::message::{GroupName, TopicName};
-use crate::model::topic::{Descriptor, GroupPartition, Rest};
+use crate::model::topic::{GroupPartition, Rest};
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::{CensusClaim, PartitionDepth};
 use crate::telemetry::metrics::{Depth, Tally, WITHIN};
 
-/// How long after a look nobody is taken to look any more.
-const LOOKED_LATELY: Duration = Duration::from_secs(120);
-
-/// The longest time for which a process that died keeps others from counting; a shorter `lease.ttl` shortens it.
+/// The census ends this time after the last scrape.
+const SCRAPED_LATELY: Duration = Duration::from_secs(120);
+/// Longest time for which a process that died keeps others from counting; a shorter `lease.ttl` shortens it.
 const TTL_MAX: Duration = Duration::from_secs(10);
-
 /// Pairs that are counted in one call: the store does nothing else meanwhile, about a millisecond.
 pub(super) const PAIRS_AT_ONCE: usize = 64;
-
 /// How long calls may take together before others get as long a turn.
 const TURN: Duration = Duration::from_millis(5);
-
 /// Counting takes at most one part of so many of the store's time.
 const SHARE: u32 = 20;
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The one that counts, if this process is it.
-pub(super) struct Census {
+pub(super) struct StatsCollector {
     broker: Broker,
-    looks: watch::Receiver<Option<Instant>>,
+    scrapes: watch::Receiver<Option<Instant>>,
     ttl: Duration,
-    /// Whether the store may say that this process counts.
     may_hold: bool,
     renew_at: Instant,
     count_at: Instant,
@@ -48,18 +44,15 @@ pub(super) struct Census {
     not_counted: RepeatThrottle,
 }
 
-/// What became of a turn.
 enum Turn {
-    /// Again then.
     Until(Instant),
-    /// Another process counts, for so long if it does not say so again.
     Held(Duration),
 }
 
-impl Census {
-    pub(super) fn new(broker: Broker) -> Census {
-        Census {
-            looks: broker.looks.subscribe(),
+impl StatsCollector {
+    pub(super) fn new(broker: Broker) -> StatsCollector {
+        StatsCollector {
+            scrapes: broker.scrapes.subscribe(),
             ttl: broker.options.lease_ttl.min(TTL_MAX),
             broker,
             may_hold: false,
@@ -70,7 +63,7 @@ impl Census {
         }
     }
 
-    /// Counts again and again while somebody looks, until `stop`; then another process may.
+    /// Counts repeatedly while somebody scrapes, until `stop`; then another process may.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         loop {
             let until = tokio::select! {
@@ -81,7 +74,7 @@ impl Census {
                 match until {
                     Some(until) => self.broker.clock().sleep_until(until).await,
                     // The sender lives as long as the broker, so waiting cannot fail.
-                    None => drop(self.looks.changed().await),
+                    None => drop(self.scrapes.changed().await),
                 }
             };
             tokio::select! {
@@ -92,10 +85,10 @@ impl Census {
         self.give_up().await;
     }
 
-    /// Does what there is to do, and says until when there is nothing more; `None` is until somebody looks.
+    /// Takes the next step, and answers when the following one is due; `None` waits for a scrape.
     async fn step(&mut self) -> Option<Instant> {
-        let looked = *self.looks.borrow_and_update();
-        if looked.is_none_or(|at| self.now().since(at) >= LOOKED_LATELY) {
+        let scraped = *self.scrapes.borrow_and_update();
+        if scraped.is_none_or(|at| self.now().since(at) >= SCRAPED_LATELY) {
             self.give_up().await;
             return None;
         }
@@ -124,13 +117,13 @@ impl Census {
         Ok(Turn::Until(self.renew_at.min(self.count_at)))
     }
 
-    /// Says that this process counts; if another one does, for how long.
+    /// Claims the count; answers how much longer another process holds it.
     async fn claim(&mut self) -> Result<Option<Duration>> {
         let sent = self.now();
         self.may_hold = true;
         let claim = self.broker.store.maintenance.claim_stats_collection(self.broker.member(), self.ttl).await?;
         let census = &self.broker.metrics.census;
-        // The last third is for an answer to a look that is on its way when this process stands still.
+        // The last third is for an answer to a scrape that is under way when this process stands still.
         let (renew_at, until) = (sent.plus(self.ttl / 3), sent.plus(self.ttl * 2 / 3));
         match claim {
             CensusClaim::Held { expires_in } => {
@@ -148,7 +141,7 @@ impl Census {
         Ok(None)
     }
 
-    /// Counts everything, and shows it; if another process counts by now, for how long.
+    /// Counts everything and shows it; answers for how long another process counts by now.
     async fn count(&mut self) -> Result<Option<Duration>> {
         let (began, mut counted) = (self.now(), Vec::new());
         self.busy = Default::default();
@@ -180,7 +173,6 @@ impl Census {
         Ok(None)
     }
 
-    /// Counts what each group of a topic holds; nothing if the topic is gone by now.
     async fn count_topic(&mut self, topic: &TopicName) -> Result<BTreeMap<GroupName, Depth>> {
         let store = self.broker.store.clone();
         let asked = self.now();
@@ -193,7 +185,7 @@ impl Census {
             let paused = matches!(rest, Some(Rest::Paused(_)));
             groups.insert(group.clone(), Depth { paused, ..Depth::default() });
         }
-        for pairs in pairs_of(&descriptor).chunks(PAIRS_AT_ONCE) {
+        for pairs in descriptor.pairs(&descriptor.groups).collect::<Vec<_>>().chunks(PAIRS_AT_ONCE) {
             let asked = self.now();
             let depths = store.reads.depth(pairs, &WITHIN.map(|(_, span)| span)).await?;
             for (pair, part) in pairs.iter().zip(depths) {
@@ -204,7 +196,7 @@ impl Census {
         Ok(groups)
     }
 
-    /// What a pair holds. What this process holds prefetched counts as ready, as in the description of a topic.
+    /// Prefetched messages of this process count as ready, as in the description of a topic.
     fn depth_of(&self, pair: &GroupPartition, PartitionDepth { stats, due }: PartitionDepth) -> Depth {
         let held = self.broker.groups.held(pair).min(stats.in_flight);
         let mut depth = Depth {
@@ -219,7 +211,7 @@ impl Census {
         depth
     }
 
-    /// Lets others have the store for as long as a call took, when that has come together to something.
+    /// Leaves the store to others for as long as the last calls took together.
     async fn rest(&mut self, asked: Instant) {
         let took = self.now().since(asked);
         self.busy = (self.busy.0 + took, self.busy.1 + took);
@@ -229,7 +221,6 @@ impl Census {
         }
     }
 
-    /// Shows nothing, and lets another process count.
     async fn give_up(&mut self) {
         self.broker.metrics.census.end();
         self.count_at = Instant::START;
@@ -245,7 +236,58 @@ impl Census {
     }
 }
 
-fn pairs_of(descriptor: &Descriptor) -> Vec<GroupPartition> {
-    let groups = &descriptor.groups;
-    descriptor.partitions().flat_map(|p| groups.iter().map(move |group| descriptor.pair(p, group))).collect()
+#[derive(Debug)]
+pub(super) struct Scrapes(watch::Sender<Option<Instant>>);
+
+impl Default for Scrapes {
+    fn default() -> Scrapes {
+        Scrapes(watch::Sender::new(None))
+    }
+}
+
+impl Scrapes {
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Instant>> {
+        self.0.subscribe()
+    }
+
+    /// Answers when the previous scrape was.
+    fn note(&self, now: Instant) -> Option<Instant> {
+        self.0.send_replace(Some(now))
+    }
+}
+
+impl Broker {
+    /// The metrics in the text format of Prometheus. Asks nobody. Errors: `Bug`.
+    pub fn scrape(&self) -> Result<String> {
+        let (metrics, now) = (&self.metrics, self.clock().instant());
+        let before = self.scrapes.note(now);
+        let vitals = self.store.backend.health_snapshot();
+        metrics.store.breaker_open.set(i64::from(vitals.is_away));
+        metrics.store.clock_offset.set(self.store.backend.clock().local_ahead_seconds());
+        metrics.process.data_dir_free.set(vitals.free_bytes.map_or(f64::NAN, |bytes| bytes as f64));
+        metrics.process.observe();
+        let with_census = metrics.census.look(now, before);
+        let text = metrics.text()?;
+        // The process may have stood still just now, and another one counts.
+        if with_census && !metrics.census.look(self.clock().instant(), before) {
+            return metrics.text();
+        }
+        Ok(text)
+    }
+
+    pub(super) async fn watch_store(&self, stop: CancellationToken) {
+        let mut scrapes = self.scrapes.subscribe();
+        loop {
+            let ask = async {
+                let answer = self.store.backend.ping().await;
+                self.metrics.store.up.set(i64::from(answer.is_ok()));
+                self.clock().sleep(ASK_AGAIN).await;
+                let _ = scrapes.changed().await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = ask => {}
+            }
+        }
+    }
 }

@@ -1,6 +1,8 @@
-//! Topics: declaring them, and remembering their descriptors.
+//! Topics: declaring and deleting them, caching their descriptors, retrying under a newer descriptor, and moving all
+//! messages to another topic.
 
 use std::collections::HashMap;
+use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -8,28 +10,25 @@ use super::stats_collector::PAIRS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
 use crate::model::error::{Error, Kind, Missing, Result};
-use crate::model::limits::TOPICS_MAX;
+use crate::model::limits::{MOVE_REQUEST_MAX, TOPICS_MAX};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Settings};
 use crate::platform::clock::Instant;
-use crate::store::{Calls, MemberReport, PartitionStats, Store};
+use crate::store::{Call, Calls, MemberReport, PartitionStats, Store};
 use crate::telemetry::metrics::{Metrics, TopicMetrics};
 
-/// How long a descriptor is believed without asking. A change made elsewhere takes effect within it; a push under an old
-/// one is refused by the partition and loads it at once.
+/// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
 const BELIEVED: Duration = Duration::from_secs(5);
+const RELOADS_MAX: usize = 3;
 
-/// What a declaration did.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declared {
-    /// The topic as it is now.
     pub descriptor: Descriptor,
-    /// Whether it was made by this call.
     pub created: bool,
 }
 
-/// The descriptors that this process knows.
 pub(super) struct Topics {
     pub(super) store: Store,
     metrics: Arc<Metrics>,
@@ -49,7 +48,6 @@ impl Topics {
         Topics { store, metrics, options, calls: Calls::default(), known: RwLock::default() }
     }
 
-    /// The descriptor of a topic. # Errors: `NotFound`.
     pub(super) async fn get(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.believed(topic) {
             Some(descriptor) => Ok(descriptor),
@@ -57,19 +55,17 @@ impl Topics {
         }
     }
 
-    /// The descriptor of a topic that has this group. # Errors: `NotFound`.
+    /// Errors: `NotFound`, also for the group.
     pub(super) async fn group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
         let descriptor = self.get(topic).await?;
         if descriptor.groups.contains(group) {
             return Ok(descriptor);
         }
-        // Perhaps it was made a moment ago, elsewhere.
-        let descriptor = self.load(topic).await?;
-        if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
+        // It may have been created a moment ago, elsewhere.
+        with_group(self.load(topic).await?, group)
     }
 
-    /// The descriptor of a topic, for a read: a store that fails to answer it is not taken to be unavailable for pushes,
-    /// and nothing is remembered of the topic. # Errors: `NotFound`.
+    /// For a read: a failing store is not taken to be unavailable for pushes, nothing is cached. Errors: `NotFound`.
     pub(super) async fn look(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.believed(topic) {
             Some(descriptor) => Ok(descriptor),
@@ -77,24 +73,19 @@ impl Topics {
         }
     }
 
-    /// The same, asked of the store.
     pub(super) async fn look_again(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         self.store.topics.topic_uncached(topic).await?.map(Arc::new).ok_or_else(|| self.no_topic(topic))
     }
 
-    /// The descriptor of a topic that has this group, for a read. # Errors: `NotFound`.
     pub(super) async fn look_at_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
         let descriptor = self.look(topic).await?;
         if descriptor.groups.contains(group) {
             return Ok(descriptor);
         }
-        // Perhaps it was made a moment ago, elsewhere.
-        let descriptor = self.look_again(topic).await?;
-        if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(topic, group)) }
+        with_group(self.look_again(topic).await?, group)
     }
 
-    /// The descriptor of a topic, created now if it does not exist and that is allowed; and whether it was created.
-    /// # Errors: `NotFound`, `Full`.
+    /// Creates the topic if it does not exist and that is allowed; answers whether it did. Errors: `NotFound`, `Full`.
     pub(super) async fn get_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
         match self.believed(topic) {
             Some(descriptor) => Ok((descriptor, false)),
@@ -102,8 +93,7 @@ impl Topics {
         }
     }
 
-    /// The same, asked of the store.
-    pub(super) async fn load_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
+    async fn load_or_create(&self, topic: &TopicName) -> Result<(Arc<Descriptor>, bool)> {
         if !self.options.auto_create {
             return Ok((self.load(topic).await?, false));
         }
@@ -121,8 +111,7 @@ impl Topics {
         Ok((descriptor, is_new))
     }
 
-    /// The descriptor of a topic that has this group, for a consumer: with `auto_create` the topic is created, as by a
-    /// push, and with it the group `default`. # Errors: `NotFound`, `Full`.
+    /// With `auto_create` the topic is created, as by a push, with the group `default`. Errors: `NotFound`, `Full`.
     pub(super) async fn group_or_create(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {
         match self.group(topic, group).await {
             Err(error)
@@ -135,7 +124,6 @@ impl Topics {
         }
     }
 
-    /// The descriptor of a topic, read from the store.
     pub(super) async fn load(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         match self.store.topics.topic(topic).await? {
             Some(descriptor) => Ok(self.learn(descriptor)),
@@ -148,10 +136,8 @@ impl Topics {
         Error::missing(Missing::topic(topic))
     }
 
-    /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is pushed.
-    ///
-    /// # Errors
-    /// As [`StoreClock::check`](crate::store::StoreClock::check).
+    /// The time at which a push to a topic is accepted. With an ordering it never goes back, since it orders what is
+    /// pushed. Errors: As [`StoreClock::check`](crate::store::StoreClock::check).
     pub(super) fn accept_time(&self, topic: &TopicName) -> Result<Timestamp> {
         self.store.backend.clock().check()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +147,7 @@ impl Topics {
         }
     }
 
-    /// The descriptor of a topic as it was when it was last seen, however long ago that is.
+    /// As it was last seen, however long ago.
     pub(super) fn known(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(topic).map(|known| known.descriptor.clone())
@@ -195,24 +181,17 @@ impl Topics {
 }
 
 impl Broker {
-    /// The settings of new topics.
     pub fn topic_defaults(&self) -> &Settings {
         &self.options.topic_defaults
     }
 
-    /// Makes a topic, or changes the settings of one. Declaring what is there already does nothing.
-    ///
-    /// # Errors
-    /// `Invalid` settings; `Conflict` for another number of partitions; `Full` past the limit of topics.
+    /// Creates a topic, or changes the settings of one. Errors: `Invalid` settings; `Conflict` for another number of
+    /// partitions; `Full` past the limit of topics.
     pub async fn declare(&self, topic: TopicName, settings: Settings) -> Result<Declared> {
         self.declare_if(topic, settings, Precondition::None).await
     }
 
-    /// The same if the topic is as expected. Of two that change it at once from the same generation, at whichever brokers,
-    /// one succeeds.
-    ///
-    /// # Errors
-    /// As [`Broker::declare`]; `Stale` when the topic is another one, or does not exist.
+    /// Of two changes from the same generation one succeeds. Errors: as [`Broker::declare`]; `Stale`.
     pub async fn declare_if(
         &self,
         topic: TopicName,
@@ -254,49 +233,33 @@ impl Broker {
         Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
     }
 
-    /// A topic, as the store has it now.
-    ///
-    /// # Errors
-    /// `NotFound`.
+    /// Reads the topic from the store. Errors: `NotFound`.
     pub async fn topic(&self, topic: &TopicName) -> Result<Arc<Descriptor>> {
         self.topics.look_again(topic).await
     }
 
-    /// The names of all topics, sorted.
     pub async fn topics(&self) -> Result<Vec<TopicName>> {
         self.store.topics.topics().await
     }
 
-    /// Counts the messages of every partition and group of a topic. What this process holds prefetched counts as ready.
-    ///
-    /// # Errors
-    /// `NotFound`, `Full`.
+    /// Prefetched messages of this process count as ready. Errors: `NotFound`, `Full`.
     pub async fn stats(&self, topic: &TopicName) -> Result<Vec<(GroupPartition, PartitionStats)>> {
         let descriptor = self.topics.look(topic).await?;
         self.stats_of(&descriptor, &descriptor.groups).await
     }
 
-    /// A group's topic, as the store has it now, and the counts of every partition of the group.
-    ///
-    /// # Errors
-    /// `NotFound`, `Full`.
+    /// Reads the topic from the store, and counts every partition. Errors: `NotFound`, `Full`.
     pub async fn group(
         &self,
         topic: &TopicName,
         group: &GroupName,
     ) -> Result<(Arc<Descriptor>, Vec<(GroupPartition, PartitionStats)>)> {
-        let descriptor = self.topics.look_again(topic).await?;
-        if !descriptor.groups.contains(group) {
-            return Err(no_group(topic, group));
-        }
+        let descriptor = with_group(self.topics.look_again(topic).await?, group)?;
         let stats = self.stats_of(&descriptor, std::slice::from_ref(group)).await?;
         Ok((descriptor, stats))
     }
 
-    /// The live members of a group, as their heartbeats say.
-    ///
-    /// # Errors
-    /// `Unavailable`.
+    /// The live members of a group, as their heartbeats say. Errors: `Unavailable`.
     pub async fn members(&self, topic: &TopicName, group: &GroupName) -> Result<Vec<MemberReport>> {
         let timing = Timing::new(self.options.lease_ttl, self.options.heartbeat);
         self.store.groups.members(topic, group, timing.absent_after()).await
@@ -307,11 +270,7 @@ impl Broker {
         descriptor: &Descriptor,
         groups: &[GroupName],
     ) -> Result<Vec<(GroupPartition, PartitionStats)>> {
-        let pairs: Vec<GroupPartition> = descriptor
-            .partitions()
-            .flat_map(|p| groups.iter().map(move |g| (p, g)))
-            .map(|(p, g)| descriptor.pair(p, g))
-            .collect();
+        let pairs: Vec<GroupPartition> = descriptor.pairs(groups).collect();
         let read = self.reads.begin().await?;
         let mut stats = Vec::with_capacity(pairs.len());
         for some in pairs.chunks(PAIRS_AT_ONCE) {
@@ -325,18 +284,12 @@ impl Broker {
         Ok(pairs.into_iter().zip(stats).collect())
     }
 
-    /// Deletes a topic with all its messages.
-    ///
-    /// # Errors
-    /// `NotFound`.
+    /// Deletes a topic with all its messages. Errors: `NotFound`.
     pub async fn delete_topic(&self, topic: &TopicName) -> Result<()> {
         self.delete_topic_if(topic, Precondition::None).await
     }
 
-    /// The same if the topic is as expected, and is not changed by another request at the same time.
-    ///
-    /// # Errors
-    /// `NotFound`; `Stale` when the topic is another one.
+    /// Errors: `NotFound`; `Stale` when the precondition fails, or another request changes the topic meanwhile.
     pub async fn delete_topic_if(&self, topic: &TopicName, precondition: Precondition) -> Result<()> {
         let descriptor = self.topics.load(topic).await?;
         precondition.check(topic, Some(&descriptor))?;
@@ -353,4 +306,158 @@ impl Broker {
     pub(super) fn topic_metrics(&self, topic: &TopicName) -> Arc<TopicMetrics> {
         self.metrics.topic(topic)
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TopicMoved {
+    pub waiting: u64,
+    pub dead: u64,
+    /// Of all these, those whose id the other topic had already: they are dropped as duplicates.
+    pub there_already: u64,
+    /// Still in flight: moved when they return, or gone when they are acked.
+    pub in_flight: u64,
+    pub done: bool,
+}
+
+impl Broker {
+    /// Moves messages for a few seconds; repeat it until it is done. Groups move into groups of their name, with due
+    /// times, attempts and histories. Errors: `NotFound`; `Invalid` for the same topic; `Conflict` when the other topic
+    /// lacks a group or has another number of partitions, a group is being copied, or one of the two is ordered;
+    /// `Full`.
+    pub async fn move_topic(
+        &self,
+        topic: &TopicName,
+        to: &TopicName,
+        partitions: Option<NonZeroU16>,
+    ) -> Result<TopicMoved> {
+        if topic == to {
+            return Err(Error::invalid("to", "is the topic itself"));
+        }
+        let from = self.topics.load(topic).await?;
+        let to = self.receiving(&from, to, partitions).await?;
+        let began = self.clock().instant();
+        let mut all = TopicMoved::default();
+        for partition in from.partitions() {
+            for group in &from.groups {
+                let pair = from.pair(partition, group);
+                loop {
+                    if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {
+                        return Ok(all);
+                    }
+                    let page = self.store.maintenance.move_page(&from, &pair, &to).await?;
+                    all.waiting += page.waiting;
+                    all.dead += page.dead;
+                    all.there_already += page.there_already;
+                    if !page.more {
+                        break;
+                    }
+                }
+            }
+        }
+        let pairs: Vec<_> = from.pairs(&from.groups).collect();
+        let stats = self.store.reads.stats(&pairs).await?;
+        all.in_flight = stats.iter().map(|stats| stats.in_flight).sum();
+        all.done = stats.iter().all(|s| s.scheduled + s.ready + s.in_flight + s.dead == 0);
+        Ok(all)
+    }
+
+    async fn receiving(
+        &self,
+        from: &Arc<Descriptor>,
+        to: &TopicName,
+        partitions: Option<NonZeroU16>,
+    ) -> Result<Arc<Descriptor>> {
+        let conflict = |why: String| Err(Error::new(Kind::Conflict, why));
+        if let Some(copy) = from.groups.iter().find(|group| from.subscription(group).copy_of.is_some()) {
+            return conflict(format!(
+                "group {copy} of topic {} is being copied; try again when it is done",
+                from.topic
+            ));
+        }
+        if from.is_ordered() {
+            return conflict(format!(
+                "topic {} has an ordering, and a key that is on its way would be in two places; let it be consumed instead",
+                from.topic
+            ));
+        }
+        let partitions_wanted = partitions.unwrap_or(from.settings.partitions);
+        let settings = Settings { partitions: partitions_wanted, ..from.settings.clone() };
+        let wanted = Descriptor { groups: from.groups.clone(), ..Descriptor::new(to.clone(), settings) };
+        let there = self.store.topics.create(&wanted).await?;
+        let is = there.settings.partitions;
+        if partitions.is_some_and(|partitions| partitions != is) {
+            return conflict(format!("topic {to} has {is} partitions, not {partitions_wanted}"));
+        }
+        if there.is_ordered() {
+            return conflict(format!("topic {to} has an ordering, in which what is moved has no place"));
+        }
+        if let Some(missing) = from.groups.iter().find(|group| !there.groups.contains(group)) {
+            return conflict(format!("topic {to} has no group {missing}; make it first"));
+        }
+        self.topics.forget(to);
+        Ok(Arc::new(there))
+    }
+}
+
+impl Topics {
+    /// Errors: `NotFound`, `Unavailable` while the topic is being changed, and the verb's.
+    pub(super) async fn say<T, F: Future<Output = Result<T>>>(
+        &self,
+        topic: &TopicName,
+        verb: impl Fn(Arc<Descriptor>) -> F,
+    ) -> Result<T> {
+        let mut descriptor = self.get(topic).await?;
+        for _ in 0..RELOADS_MAX {
+            match verb(descriptor).await {
+                Err(error) if error.kind() == Kind::Stale => descriptor = self.load(topic).await?,
+                outcome => return outcome,
+            }
+        }
+        Err(changing(topic))
+    }
+
+    /// A deleted topic is created again if allowed, but not with another number of partitions: messages may move there.
+    pub(super) async fn push<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut descriptor: Arc<Descriptor>,
+        push: impl Fn(Arc<Descriptor>) -> F,
+    ) -> Result<T> {
+        for _ in 0..RELOADS_MAX {
+            match push(descriptor.clone()).await {
+                Err(error) if error.kind() == Kind::Stale => {}
+                outcome => return outcome,
+            }
+            let (newer, _) = self.load_or_create(&descriptor.topic).await?;
+            if newer.settings.partitions != descriptor.settings.partitions {
+                return Err(Error::unavailable(format!("topic {} was made anew; push again", newer.topic)));
+            }
+            descriptor = newer;
+        }
+        Err(changing(&descriptor.topic))
+    }
+
+    /// `is_applied` says whether the store applied the call.
+    pub(super) async fn call<T>(
+        &self,
+        topic: &TopicName,
+        partition: Partition,
+        messages: usize,
+        make: impl AsyncFnOnce(&Call) -> Result<T>,
+        is_applied: impl FnOnce(&T) -> bool,
+    ) -> Result<T> {
+        let call = self.calls.begin(topic, partition, self.store.backend.clock(), messages);
+        let answer = make(&call).await?;
+        if is_applied(&answer) {
+            self.calls.applied(topic, partition, self.store.backend.clock(), call);
+        }
+        Ok(answer)
+    }
+}
+
+pub(super) fn with_group(descriptor: Arc<Descriptor>, group: &GroupName) -> Result<Arc<Descriptor>> {
+    if descriptor.groups.contains(group) { Ok(descriptor) } else { Err(no_group(&descriptor.topic, group)) }
+}
+
+fn changing(topic: &TopicName) -> Error {
+    Error::unavailable(format!("topic {topic} is being changed or deleted; try again"))
 }

@@ -8,54 +8,40 @@ use bincode::{BorrowDecode, Decode, Encode};
 use super::CONFIG;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{HISTORY_MAX, HISTORY_REASON_BYTES_MAX, REASON_BYTES_MAX};
+use crate::model::spelling::names;
 use crate::model::time::Timestamp;
 
 /// Records before there were histories.
 const WITHOUT_HISTORY: u8 = 1;
 const VERSION: u8 = 2;
 
-/// Why a message is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum DeadReason {
-    /// It failed as often as it may.
     MaxAttempts,
-    /// A consumer said that it can never succeed.
     Buried,
-    /// Its body could not be read.
     Unreadable,
     /// Its time to live was over before it was handed out.
     Expired,
 }
 
-impl DeadReason {
-    /// All of them.
-    pub const ALL: [DeadReason; 4] =
-        [DeadReason::MaxAttempts, DeadReason::Buried, DeadReason::Unreadable, DeadReason::Expired];
-
-    /// The stable name, as in the API and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeadReason::MaxAttempts => "max_attempts",
-            DeadReason::Buried => "buried",
-            DeadReason::Unreadable => "unreadable",
-            DeadReason::Expired => "expired",
-        }
-    }
+names! { DeadReason::name:
+    MaxAttempts => "max_attempts",
+    Buried => "buried",
+    Unreadable => "unreadable",
+    Expired => "expired",
 }
 
-/// An attempt that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// When, on the store's clock.
+    /// On the store's clock.
     pub at: Timestamp,
-    /// Which attempt, from 1 on.
+    /// From 1.
     pub attempt: u32,
     /// What the nack said, or why there was none; cut so that it takes at most 200 bytes as JSON.
     pub reason: Option<String>,
 }
 
 impl Failure {
-    /// A failure whose reason is cut to its limit.
     pub fn new(at: Timestamp, attempt: u32, reason: Option<&str>) -> Failure {
         let cut = |text: &str| {
             let mut bytes = 0;
@@ -69,7 +55,6 @@ impl Failure {
     }
 }
 
-/// Bytes that JSON text takes for a character.
 fn bytes_in_json(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -78,12 +63,9 @@ fn bytes_in_json(c: char) -> usize {
     }
 }
 
-/// What is kept beside the body of a dead message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadRecord {
-    /// Why it is dead.
     pub reason: DeadReason,
-    /// Attempts that were made.
     pub attempts: u32,
     /// What the last nack said, or why there was none; at most 1,024 bytes.
     pub last_error: Option<String>,
@@ -113,7 +95,7 @@ impl DeadRecord {
     }
 }
 
-/// The bytes of a dead record. Lines of a history may be put behind them.
+/// Lines of a history may be appended to it.
 pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
     let DeadRecord { reason, attempts, last_error, history } = record;
     let header = Header { reason: *reason, attempts: *attempts, last_error: last_error.as_deref() };
@@ -124,7 +106,7 @@ pub fn encode_dead(record: &DeadRecord) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The dead record of its bytes. # Errors: [`crate::model::error::Kind::Corrupt`].
+/// The dead record of its bytes. Errors: [`crate::model::error::Kind::Corrupt`].
 pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
     let (version, rest) = bytes.split_first().ok_or_else(|| Error::corrupt("an empty dead record"))?;
     if !matches!(*version, WITHOUT_HISTORY | VERSION) {
@@ -137,13 +119,12 @@ pub fn decode_dead(bytes: &[u8]) -> Result<DeadRecord> {
     Ok(DeadRecord { reason, attempts, last_error: last_error.map(str::to_owned), history })
 }
 
-/// The line of a failure, with its end.
 pub fn encode_failure(failure: &Failure) -> String {
     let line = serde_json::json!([failure.at.as_ms(), failure.attempt, failure.reason]);
     format!("{line}\n")
 }
 
-/// The failures of a history. # Errors: [`crate::model::error::Kind::Corrupt`].
+/// The failures of a history. Errors: [`crate::model::error::Kind::Corrupt`].
 pub fn decode_history(lines: &[u8]) -> Result<Vec<Failure>> {
     let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let read = |line| {
@@ -154,7 +135,7 @@ pub fn decode_history(lines: &[u8]) -> Result<Vec<Failure>> {
     lines.map(read).collect()
 }
 
-/// A history with one more line, without its oldest one when it is full.
+/// Drops the oldest one when it is full.
 pub fn extend_history(history: &[u8], failure: &Failure) -> Vec<u8> {
     let ends: Vec<usize> = history.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
     let surplus = (ends.len() + 1).saturating_sub(HISTORY_MAX);

@@ -1,43 +1,38 @@
 //! Records of a log: what is to be done to the store later, or what it answered.
 //!
 //! A record is `format (1 byte) | crc32 of the rest (4) | number (8, big endian) | appended at, ms (8, big endian) |
-//! header (bincode) | the body of a message, or a descriptor (JSON)`.
+//! header (bincode) | the body of a message, or a descriptor (JSON)`. A page is a list of records, as one broker gives it
+//! to another: for each its length (4 bytes, big endian) and its bytes.
 
 use bincode::{BorrowDecode, Encode};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use super::{CONFIG, List, body_version, decode_body, encode_body};
 use crate::model::error::{Error, Result};
+use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallId, CallPart, Version};
 
-/// The format.
 const FORMAT: u8 = 1;
 /// Where the checksum ends and what it covers begins.
 const SUM_END: usize = 5;
-/// Where the number ends.
 const NUMBER_END: usize = SUM_END + 8;
-/// Where the header begins.
 const PREFIX: usize = NUMBER_END + 8;
+/// Bytes of one record: a message, or the settings of a topic, and what stands before them.
+const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
 
 /// What a log keeps. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
 /// The journal keeps answers: [`Record::Set`], [`Record::End`] and [`Record::Delete`], to be restored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// Create this topic if it is not there.
     Create(Descriptor),
-    /// Store this message.
     Push {
-        /// In this topic.
         topic: TopicName,
-        /// The message.
         message: Message,
-        /// The version of the push.
         version: Version,
-        /// What happens if its id is there already.
         conflict: Conflict,
         /// The call that was sent to the store and not answered: perhaps it was applied.
         call: Option<CallPart>,
@@ -47,47 +42,35 @@ pub enum Record {
     },
     /// Cancel what has a lower version.
     Cancel {
-        /// In this topic.
         topic: TopicName,
-        /// In this partition.
         partition: Partition,
-        /// The message.
         id: MessageId,
-        /// The version of the cancel.
         version: Version,
     },
     /// The store answered that the message is this one now.
     Set {
-        /// In this topic.
         topic: TopicName,
-        /// The message.
         message: Message,
-        /// The version of the operation that set it.
         version: Version,
-        /// The groups in which it did; empty is all of them.
+        /// Empty means all groups.
         groups: Vec<GroupName>,
-        /// The call that did.
+        /// The call that set it.
         call: CallId,
     },
-    /// This topic was deleted.
     Delete(Descriptor),
     /// The store answered that the message is cancelled or settled.
     End {
-        /// In this topic.
         topic: TopicName,
-        /// In this partition.
         partition: Partition,
-        /// The message.
         id: MessageId,
-        /// The version of the cancel, or the one that was settled: what has this one or a lower one is over.
+        /// The version of the cancel, or the one that was settled: it ends messages of this version or a lower one.
         version: Version,
-        /// The groups in which it is; empty is all of them.
+        /// Empty means all groups.
         groups: Vec<GroupName>,
     },
 }
 
 impl Record {
-    /// The topic that it is about.
     pub fn topic(&self) -> &TopicName {
         match self {
             Record::Create(descriptor) | Record::Delete(descriptor) => &descriptor.topic,
@@ -123,14 +106,11 @@ impl Record {
     }
 }
 
-/// A record with what the log added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumberedRecord {
-    /// Its number in the log.
     pub number: u64,
     /// When it was appended, by the clock of this machine.
     pub at: Timestamp,
-    /// The record.
     pub record: Record,
 }
 
@@ -195,7 +175,6 @@ impl From<CallHeader<'_>> for CallId {
 pub struct UnnumberedRecord(Vec<u8>);
 
 impl UnnumberedRecord {
-    /// Encodes a record that is appended at this time.
     pub fn new(record: &Record, at: Timestamp) -> Result<UnnumberedRecord> {
         let (header, body) = parts(record)?;
         let mut bytes = Vec::with_capacity(PREFIX + header.len() + body.len());
@@ -207,12 +186,10 @@ impl UnnumberedRecord {
         Ok(UnnumberedRecord(bytes))
     }
 
-    /// How many bytes it has.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// The bytes of the record under this number.
     pub fn numbered(mut self, number: u64) -> Vec<u8> {
         self.0[SUM_END..NUMBER_END].copy_from_slice(&number.to_be_bytes());
         let sum = crc32fast::hash(&self.0[SUM_END..]).to_be_bytes();
@@ -221,7 +198,6 @@ impl UnnumberedRecord {
     }
 }
 
-/// The header and the body of a record.
 fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
     let topic = record.topic().as_str();
     let (header, body) = match record {
@@ -274,10 +250,8 @@ fn bug(why: &dyn std::error::Error) -> Error {
     Error::bug(format!("a record did not encode: {why}"))
 }
 
-/// The record of its bytes; the payload shares them.
-///
-/// # Errors
-/// [`crate::model::error::Kind::Corrupt`] for anything that [`UnnumberedRecord::numbered`] did not write.
+/// The record of its bytes; the payload shares them. Errors: [`crate::model::error::Kind::Corrupt`] for anything that
+/// [`UnnumberedRecord::numbered`] did not write.
 pub fn decode_record(bytes: Bytes) -> Result<NumberedRecord> {
     let corrupt = |why: &str| Error::corrupt(format!("a record of the log {why}"));
     let (Some(&FORMAT), Some(sum), Some(number), Some(at)) =
@@ -325,7 +299,6 @@ fn decode(bytes: &Bytes) -> Result<Record> {
     })
 }
 
-/// The header of a push: topic, id, policy, call and origin.
 type PushHeader<'a> = (&'a str, &'a str, u8, Option<(CallHeader<'a>, u32)>, Option<CallHeader<'a>>);
 
 fn push_of((topic, id, conflict, call, origin): PushHeader<'_>, body: Bytes) -> Result<Record> {
@@ -341,16 +314,40 @@ fn descriptor_of(json: &[u8]) -> Result<Descriptor> {
     serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("has an unreadable topic ({error})")))
 }
 
-/// The header of a record, and what follows it.
 fn header_of<'a, H: BorrowDecode<'a, ()>>(bytes: &'a Bytes) -> Result<(H, Bytes)> {
     let (header, read) = bincode::borrow_decode_from_slice(&bytes[PREFIX..], CONFIG)
         .map_err(|error| Error::corrupt(format!("has an unreadable header ({error})")))?;
     Ok((header, bytes.slice(PREFIX + read..)))
 }
 
-/// So many bytes from there on.
 fn chunk<const N: usize>(bytes: &[u8], from: usize) -> Option<[u8; N]> {
     bytes.get(from..)?.first_chunk().copied()
+}
+
+pub fn encode_page(records: &[NumberedRecord]) -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    for NumberedRecord { number, at, record } in records {
+        let bytes = UnnumberedRecord::new(record, *at)?.numbered(*number);
+        let length = u32::try_from(bytes.len()).map_err(|_| Error::bug("a record of 4 GiB"))?;
+        page.extend_from_slice(&length.to_be_bytes());
+        page.extend_from_slice(&bytes);
+    }
+    Ok(page)
+}
+
+/// The records of their bytes; payloads share them. Errors: `Corrupt` for anything that [`encode_page`] did not write.
+pub fn decode_page(mut page: Bytes) -> Result<Vec<NumberedRecord>> {
+    let mut records = Vec::new();
+    while !page.is_empty() {
+        let length = page.first_chunk().map(|length| u32::from_be_bytes(*length));
+        let length = length
+            .and_then(|length| usize::try_from(length).ok())
+            .filter(|length| *length <= (page.len() - 4).min(RECORD_BYTES_MAX));
+        let length = length.ok_or_else(|| Error::corrupt("a page of records is cut"))?;
+        page.advance(4);
+        records.push(decode_record(page.split_to(length))?);
+    }
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -435,5 +432,27 @@ mod tests {
         let mut bytes = vec![FORMAT; PREFIX];
         bytes.extend_from_slice(&[1, 253, 255, 255, 255, 255, 255, 255, 255, 255]);
         assert!(decode_record(UnnumberedRecord(bytes).numbered(1).into()).is_err());
+    }
+
+    #[test]
+    fn a_page_is_read_back_and_a_cut_one_is_not() -> Result<()> {
+        let record = |number: u64| {
+            let message = NewMessage::new("x").accept(Timestamp::from_ms(1))?;
+            let origin = Some(CallId { stream: "01JZ".to_owned(), seq: number });
+            let topic = TopicName::new("orders")?;
+            let (version, conflict, call) = (Version::from_us(7), Conflict::Keep, None);
+            let record = Record::Push { topic, message, version, conflict, call, origin };
+            Ok(NumberedRecord { number, at: Timestamp::from_ms(2), record })
+        };
+        let records = (1..4).map(record).collect::<Result<Vec<_>>>()?;
+        let page = encode_page(&records)?;
+        assert_eq!(decode_page(page.clone().into())?, records);
+        assert_eq!(decode_page(Bytes::new())?, []);
+        for end in 1..page.len() {
+            let read = decode_page(page[..end].to_vec().into());
+            assert!(read.is_err() || read.is_ok_and(|read| read.len() < records.len()), "cut at {end}");
+        }
+        assert!(decode_page(vec![255; 64].into()).is_err());
+        Ok(())
     }
 }

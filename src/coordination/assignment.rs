@@ -12,15 +12,13 @@ use crate::store::MemberId;
 ///
 /// Every share is the floor or the ceiling of partitions / members, and together they are all partitions. The larger
 /// shares go by the hash of group and member, not by name, so that the same members do not get the larger share of
-/// every topic. A leave takes nothing from who stays; a join takes from the others exactly what the new member gets.
+/// every topic. A leave takes nothing from the others; a join takes from the others exactly what the new member gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shares {
     partitions: u16,
-    /// Sorted, each member once.
     seats: Vec<Seat>,
 }
 
-/// A member's place in a group: it decides who gets a larger share, and what a member would rather own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seat {
     hash: u32,
@@ -28,7 +26,6 @@ pub struct Seat {
 }
 
 impl Shares {
-    /// The shares of `members`, in whatever order they come.
     pub fn new<'a>(
         topic: &TopicName,
         group: &GroupName,
@@ -42,22 +39,19 @@ impl Shares {
         Shares { partitions, seats }
     }
 
-    /// The number of members.
     pub fn members(&self) -> usize {
         self.seats.len()
     }
 
-    /// Whether everyone of the others is a member here.
     pub fn include(&self, others: &Shares) -> bool {
         others.seats.iter().all(|seat| self.contain(seat))
     }
 
-    /// Whether this is a member.
     pub fn contain(&self, seat: &Seat) -> bool {
         self.seats.binary_search(seat).is_ok()
     }
 
-    /// How many partitions a member is to own; none if it is not a member.
+    /// 0 for one that is not a member.
     pub fn quota(&self, seat: &Seat) -> usize {
         let (partitions, members) = (usize::from(self.partitions), self.seats.len());
         match self.seats.binary_search(seat) {
@@ -77,7 +71,6 @@ impl Shares {
 }
 
 impl Seat {
-    /// The seat of a member in a group of a topic.
     pub fn new(topic: &TopicName, group: &GroupName, member: &MemberId) -> Seat {
         Seat::of(place(topic, group), member)
     }
@@ -92,7 +85,7 @@ impl Seat {
         score(self.hash, partition)
     }
 
-    /// All partitions, the most preferred first. Every member has another order, so that members who look for a free
+    /// All partitions, the most preferred first. Every member has another order, so that members that look for a free
     /// partition begin at different ones.
     pub fn order(&self, partitions: u16) -> Vec<Partition> {
         // Score and number in one word: a topic has few partitions, but a member sorts them for every group it joins.
@@ -103,7 +96,6 @@ impl Seat {
     }
 }
 
-/// A group of a topic as a number.
 fn place(topic: &TopicName, group: &GroupName) -> u32 {
     mix(hash(topic.as_str().as_bytes())) ^ hash(group.as_str().as_bytes())
 }
@@ -167,7 +159,7 @@ mod tests {
         Ok(())
     }
 
-    /// The movement is exact: who stays only gains when someone leaves, and only loses when someone joins.
+    /// The movement is exact: members only gain when one leaves, and only lose when one joins.
     #[test]
     fn a_change_of_one_member_moves_only_its_share() -> Result<()> {
         for partitions in [1, 5, 10, 32, 100] {

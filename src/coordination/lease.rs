@@ -14,41 +14,27 @@ use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{Claim, Glance, MemberId, Renewal, Store};
 
-/// Leases renewed in one write.
 const RENEWALS_MAX: usize = 500;
-
-/// The part of the ttl that is left unused at its end: `ttl / MARGIN`.
 const MARGIN: u32 = 10;
-
 /// The pause after renewals that the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
-
-/// Why a lease is lost that nobody else has: what it was granted by may be gone.
 pub const STORE_CHANGED: &str = "the store changed while the lease was not valid";
 
-/// A lease of this process.
 #[derive(Debug)]
 pub struct Lease {
     claim: Claim,
-    /// Milliseconds on the monotonic clock.
     valid_until_ms: AtomicU64,
-    /// Data losses of the store that were known when the lease was last known to be valid.
     losses: AtomicU64,
-    /// What the last renewal saw, until its loop takes it.
     glance: Mutex<Option<Glance>>,
-    /// Why it is lost, once it is.
     why_lost: OnceLock<String>,
-    /// Wakes its loop after a renewal, and when it is lost.
     changed: Notify,
 }
 
 impl Lease {
-    /// The pair and the epoch.
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
 
-    /// Whether messages may be handed out under it.
     pub fn is_valid(&self, now: Instant) -> bool {
         !self.is_lost() && ms(now) < self.valid_until_ms.load(Ordering::Relaxed)
     }
@@ -58,7 +44,6 @@ impl Lease {
         self.glance().take()
     }
 
-    /// Whether a renewal has found that the pair belongs to another epoch.
     pub fn is_lost(&self) -> bool {
         self.why_lost.get().is_some()
     }
@@ -75,7 +60,6 @@ impl Lease {
         }
     }
 
-    /// Why it is lost, once it is.
     pub fn why_lost(&self) -> String {
         self.why_lost.get().cloned().unwrap_or_default()
     }
@@ -83,17 +67,15 @@ impl Lease {
     /// Its loop may be in the middle of a call, and must not find it valid again after that.
     fn lose(&self, why: String) {
         self.tell(&why);
-        // The first reason is the one that counts.
         let _ = self.why_lost.set(why);
         self.changed.notify_one();
     }
 
     fn glance(&self) -> MutexGuard<'_, Option<Glance>> {
-        // Nothing panics while the lock is held.
         self.glance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it was not renewed. Who serves the pair says that it was lost; an outage is said elsewhere, once.
+    /// The owner loop logs a loss, and an outage is logged elsewhere, once.
     fn tell(&self, why: &str) {
         let Claim { pair: GroupPartition { topic, group, partition }, epoch } = &self.claim;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, error = why, "lease not renewed");
@@ -111,7 +93,6 @@ impl Lease {
     }
 }
 
-/// Renews all leases of this process.
 pub struct LeaseKeeper {
     store: Store,
     member: MemberId,
@@ -120,17 +101,14 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// No leases yet.
     pub fn new(store: Store, member: MemberId, ttl: Duration) -> LeaseKeeper {
         LeaseKeeper { store, member, ttl, leases: Mutex::default() }
     }
 
-    /// Who this process is.
     pub fn member(&self) -> &MemberId {
         &self.member
     }
 
-    /// How long a lease runs without renewal.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -150,12 +128,10 @@ impl LeaseKeeper {
         lease
     }
 
-    /// Keeps this lease no longer.
     pub fn forget(&self, lease: &Arc<Lease>) {
         self.lock().retain(|kept| !Arc::ptr_eq(kept, lease));
     }
 
-    /// Renews every lease once. False when the store did not answer for some of them.
     pub async fn step(&self) -> bool {
         let leases: Vec<Arc<Lease>> = self.lock().clone();
         let mut answered = true;
@@ -209,7 +185,6 @@ impl LeaseKeeper {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {
-        // Nothing panics while the lock is held; if it did, the list would still be whole.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Who owns which partition of a group: leases, members and their shares.
+//! Ownership of the partitions of a group: leases, members and their shares.
 
 pub mod assignment;
 pub mod lease;

@@ -1,4 +1,4 @@
-//! Who wants messages of a group from this process.
+//! Consumers of a group in this process: how many wait, what they want, and when they were last active.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,19 +9,14 @@ use tokio::sync::Notify;
 use crate::platform::clock::{Clock, Instant};
 use crate::telemetry::metrics::GroupMetrics;
 
-/// The consumers of one group, for the loops that serve them and for the membership.
 #[derive(Debug)]
 pub(super) struct Demand {
     clock: Clock,
     started: Instant,
     waiting: AtomicUsize,
-    /// Messages that the waiting consumers want altogether.
     wanted: AtomicUsize,
-    /// When a consumer waited last.
     asked: LastTime,
-    /// When a delivery was settled last.
     settled: LastTime,
-    /// The other members were told of it.
     is_announced: AtomicBool,
     begun: Notify,
     counts: Arc<GroupMetrics>,
@@ -52,7 +47,6 @@ impl Demand {
         }
     }
 
-    /// A consumer waits for up to `max` messages.
     pub(super) fn wait(&self, max: usize) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.wanted.fetch_add(max, Ordering::Relaxed);
@@ -63,17 +57,14 @@ impl Demand {
         Waiting { demand: self, max }
     }
 
-    /// Consumers that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// How many messages consumers wait for.
     pub(super) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// A delivery was settled: its consumer may ask for the next one.
     pub(super) fn settled(&self, now: Instant) {
         self.settled.set(now);
     }
@@ -89,7 +80,6 @@ impl Demand {
         if self.waiting() > 0 { now } else { last.unwrap_or(self.started).max(self.started) }
     }
 
-    /// Tells whether the other members know that messages are wanted here.
     pub(super) fn announced(&self, is_announced: bool) {
         let was_announced = self.is_announced.swap(is_announced, Ordering::SeqCst);
         // A consumer that began to wait just before still saw it announced.
@@ -103,12 +93,10 @@ impl Demand {
         self.begun.notified().await;
     }
 
-    /// When a consumer waited last, or when the membership began.
     pub(super) fn last_attended(&self) -> Instant {
         self.asked.get().map_or(self.started, |asked| asked.max(self.started))
     }
 
-    /// For how long no consumer has asked.
     pub(super) fn unasked(&self, now: Instant) -> Duration {
         now.since(self.last_attended())
     }
@@ -146,7 +134,6 @@ mod tests {
     use crate::platform::clock::Manual;
     use crate::telemetry::metrics::Metrics;
 
-    /// On a clock that the test moves.
     fn demand() -> Result<(Demand, Manual)> {
         let clock = Manual::at(Timestamp::ZERO);
         clock.advance(Duration::from_secs(1));

@@ -1,47 +1,42 @@
-//! The membership of this process in a group, carried out: the state machine of [`crate::coordination::membership`] says what to do, this
-//! loop does it and tells what came of it.
+//! Runs the membership of this process in a group: the state machine decides, this loop acts and reports the results.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::GroupDelivery;
-use super::owned_partition::Kick;
-use super::ownership::{Acquisition, Ownership};
+use super::ownership::{Acquisition, Kick, Ownership};
 use crate::coordination::membership::{Action, Event, Member, Timing};
 use crate::model::error::Kind;
 use crate::model::partition::Partition;
 use crate::platform::tasks::Tasks;
-use crate::store::{Channel, Heartbeat, Loss, MemberState, Releases, Wake};
+use crate::store::{Channel, Heartbeat, Loss, MemberId, MemberState, Releases, Store, Wake};
 
-/// The loop of one membership.
+const TURNS: usize = 4;
+
 pub struct Membership {
-    dispatch: Arc<GroupDelivery>,
+    delivery: Arc<GroupDelivery>,
     member: Member,
     tasks: Tasks,
-    /// Tells a tenure to give its pair up.
     releases: BTreeMap<Partition, Arc<Kick>>,
     tell: mpsc::UnboundedSender<Event>,
     told: mpsc::UnboundedReceiver<Event>,
-    /// A member joined or left, or its demand has changed.
     changed: Arc<Notify>,
-    /// The topic was changed.
     rewritten: Arc<Notify>,
-    /// Partitions in which a lease was given up.
     freed: Arc<Releases>,
     _wakes: Vec<Wake>,
-    /// Members, and those among them with demand.
     members: (usize, usize),
 }
 
 impl Membership {
-    /// Joins with the first step of [`Membership::run`]. Its tenures run in `tasks`.
-    pub fn new(dispatch: Arc<GroupDelivery>, timing: Timing, tasks: Tasks) -> Box<Membership> {
-        let descriptor = dispatch.descriptor();
-        let (topic, group) = (descriptor.topic.clone(), dispatch.group.clone());
-        let wakes = dispatch.store.backend.wakes();
+    /// Joins with the first step of [`Membership::run`]. The loops of its pairs run in `tasks`.
+    pub fn new(delivery: Arc<GroupDelivery>, timing: Timing, tasks: Tasks) -> Box<Membership> {
+        let descriptor = delivery.descriptor();
+        let (topic, group) = (descriptor.topic.clone(), delivery.group.clone());
+        let wakes = delivery.store.backend.wakes();
         let changed = Arc::new(Notify::new());
         let mut subscriptions = vec![wakes.subscribe(Channel::Members(topic.clone(), group.clone()), changed.clone())];
         let rewritten = Arc::new(Notify::new());
@@ -50,12 +45,12 @@ impl Membership {
         let partitions = descriptor.partitions();
         subscriptions.extend(partitions.map(|n| wakes.subscribe(Channel::Release(topic.clone(), n), freed.clone())));
         subscriptions.shrink_to_fit();
-        let id = dispatch.keeper.member().clone();
+        let id = delivery.keeper.member().clone();
         let member = Member::new(topic, group, descriptor.settings.partitions.get(), id, timing);
         let (tell, told) = mpsc::unbounded_channel();
         let releases = BTreeMap::new();
         Box::new(Membership {
-            dispatch,
+            delivery,
             member,
             tasks,
             releases,
@@ -71,63 +66,63 @@ impl Membership {
 
     /// Is a member until `stop` fires, the topic is gone, or no consumer has asked for long; then leaves.
     pub async fn run(mut self: Box<Self>, stop: CancellationToken) {
-        let (mut losses, mut pressed) = (self.dispatch.store.backend.losses(), self.dispatch.terms.budget.pressed());
+        let (mut losses, mut pressed) = (self.delivery.store.backend.losses(), self.delivery.terms.budget.pressed());
         let first = self.hold(*losses.borrow_and_update());
         let mut leaving = false;
         let mut event = first;
         // Moved only when it has come: heartbeats pass more often than anyone looks.
-        let mut look_at = self.dispatch.idle_at();
+        let mut look_at = self.delivery.idle_at();
         while self.step(event) {
-            let clock = self.dispatch.store.backend.clock().local();
+            let clock = self.delivery.store.backend.clock().local();
             event = tokio::select! {
                 Some(event) = self.told.recv() => event,
                 () = self.changed.notified() => Event::MembersChanged,
-                () = self.dispatch.demand.begun() => Event::Tick,
+                () = self.delivery.demand.begun() => Event::Tick,
                 () = self.rewritten.notified() => {
-                    let dispatch = self.dispatch.clone();
-                    self.tasks.start(async move { dispatch.look_again().await });
+                    let delivery = self.delivery.clone();
+                    self.tasks.start(async move { delivery.look_again().await });
                     Event::Tick
                 }
                 partition = self.freed.next() => Event::Freed(partition),
                 Ok(()) = losses.changed() => {
                     let loss = *losses.borrow_and_update();
-                    self.dispatch.kick_all();
+                    self.delivery.kick_all();
                     self.hold(loss)
                 }
                 Ok(()) = pressed.changed() => {
                     pressed.mark_unchanged();
-                    self.dispatch.kick_all();
+                    self.delivery.kick_all();
                     Event::Tick
                 }
                 () = clock.sleep_until(self.member.next_wake()) => Event::Tick,
-                () = clock.sleep_until(look_at), if !leaving => match self.dispatch.is_idle(clock.instant()) {
+                () = clock.sleep_until(look_at), if !leaving => match self.delivery.is_idle(clock.instant()) {
                     true => Event::Leave,
                     false => {
-                        look_at = self.dispatch.idle_at();
+                        look_at = self.delivery.idle_at();
                         Event::Tick
                     }
                 },
                 () = stop.cancelled(), if !leaving => Event::Leave,
-                () = self.dispatch.closed.cancelled(), if !leaving => Event::Leave,
+                () = self.delivery.closed.cancelled(), if !leaving => Event::Leave,
             };
             if event == Event::Leave {
-                // Who asks from now on begins anew.
+                // A consumer that asks from now on joins anew.
                 leaving = true;
-                self.dispatch.close();
+                self.delivery.close();
             }
         }
-        self.dispatch.log_changes();
-        self.dispatch.counts.waiting.set(0);
-        tracing::info!(topic = %self.dispatch.descriptor().topic, group = %self.dispatch.group, "group left");
+        self.delivery.log_changes();
+        self.delivery.counts.waiting.set(0);
+        tracing::info!(topic = %self.delivery.descriptor().topic, group = %self.delivery.group, "group left");
     }
 
     /// Feeds the state machine and does what it says. False once the member is gone.
     fn step(&mut self, event: Event) -> bool {
         if matches!(event, Event::Beaten(_) | Event::BeatFailed | Event::Departed) {
-            self.dispatch.log_changes();
+            self.delivery.log_changes();
         }
-        let now = self.dispatch.store.backend.clock().local().instant();
-        self.member.wanted(self.dispatch.last_wanted(now));
+        let now = self.delivery.store.backend.clock().local().instant();
+        self.member.wanted(self.delivery.last_wanted(now));
         let actions = self.member.step(now, event);
         self.note();
         let mut lives = true;
@@ -149,20 +144,19 @@ impl Membership {
 
     fn note(&mut self) {
         let standing = self.member.standing();
-        self.dispatch.counts.waiting.set(i64::from(standing.is_waiting));
-        self.dispatch.demand.announced(standing.has_demand);
+        self.delivery.counts.waiting.set(i64::from(standing.is_waiting));
+        self.delivery.demand.announced(standing.has_demand);
         let members = (standing.members, standing.demanding);
         if members != self.members {
             let (is_first, is_new) = (self.members.0 == 0, self.members.0 != standing.members);
             self.members = members;
-            self.dispatch.metrics.ownership.rebalances.inc();
+            self.delivery.metrics.ownership.rebalances.inc();
             if is_first {
-                // Joining was logged.
                 return;
             }
             let ((members, demanding), quota) = (members, standing.quota);
-            let topic = &self.dispatch.descriptor().topic;
-            let group = &self.dispatch.group;
+            let topic = &self.delivery.descriptor().topic;
+            let group = &self.delivery.group;
             if is_new {
                 tracing::info!(%topic, %group, members, demanding, quota, "group members changed");
             } else {
@@ -172,30 +166,30 @@ impl Membership {
         }
     }
 
-    /// Who is not valid at a data loss forgets its epoch by itself; who is may take its own pairs again at once.
+    /// A pair that is not valid at a data loss forgets its epoch by itself; valid ones may be taken again at once.
     fn hold(&self, loss: Loss) -> Event {
-        let now = self.dispatch.store.backend.clock().local().instant();
-        let until = loss.hold_until(self.dispatch.keeper.ttl());
+        let now = self.delivery.store.backend.clock().local().instant();
+        let until = loss.hold_until(self.delivery.keeper.ttl());
         if until <= now {
             return Event::Tick;
         }
-        let valid = self.dispatch.pairs().into_iter().filter(|(_, owned)| owned.lease.is_valid(now));
+        let valid = self.delivery.pairs().into_iter().filter(|(_, owned)| owned.lease.is_valid(now));
         Event::Hold { until, valid: valid.map(|(partition, _)| partition).collect::<BTreeSet<_>>() }
     }
 
     fn heartbeat(&self) {
-        let (dispatch, standing) = (&self.dispatch, self.member.standing());
+        let (delivery, standing) = (&self.delivery, self.member.standing());
         let (has_demand, owned) = (standing.has_demand, standing.owned);
-        let state = MemberState { has_demand, waiting: dispatch.demand.waiting(), owned };
-        let (topic, group) = (dispatch.descriptor().topic.clone(), dispatch.group.clone());
-        dispatch.terms.heartbeats.record(Heartbeat { topic, group, state }, self.tell.clone());
+        let state = MemberState { has_demand, waiting: delivery.demand.waiting(), owned };
+        let (topic, group) = (delivery.descriptor().topic.clone(), delivery.group.clone());
+        delivery.terms.heartbeats.record(Heartbeat { topic, group, state }, self.tell.clone());
     }
 
     fn depart(&self) {
-        let (dispatch, tell) = (self.dispatch.clone(), self.tell.clone());
+        let (delivery, tell) = (self.delivery.clone(), self.tell.clone());
         self.tasks.start(async move {
-            let topic = dispatch.descriptor().topic.clone();
-            let left = dispatch.store.groups.leave(&topic, &dispatch.group, dispatch.keeper.member()).await;
+            let topic = delivery.descriptor().topic.clone();
+            let left = delivery.store.groups.leave(&topic, &delivery.group, delivery.keeper.member()).await;
             let _ = tell.send(if left.is_ok() { Event::Departed } else { Event::BeatFailed });
         });
     }
@@ -203,81 +197,141 @@ impl Membership {
     fn acquire(&mut self, partition: Partition) {
         let kick = Arc::new(Kick::default());
         self.releases.insert(partition, kick.clone());
-        self.tasks.start(tenure(self.dispatch.clone(), partition, kick, self.tell.clone()));
+        self.tasks.start(own_partition(self.delivery.clone(), partition, kick, self.tell.clone()));
     }
 }
 
-/// One tenure, from the acquisition to its end. There is one for each owned pair, so it is to be small.
-async fn tenure(
-    dispatch: Arc<GroupDelivery>,
+async fn own_partition(
+    delivery: Arc<GroupDelivery>,
     partition: Partition,
     kick: Arc<Kick>,
     tell: mpsc::UnboundedSender<Event>,
 ) {
-    let event = match Box::pin(acquire(&dispatch, partition, &kick)).await {
-        Ok(tenure) => {
+    let event = match Box::pin(acquire(&delivery, partition, &kick)).await {
+        Ok(ownership) => {
             let _ = tell.send(Event::Acquired(partition));
-            match tenure.serve().await {
+            match ownership.serve().await {
                 Ok(()) => Event::Released(partition),
                 Err(_) => Event::Lost(partition),
             }
         }
         Err(event) => event,
     };
-    // Nobody listens any more once the membership is over.
     let _ = tell.send(event);
 }
 
-/// # Errors
-/// Why there is no tenure, for the membership.
+/// Errors: why the pair is not owned, for the membership.
 async fn acquire(
-    dispatch: &Arc<GroupDelivery>,
+    delivery: &Arc<GroupDelivery>,
     partition: Partition,
     kick: &Arc<Kick>,
 ) -> Result<Box<Ownership>, Event> {
-    // Never given up half-way: its lease would be kept without anyone who serves.
-    Err(match Ownership::acquire(dispatch, partition, kick).await {
-        Ok(Acquisition::Owned(tenure)) => return Ok(tenure),
+    // Never given up half-way: the lease would be kept without an owner loop.
+    Err(match Ownership::acquire(delivery, partition, kick).await {
+        Ok(Acquisition::Owned(ownership)) => return Ok(ownership),
         Ok(Acquisition::Held(by, expires_in)) => Event::Held { partition, by, expires_in },
         Ok(Acquisition::Gone) => {
-            dispatch.abandon();
+            delivery.abandon();
             Event::AcquireFailed(partition)
         }
         Err(error) if error.kind() == Kind::Conflict => {
-            // Two members that want the same pair: one of them gets it.
-            tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "an acquisition came too late");
+            tracing::debug!(partition = partition.0, group = %delivery.group, %error, "an acquisition came too late");
             Event::AcquireFailed(partition)
         }
         Err(error) if error.is_outage() => {
-            // Said once elsewhere, and not for each partition and each attempt.
-            tracing::debug!(partition = partition.0, group = %dispatch.group, %error, "the store was not asked for a lease");
+            // Logged once elsewhere, not for each partition and each attempt.
+            tracing::debug!(partition = partition.0, group = %delivery.group, %error, "the store was not asked for a lease");
             Event::AcquireFailed(partition)
         }
         Err(error) => {
-            let topic = &dispatch.descriptor().topic;
-            if dispatch.unacquired.is_due(dispatch.store.backend.clock().local().instant()) {
-                tracing::warn!(%topic, group = %dispatch.group, partition = partition.0, %error, "lease not acquired");
+            let topic = &delivery.descriptor().topic;
+            if delivery.unacquired.is_due(delivery.store.backend.clock().local().instant()) {
+                tracing::warn!(%topic, group = %delivery.group, partition = partition.0, %error, "lease not acquired");
             }
             Event::AcquireFailed(partition)
         }
     })
 }
 
+pub struct Heartbeats {
+    store: Store,
+    member: MemberId,
+    absent_after: Duration,
+    tasks: Tasks,
+    /// By the slot of the store: one that does not answer leaves the others alone.
+    asked: Mutex<HashMap<u32, Vec<Asked>>>,
+}
+
+struct Asked {
+    heartbeat: Heartbeat,
+    tell: mpsc::UnboundedSender<Event>,
+}
+
+impl Heartbeats {
+    /// A member whose heartbeat is older than `absent_after` is not live.
+    pub fn new(store: Store, member: MemberId, absent_after: Duration, tasks: Tasks) -> Arc<Heartbeats> {
+        Arc::new(Heartbeats { store, member, absent_after, tasks, asked: Mutex::default() })
+    }
+
+    /// Sends [`Event::Beaten`] or [`Event::BeatFailed`] to `tell`.
+    pub(super) fn record(self: &Arc<Heartbeats>, heartbeat: Heartbeat, tell: mpsc::UnboundedSender<Event>) {
+        let (slot, mut all) = (heartbeat.slot(), self.asked());
+        let asked = all.entry(slot).or_default();
+        asked.push(Asked { heartbeat, tell });
+        if asked.len() == 1 {
+            let all = self.clone();
+            self.tasks.start(async move { all.call(slot).await });
+        }
+    }
+
+    async fn call(&self, slot: u32) {
+        let (heartbeats, tells): (Vec<_>, Vec<_>) =
+            self.gathered(slot).await.into_iter().map(|asked| (asked.heartbeat, asked.tell)).unzip();
+        let answers = self.store.groups.heartbeat(&self.member, &heartbeats, self.absent_after).await;
+        for ((answer, tell), heartbeat) in answers.into_iter().zip(tells).zip(heartbeats) {
+            let event = answer.map(|members| Event::Beaten(members.into())).unwrap_or_else(|error| {
+                tracing::debug!(topic = %heartbeat.topic, group = %heartbeat.group, %error, "no heartbeat");
+                Event::BeatFailed
+            });
+            let _ = tell.send(event);
+        }
+    }
+
+    /// Memberships whose heartbeats are due at the same instant arrive one by one.
+    async fn gathered(&self, slot: u32) -> Vec<Asked> {
+        let mut count = 0;
+        loop {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            let mut all = self.asked();
+            let asked = all.get(&slot).map_or(0, Vec::len);
+            if asked == count {
+                return all.remove(&slot).unwrap_or_default();
+            }
+            count = asked;
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<u32, Vec<Asked>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::coordination::lease::Lease;
-    use crate::delivery::owned_partition::Owned;
+    use crate::delivery::ownership::Owned;
 
     fn size_of_future<A, B, C, D, F: Future>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// A broker may own 100,000 pairs that wait for an hour: what each of them takes meanwhile is bounded here. Box what is
-    /// waited for seldom, and what most pairs do not have.
+    /// A broker may own 100,000 pairs that wait for an hour, so each has to be small. Box what is used rarely.
     #[test]
     fn an_owned_pair_that_waits_is_small() {
-        let sizes = [size_of_future(tenure), size_of::<Ownership>(), size_of::<Owned>(), size_of::<Lease>()];
+        let sizes = [size_of_future(own_partition), size_of::<Ownership>(), size_of::<Owned>(), size_of::<Lease>()];
         let most = [800, 160, 640, 192];
         assert!(sizes.iter().zip(most).all(|(size, most)| *size <= most), "{sizes:?} bytes, at most {most:?}");
         assert!(size_of::<Membership>() <= 1_024, "{}", size_of::<Membership>());

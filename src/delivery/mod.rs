@@ -1,21 +1,13 @@
-//! Handing out what is due: one [`GroupDelivery`] for each group of a topic, one loop for each pair it owns.
+//! Delivery of due messages: one [`GroupDelivery`] for each group of a topic, one loop for each pair it owns.
 //!
-//! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch what is
-//! due. GroupDelivery never looks at a message's payload, never polls, and never touches a pair it does not own.
+//! Consumers take from the owners' memories and decide there; the loops carry decisions to the store and fetch due
+//! messages. A GroupDelivery never looks at a payload, never polls, and never touches a pair it does not own.
 
-mod wakeups;
-mod changes;
-mod dead;
 mod receipt;
 mod demand;
-mod settings_sync;
 mod rate_limiter;
-mod heartbeats;
 mod membership;
-mod owned_partition;
-mod rate_wait;
 mod prefetch;
-mod verdict_cache;
 pub mod remote;
 mod owner_loop;
 mod session;
@@ -25,25 +17,23 @@ mod ownership;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
-pub use heartbeats::Heartbeats;
-pub use membership::Membership;
-pub use prefetch::PrefetchBudget;
-pub use receipt::{Decision, Delivery, GroupTag, Receipt};
-pub use session::{Hand, Session};
-pub use settle::check_receipt;
-pub use table::{MessageLocation, Now, Policy, Table, Want};
-pub use verdict::{StaleReason, UnknownReason, Verdict};
-
-use self::changes::Changes;
 use self::demand::Demand;
-use self::owned_partition::{Owned, now};
+pub use self::membership::{Heartbeats, Membership};
+use self::ownership::{Owned, now};
+pub use self::prefetch::PrefetchBudget;
 use self::rate_limiter::RateLimiter;
-use self::wakeups::Wakeups;
+pub use self::receipt::{Decision, Delivery, GroupTag, Receipt};
+pub use self::session::{Hand, Session};
+pub use self::settle::check_receipt;
+pub use self::table::{MessageLocation, Now, Policy, Table, Want};
+pub use self::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::coordination::lease::LeaseKeeper;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::WAITERS_MAX;
@@ -58,11 +48,9 @@ use crate::telemetry::spans::{SpanKind, Tracer, about};
 
 /// How long a `reserve` that does not want to wait still looks.
 pub const SHORT_POLL: Duration = Duration::from_millis(100);
-
 /// How long prefetched messages stay in memory after the last consumer asked.
 const ATTENTION: Duration = Duration::from_secs(1);
 
-/// The deliveries of one group of a topic on this process.
 pub struct GroupDelivery {
     store: Store,
     keeper: Arc<LeaseKeeper>,
@@ -79,39 +67,30 @@ pub struct GroupDelivery {
     terms: Terms,
     /// No more hand-outs: the process stops or the topic is gone.
     closed: CancellationToken,
-    /// The topic is gone, and with it everything that is out.
+    /// The topic is gone, and with it everything in flight.
     gone: CancellationToken,
-    /// Says that leases cannot be acquired, for another reason than an outage.
     unacquired: RepeatThrottle,
     counts: Arc<GroupMetrics>,
     metrics: Arc<Metrics>,
     tracer: Tracer,
 }
 
-/// What every dispatch of a process keeps to. Clones share the budget and the heartbeats.
 #[derive(Clone)]
 pub struct Terms {
-    /// For deliveries that are out, when a lease is given up.
     pub drain_timeout: Duration,
-    /// For the next request, before this process leaves the group.
     pub idle_timeout: Duration,
-    /// What is prefetched, of all groups together.
     pub budget: Arc<PrefetchBudget>,
-    /// Of all groups together.
     pub heartbeats: Arc<Heartbeats>,
 }
 
-/// What holds up messages that are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hindrance {
-    /// Nobody asks for messages.
     NoConsumer {
         /// Since the last request, or since this process joined the group.
         unasked: Duration,
     },
-    /// The partition's share of the deliveries that the group may have in flight is out.
+    /// The partition's share of the group's limit is in flight.
     AtMaxInFlight,
-    /// The group's rate.
     RateLimited,
 }
 
@@ -119,7 +98,6 @@ pub enum Hindrance {
 const BETWEEN_REQUESTS: Duration = Duration::from_secs(1);
 
 impl GroupDelivery {
-    /// Nothing owned yet: the [`Membership`] brings pairs in.
     pub fn new(
         store: Store,
         keeper: Arc<LeaseKeeper>,
@@ -153,12 +131,10 @@ impl GroupDelivery {
         }
     }
 
-    /// The topic, as far as it is known here.
     pub fn descriptor(&self) -> Arc<Descriptor> {
         self.descriptor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The group.
     pub fn group(&self) -> &GroupName {
         &self.group
     }
@@ -168,35 +144,30 @@ impl GroupDelivery {
         self.closed.cancel();
     }
 
-    /// Hands nothing more out and waits for nothing that is out, since the topic is gone.
     pub fn abandon(&self) {
         self.gone.cancel();
         self.close();
         self.kick_all();
     }
 
-    /// Whether it hands nothing more out.
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
     /// How many messages of a partition are reserved here and not handed out: they count as ready.
     pub fn held(&self, partition: Partition) -> usize {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        pairs.get(&partition).map_or(0, |owned| owned.table().held())
+        self.owned(partition).map_or(0, |owned| owned.table().held())
     }
 
-    /// Where a message is in the memory of this process.
     pub fn whereabouts(&self, partition: Partition, id: &MessageId) -> Option<MessageLocation> {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        pairs.get(&partition).and_then(|owned| owned.table().whereabouts(id))
+        self.owned(partition)?.table().whereabouts(id)
     }
 
     /// What holds up all messages of a partition that are due; `None` where nothing does, or this process does not own it.
     pub fn hindrance(&self, partition: Partition) -> Option<Hindrance> {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let owned = self.owned(partition)?;
         let (is_full, is_holding) = {
-            let table = pairs.get(&partition)?.table();
+            let table = owned.table();
             (table.is_full(), table.is_holding())
         };
         let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
@@ -208,10 +179,7 @@ impl GroupDelivery {
         }
     }
 
-    /// Waits for deliveries: up to `max`, empty when `wait` is over or dispatch is closed.
-    ///
-    /// # Errors
-    /// `Full` with too many consumers waiting.
+    /// Empty after `wait`, or once this is closed. Errors: `Full` with too many consumers waiting.
     pub async fn reserve(&self, want: Want, wait: Duration) -> Result<Vec<Delivery>> {
         self.admit()?;
         let until = self.store.backend.clock().local().instant().plus(wait.max(SHORT_POLL));
@@ -219,7 +187,6 @@ impl GroupDelivery {
         Ok(self.wait_for(None, want, until).await)
     }
 
-    /// Refuses one consumer more when too many wait.
     fn admit(&self) -> Result<()> {
         match self.demand.waiting() {
             ..WAITERS_MAX => Ok(()),
@@ -227,8 +194,7 @@ impl GroupDelivery {
         }
     }
 
-    /// Waits for deliveries until an instant. Nothing is taken and then waited with, so a consumer that goes away
-    /// meanwhile, and with it this future, strands nothing.
+    /// Nothing is taken and then waited with, so a future that is dropped strands nothing.
     async fn wait_for(&self, hand: Option<&Arc<Hand>>, want: Want, until: Instant) -> Vec<Delivery> {
         let clock = self.store.backend.clock().local();
         let demanding = !want.min_age.is_zero();
@@ -298,7 +264,7 @@ impl GroupDelivery {
         deliveries
     }
 
-    /// Makes a span of the time from when a message was due to its hand-over, which it names from then on.
+    /// The span lasts from the due time to the hand-over, and the delivery names it from then on.
     fn trace(&self, delivery: &mut Delivery) {
         let trace = &mut delivery.message.envelope.trace;
         let Some(span) = self.tracer.begin("deliver", SpanKind::Consumer, trace.as_ref()) else { return };
@@ -306,6 +272,10 @@ impl GroupDelivery {
         let span = span.earlier(delivery.lateness).text("messaging.operation.type", "receive");
         let span = about(span, &self.descriptor().topic, &delivery.message.id, delivery.partition);
         span.text("messaging.consumer.group.name", &self.group).number("dwell.attempt", delivery.attempt).end(None);
+    }
+
+    fn owned(&self, partition: Partition) -> Option<Arc<Owned>> {
+        self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }
 
     fn pairs(&self) -> Vec<(Partition, Arc<Owned>)> {
@@ -323,21 +293,19 @@ impl GroupDelivery {
         }
     }
 
-    /// When somebody wanted messages last: now, while consumers wait or deliveries are in flight.
+    /// Now while consumers wait or deliveries are in flight.
     fn last_wanted(&self, now: Instant) -> Instant {
         let is_working = || self.pairs().iter().any(|(_, owned)| owned.table().is_out());
         let active = self.demand.last_active(now);
         if active < now && is_working() { now } else { active }
     }
 
-    /// Whether nobody has asked for long, and nothing is out.
     fn is_idle(&self, now: Instant) -> bool {
         self.demand.waiting() == 0
             && self.demand.unasked(now) >= self.terms.idle_timeout
             && self.pairs().iter().all(|(_, owned)| owned.table().is_idle())
     }
 
-    /// When to look next whether it is idle.
     fn idle_at(&self) -> Instant {
         let now = self.store.backend.clock().local().instant();
         let asked = self.demand.last_attended().plus(self.terms.idle_timeout);
@@ -350,5 +318,67 @@ impl GroupDelivery {
             return Some(Instant::FAR);
         }
         self.demand.last_asked().map(|asked| asked.plus(ATTENTION))
+    }
+}
+
+/// Lease events since the last log line: one line after each heartbeat instead of one for each partition.
+#[derive(Debug, Default)]
+pub(super) struct Changes(Mutex<Happened>);
+
+#[derive(Debug, Default)]
+struct Happened {
+    lost: usize,
+    why: Option<Error>,
+    /// Partitions taken over from an owner that was gone, and the messages that it had reserved.
+    recovered: usize,
+    messages: usize,
+}
+
+impl Changes {
+    pub(super) fn lost(&self, why: &Error) {
+        let mut happened = self.lock();
+        happened.lost += 1;
+        happened.why.get_or_insert_with(|| why.clone());
+    }
+
+    pub(super) fn recovered(&self, messages: usize) {
+        let mut happened = self.lock();
+        happened.recovered += 1;
+        happened.messages += messages;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Happened> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GroupDelivery {
+    pub(super) fn log_changes(&self) {
+        let Happened { lost, why, recovered, messages } = std::mem::take(&mut *self.changes.lock());
+        let (topic, group) = (&self.descriptor().topic, &self.group);
+        if let Some(error) = why {
+            tracing::warn!(%topic, %group, partitions = lost, %error, "leases lost");
+        }
+        if recovered > 0 {
+            tracing::info!(%topic, %group, partitions = recovered, messages, "messages of older epochs recovered");
+        }
+    }
+}
+
+/// Wakes one consumer for each arrival, but all that have a minimum age: any of them may be the one that can take it.
+#[derive(Debug, Default)]
+pub(super) struct Wakeups {
+    undemanding: Notify,
+    demanding: Notify,
+}
+
+impl Wakeups {
+    pub(super) fn notified(&self, demanding: bool) -> Notified<'_> {
+        if demanding { self.demanding.notified() } else { self.undemanding.notified() }
+    }
+
+    pub(super) fn notify_one(&self) {
+        self.undemanding.notify_one();
+        self.demanding.notify_waiters();
     }
 }

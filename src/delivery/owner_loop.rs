@@ -1,4 +1,5 @@
-//! OwnerLoop an owned pair: carrying decisions to the store, and fetching what is due when someone wants it.
+//! The loop of an owned pair: sends decisions to the store, fetches due messages while a consumer wants them, and drops
+//! dead letters that are past the bounds of their topic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,79 +7,66 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
-use super::dead::DeadKeeper;
-use super::owned_partition::now;
+use super::ownership::now;
 use super::{GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Charge, Glance, Loss, Owner, ReserveLimit, Settlement};
+use crate::store::{Charge, DeadBounds, Glance, Loss, Owner, ReserveLimit, Settlement};
 
-/// How long a call that is out when its lease is lost may take to be answered: then it is known what became of it.
+/// How long a call may take to be answered after its lease is lost: then its outcome is known.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
+/// The shortest span between two looks for what has grown too old, and the pause after a failed one.
+const DROP_DEAD_PAUSE: Duration = Duration::from_secs(10);
 
-/// What is known of the earliest due time in the zset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
-    /// Perhaps it is due.
     Unknown,
-    /// The zset is empty.
     Nothing,
-    /// Then it is due.
     At(Timestamp),
 }
 
-/// What to do next.
 enum Plan {
-    /// Take over what a renewal saw.
     Note(Glance),
-    /// Drop dead messages that are past their bounds.
     DropDead,
     Settle(Settlement, u64),
     Charge(Vec<Charge>),
     Reserve(ReserveLimit),
-    /// Nothing until then, or until something happens.
     Wait(Instant),
 }
 
-/// How a call ended.
 enum Called {
     Answered,
     /// The time to drain was over before.
     Late,
 }
 
-/// The owner's side of one epoch of one pair.
 pub(super) struct OwnerLoop {
-    dispatch: Arc<GroupDelivery>,
+    delivery: Arc<GroupDelivery>,
     owner: Box<dyn Owner>,
     owned: Arc<Owned>,
     woken: Arc<Notify>,
-    /// Changes when the store may have lost something.
     losses: watch::Receiver<Loss>,
-    /// Changes when other partitions have waited long for a part of the prefetch budget.
     pressed: watch::Receiver<u64>,
     head: Head,
     dead: DeadKeeper,
-    /// The last ticket in the settlement that was sent last.
     sent: u64,
-    /// The last call settled.
     settled_last: bool,
     draining: bool,
 }
 
 impl OwnerLoop {
     pub(super) fn new(
-        dispatch: Arc<GroupDelivery>,
+        delivery: Arc<GroupDelivery>,
         owner: Box<dyn Owner>,
         owned: Arc<Owned>,
         woken: Arc<Notify>,
     ) -> OwnerLoop {
-        let (losses, pressed) = (dispatch.store.backend.losses(), dispatch.terms.budget.pressed());
+        let (losses, pressed) = (delivery.store.backend.losses(), delivery.terms.budget.pressed());
         OwnerLoop {
-            dispatch,
+            delivery,
             owner,
             owned,
             woken,
@@ -96,10 +84,7 @@ impl OwnerLoop {
         self.owned.clone()
     }
 
-    /// After it was served: gives the lease up, unless it was lost.
-    ///
-    /// # Errors
-    /// Why it ended, if it was lost; why the store did not take the lease back.
+    /// Releases the lease unless it was lost. Errors: why it was lost, or why the store did not take it back.
     pub(super) async fn end(self, served: Result<()>) -> Result<()> {
         if self.owner.is_in_doubt() {
             self.owned.advance(|progress| progress.in_doubt = self.sent);
@@ -108,26 +93,24 @@ impl OwnerLoop {
         self.release().await
     }
 
-    /// Serves until the lease may be given up: it was released, and is drained.
-    ///
-    /// # Errors
-    /// `Stale` when the pair was lost: it may be acquired again. `Corrupt` when its keys are not what dwell wrote.
+    /// Serves until released and drained. Errors: `Stale` when the pair was lost; `Corrupt` when dwell did not write
+    /// its keys.
     pub(super) async fn serve(&mut self) -> Result<()> {
-        let clock = self.dispatch.store.backend.clock().local().clone();
+        let clock = self.delivery.store.backend.clock().local().clone();
         let mut drain_until = Instant::FAR;
         loop {
-            if !self.draining && (self.owned.kick.is_released() || self.dispatch.is_closed()) {
+            if !self.draining && (self.owned.kick.is_released() || self.delivery.is_closed()) {
                 self.draining = true;
                 self.owned.drain();
-                drain_until = clock.instant().plus(self.dispatch.terms.drain_timeout);
+                drain_until = clock.instant().plus(self.delivery.terms.drain_timeout);
             }
-            if self.dispatch.gone.is_cancelled() {
+            if self.delivery.gone.is_cancelled() {
                 drain_until = clock.instant();
             }
             self.heed(clock.instant())?;
             let until = match self.plan() {
                 Plan::Wait(until) => until,
-                // What is waited with most of the time is to be small.
+                // Boxed, since the loop mostly waits, and that future has to be small.
                 plan => match Box::pin(self.call(plan, drain_until)).await? {
                     Called::Answered => continue,
                     Called::Late => return Ok(()),
@@ -143,7 +126,7 @@ impl OwnerLoop {
             }
             // A lease that is valid again, or room among what is out, lets a consumer have what it was refused before.
             if ready > 0 {
-                self.dispatch.arrivals.notify_one();
+                self.delivery.arrivals.notify_one();
             }
             // Its membership kicks it for what concerns all pairs of the group.
             tokio::select! {
@@ -155,9 +138,8 @@ impl OwnerLoop {
         }
     }
 
-    /// Carries a plan out, unless the lease is lost or the time to drain is over before.
     async fn call(&mut self, plan: Plan, drain_until: Instant) -> Result<Called> {
-        let clock = self.dispatch.store.backend.clock().local().clone();
+        let clock = self.delivery.store.backend.clock().local().clone();
         let lease = self.owned.lease.clone();
         tokio::select! {
             done = self.carry_out(plan) => done.map(|()| Called::Answered),
@@ -166,7 +148,6 @@ impl OwnerLoop {
         }
     }
 
-    /// Looks at what happened outside of the pair.
     fn heed(&mut self, now: Instant) -> Result<()> {
         let lease = &self.owned.lease;
         if lease.is_lost() {
@@ -184,7 +165,6 @@ impl OwnerLoop {
         Ok(())
     }
 
-    /// Others wait for a part of the prefetch budget: what is over the share of this partition goes back.
     fn share(&self) {
         let mut table = self.owned.table();
         if table.part().is_over_share() {
@@ -192,8 +172,7 @@ impl OwnerLoop {
         }
     }
 
-    /// The store may have lost what it had answered: an epoch whose lease is not valid now is forgotten, for another
-    /// member may have been told that it owns the pair.
+    /// An epoch that is not valid at a data loss is forgotten: another member may have been told that it owns the pair.
     fn doubt(&self, now: Instant) -> Result<()> {
         if self.owned.lease.is_valid(now) {
             return Ok(());
@@ -201,7 +180,7 @@ impl OwnerLoop {
         Err(Error::stale(STORE_CHANGED))
     }
 
-    /// Gives the lease up. Not to own it any more, because the topic was deleted, is as good.
+    /// `Stale` is success: the topic was deleted, and with it the lease.
     async fn release(self) -> Result<()> {
         match self.owner.release().await {
             Err(error) if error.kind() == Kind::Stale => Ok(()),
@@ -212,7 +191,7 @@ impl OwnerLoop {
     async fn carry_out(&mut self, plan: Plan) -> Result<()> {
         match plan {
             Plan::Note(glance) => self.glanced(glance).await,
-            Plan::DropDead => self.dead.look(&self.dispatch, &self.owned.lease.claim().pair).await,
+            Plan::DropDead => self.dead.look(&self.delivery, &self.owned.lease.claim().pair).await,
             Plan::Settle(settlement, ticket) => {
                 self.sent = ticket;
                 self.owner.settle(&settlement).await?;
@@ -225,15 +204,15 @@ impl OwnerLoop {
                 let retried = settlement.retried.iter().map(|retried| retried.next_at);
                 let earliest = retried.chain(settlement.returned.iter().map(|returned| returned.ready_at)).min();
                 self.head = earlier(self.head, earliest);
-                if self.owned.table().settled(now(self.dispatch.store.backend.clock())) {
-                    self.dispatch.arrivals.notify_one();
+                if self.owned.table().settled(now(self.delivery.store.backend.clock())) {
+                    self.delivery.arrivals.notify_one();
                 }
             }
             Plan::Charge(charges) => {
                 self.owner.start(&charges).await?;
                 self.settled_last = false;
                 self.owned.table().charged();
-                self.dispatch.arrivals.notify_one();
+                self.delivery.arrivals.notify_one();
             }
             Plan::Reserve(limit) => self.reserve(limit).await?,
             Plan::Wait(_) => {}
@@ -242,7 +221,7 @@ impl OwnerLoop {
     }
 
     fn plan(&mut self) -> Plan {
-        let store_clock = self.dispatch.store.backend.clock();
+        let store_clock = self.delivery.store.backend.clock();
         let now = now(store_clock);
         if let Some(glance) = self.owned.lease.take_glance() {
             return Plan::Note(glance);
@@ -252,9 +231,9 @@ impl OwnerLoop {
         }
         let mut table = self.owned.table();
         let timed_out = table.time_out(now);
-        self.dispatch.counts.timed_out.inc_by(timed_out as u64);
+        self.delivery.counts.timed_out.inc_by(timed_out as u64);
 
-        let rests_until = self.dispatch.rests_until(now.store);
+        let rests_until = self.delivery.rests_until(now.store);
         let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
         let attended = now.instant < attended_until;
         if !attended && table.is_holding() {
@@ -274,7 +253,7 @@ impl OwnerLoop {
             return Plan::Settle(settlement, ticket);
         }
         if attended {
-            let charges = table.charges(self.dispatch.demand.wanted());
+            let charges = table.charges(self.delivery.demand.wanted());
             if !charges.is_empty() {
                 return Plan::Charge(charges);
             }
@@ -313,7 +292,6 @@ impl OwnerLoop {
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<()> {
         let reserved = self.owner.reserve(limit).await?;
         if self.is_restoring() {
-            // It was found lost on the way: what is here may be older than what was acknowledged.
             return Err(Error::stale(STORE_CHANGED));
         }
         self.settled_last = false;
@@ -321,13 +299,13 @@ impl OwnerLoop {
         let found = !reserved.messages.is_empty();
         let (unsettled, dropped) = (reserved.unsettled, reserved.dropped);
         let mut table = self.owned.table();
-        table.reserved(reserved, now(self.dispatch.store.backend.clock()));
+        table.reserved(reserved, now(self.delivery.store.backend.clock()));
         let bytes = table.bytes();
         table.part().arrived(bytes);
         let expected = table.unsettled() as u64;
         drop(table);
         if dropped > 0 {
-            self.dispatch.metrics.ownership.repairs.inc_by(dropped as u64);
+            self.delivery.metrics.ownership.repairs.inc_by(dropped as u64);
             let GroupPartition { topic, group, partition, .. } = &self.owned.lease.claim().pair;
             let partition = partition.0;
             tracing::error!(%topic, %group, partition, messages = dropped, "ids without bodies dropped");
@@ -338,30 +316,29 @@ impl OwnerLoop {
             return Err(Error::stale(detail));
         }
         if found {
-            self.dispatch.arrivals.notify_one();
+            self.delivery.arrivals.notify_one();
         }
         Ok(())
     }
 
-    /// A renewal looked at the pair: a lost wake is made up for, and changed settings take effect.
+    /// After a renewal read the pair: makes up for a lost wake, and applies changed settings.
     async fn glanced(&mut self, glance: Glance) {
         self.head = earlier(self.head, glance.head);
-        if glance.generation > self.dispatch.descriptor().generation {
-            self.dispatch.look_again().await;
+        if glance.generation > self.delivery.descriptor().generation {
+            self.delivery.look_again().await;
         }
-        // Another pair's loop may have loaded it before.
         let partition = self.owned.lease.claim().pair.partition;
-        self.owned.table().set_policy(self.dispatch.policy(partition));
-        self.dead.set_generation(self.dispatch.descriptor().generation);
+        self.owned.table().set_policy(self.delivery.policy(partition));
+        self.dead.set_generation(self.delivery.descriptor().generation);
     }
 
-    /// Whether the store lost something that is not given back yet.
+    /// Whether the store has lost something that is not restored yet.
     fn is_restoring(&self) -> bool {
-        self.dispatch.store.backend.losses().borrow().is_restoring
+        self.delivery.store.backend.losses().borrow().is_restoring
     }
 
     fn attended_until(&self) -> Instant {
-        let attended = if self.draining { None } else { self.dispatch.attended_until() };
+        let attended = if self.draining { None } else { self.delivery.attended_until() };
         attended.unwrap_or_default()
     }
 }
@@ -371,5 +348,59 @@ fn earlier(head: Head, other: Option<Timestamp>) -> Head {
         (Head::Unknown, _) | (_, None) => head,
         (Head::Nothing, Some(at)) => Head::At(at),
         (Head::At(head), Some(at)) => Head::At(head.min(at)),
+    }
+}
+
+/// A pair without dead letters, or without bounds, costs nothing.
+#[derive(Debug, Default)]
+struct DeadKeeper {
+    next: Instant,
+    generation: u64,
+}
+
+impl DeadKeeper {
+    fn next(&self) -> Instant {
+        self.next
+    }
+
+    fn look_again(&mut self) {
+        self.next = Instant::default();
+    }
+
+    fn set_generation(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.look_again();
+        }
+    }
+
+    /// A failed look is repeated later.
+    async fn look(&mut self, delivery: &GroupDelivery, pair: &GroupPartition) {
+        let now = delivery.store.backend.clock().local().instant();
+        self.next = drop_past(delivery, pair, now).await.unwrap_or_else(|error| {
+            tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
+            now.plus(DROP_DEAD_PAUSE)
+        });
+    }
+}
+
+async fn drop_past(delivery: &GroupDelivery, pair: &GroupPartition, now: Instant) -> Result<Instant> {
+    let descriptor = delivery.descriptor();
+    let (age, count) = (descriptor.settings.dead_max_age, descriptor.settings.dead_max_count);
+    let age = (!age.is_zero()).then_some(age);
+    let count = (count > 0).then_some(count);
+    if age.is_none() && count.is_none() {
+        return Ok(Instant::FAR);
+    }
+    let clock = delivery.store.backend.clock();
+    loop {
+        let died_before = age.map(|age| clock.now().minus(age));
+        let dropped = delivery.store.dead_letters.drop_dead(pair, DeadBounds { died_before, count }).await?;
+        delivery.counts.dead_aged.inc_by(dropped.aged);
+        delivery.counts.dead_surplus.inc_by(dropped.surplus);
+        if !dropped.more {
+            let too_old = age.zip(dropped.oldest).map(|(age, died_at)| clock.reaches(died_at.plus(age)));
+            return Ok(too_old.map_or(Instant::FAR, |at| at.max(now.plus(DROP_DEAD_PAUSE))));
+        }
     }
 }

@@ -1,68 +1,71 @@
-//! One tenure of a pair: acquire it, recover what its last owner left, serve it, and give it up or lose it.
+//! Ownership of a pair: acquires it, recovers what its last owner left, serves it, and releases or loses it. Also the
+//! state that the loop and the consumers share, and following changes of the topic.
 
-use std::sync::{Arc, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::owned_partition::Kick;
 use super::owner_loop::OwnerLoop;
-use super::{GroupDelivery, Owned, Table};
+use super::prefetch::{Part, PrefetchBudget};
+use super::table::{Now, Table};
+use super::verdict::{StaleReason, Verdict};
+use super::{GroupDelivery, Policy};
+use crate::coordination::lease::Lease;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::partition::Partition;
-use crate::model::topic::GroupPartition;
-use crate::store::{Acquired, Channel, Claim, MemberId, Owner, Wake};
+use crate::model::time::Timestamp;
+use crate::model::topic::{Descriptor, GroupPartition, Rest};
+use crate::platform::clock::Instant;
+use crate::store::{Acquired, Channel, Claim, MemberId, Owner, ReserveLimit, StoreClock, Wake};
 
-/// How an acquisition ended.
 pub(super) enum Acquisition {
-    /// The pair is ours, and recovered.
     Owned(Box<Ownership>),
-    /// Someone else has it, for so long if it is not renewed.
+    /// The owner, and the time until its lease lapses unless it is renewed.
     Held(MemberId, Duration),
-    /// The topic or the group is gone.
     Gone,
 }
 
-/// A pair that is owned and ready to be served.
 pub(super) struct Ownership {
-    dispatch: Arc<GroupDelivery>,
+    delivery: Arc<GroupDelivery>,
     partition: Partition,
-    serving: OwnerLoop,
+    owner_loop: OwnerLoop,
     woken: Arc<Notify>,
 }
 
 impl Ownership {
-    /// One try to acquire the pair, whose loop is woken and released by `kick`.
     pub(super) async fn acquire(
-        dispatch: &Arc<GroupDelivery>,
+        delivery: &Arc<GroupDelivery>,
         partition: Partition,
         kick: &Arc<Kick>,
     ) -> Result<Acquisition> {
-        let pair = dispatch.descriptor().pair(partition, &dispatch.group);
-        let keeper = &dispatch.keeper;
-        let losses = dispatch.store.backend.losses().borrow().count;
-        let sent = dispatch.store.backend.clock().local().instant();
-        let generation = dispatch.descriptor().generation;
-        match dispatch.store.leases.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
+        let pair = delivery.descriptor().pair(partition, &delivery.group);
+        let keeper = &delivery.keeper;
+        let losses = delivery.store.backend.losses().borrow().count;
+        let sent = delivery.store.backend.clock().local().instant();
+        let generation = delivery.descriptor().generation;
+        match delivery.store.leases.acquire(&pair, keeper.member(), keeper.ttl(), generation).await {
             Ok(Acquired::Held { by, expires_in }) => Ok(Acquisition::Held(by, expires_in)),
             Ok(Acquired::Owned(mut owner)) => {
-                if dispatch.descriptor().is_ordered() {
+                if delivery.descriptor().is_ordered() {
                     owner.keep_places();
                 }
                 // What was acquired while the store may have lost something hands nothing out: another may own it too.
-                if dispatch.store.backend.losses().borrow().count != losses {
+                if delivery.store.backend.losses().borrow().count != losses {
                     return Err(Error::unavailable(format!("{pair} was acquired while the store changed; it waits")));
                 }
                 let claim = Claim { pair: pair.clone(), epoch: owner.epoch().clone() };
-                let table = Table::new(&claim, dispatch.policy(partition));
+                let table = Table::new(&claim, delivery.policy(partition));
                 let lease = keeper.keep(claim, sent);
-                let owner = recover(dispatch, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
-                let owned = Arc::new(Owned::new(lease, table, dispatch.terms.budget.clone(), kick.clone()));
+                let owner = recover(delivery, &pair, owner).await.inspect_err(|_| keeper.forget(&lease))?;
+                let owned = Arc::new(Owned::new(lease, table, delivery.terms.budget.clone(), kick.clone()));
                 let woken = Arc::new(Notify::new());
-                let serving = OwnerLoop::new(dispatch.clone(), owner, owned, woken.clone());
-                Ok(Acquisition::Owned(Box::new(Ownership { dispatch: dispatch.clone(), partition, serving, woken })))
+                let owner_loop = OwnerLoop::new(delivery.clone(), owner, owned, woken.clone());
+                Ok(Acquisition::Owned(Box::new(Ownership { delivery: delivery.clone(), partition, owner_loop, woken })))
             }
-            Err(error) if error.kind() == Kind::Stale => match dispatch.reload().await? {
+            Err(error) if error.kind() == Kind::Stale => match delivery.reload().await? {
                 true => Err(Error::unavailable(format!("the topic of {pair} has changed"))),
                 false => Ok(Acquisition::Gone),
             },
@@ -70,37 +73,34 @@ impl Ownership {
         }
     }
 
-    /// Serves until it is released, then drains and gives the lease up.
-    ///
-    /// # Errors
-    /// `Stale` when the pair was lost, with whether its lease was valid to the end.
+    /// Errors: `Stale` when the pair was lost, with whether its lease was valid to the end.
     pub(super) async fn serve(mut self: Box<Self>) -> Result<()> {
-        let owned = self.serving.owned();
+        let owned = self.owner_loop.owned();
         let _wake = self.begin(&owned);
-        let served = self.serving.serve().await;
+        let served = self.owner_loop.serve().await;
         self.end(&owned, served).await
     }
 
     fn begin(&self, owned: &Arc<Owned>) -> Wake {
         let Claim { pair, epoch } = owned.lease.claim();
-        let wake = self.dispatch.store.backend.wakes().subscribe(Channel::head(pair), self.woken.clone());
-        self.dispatch.enter(self.partition, owned.clone());
+        let wake = self.delivery.store.backend.wakes().subscribe(Channel::head(pair), self.woken.clone());
+        self.delivery.enter(self.partition, owned.clone());
         let GroupPartition { topic, group, partition } = pair;
         tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease acquired");
         wake
     }
 
     async fn end(self: Box<Self>, owned: &Arc<Owned>, served: Result<()>) -> Result<()> {
-        let Ownership { dispatch, partition, serving, .. } = *self;
-        let end = Box::pin(serving.end(served)).await;
-        dispatch.leave(partition, owned);
-        dispatch.keeper.forget(&owned.lease);
+        let Ownership { delivery, partition, owner_loop, .. } = *self;
+        let end = Box::pin(owner_loop.end(served)).await;
+        delivery.leave(partition, owned);
+        delivery.keeper.forget(&owned.lease);
         let Claim { pair: GroupPartition { topic, group, .. }, epoch } = owned.lease.claim();
         match &end {
             Ok(()) => tracing::debug!(%topic, %group, partition = partition.0, %epoch, "lease released"),
             Err(error) => {
-                dispatch.metrics.ownership.leases_lost.inc();
-                dispatch.changes.lost(error);
+                delivery.metrics.ownership.leases_lost.inc();
+                delivery.changes.lost(error);
                 tracing::debug!(%topic, %group, partition = partition.0, %epoch, %error, "lease lost");
             }
         }
@@ -109,7 +109,7 @@ impl Ownership {
 }
 
 /// Schedules again what older epochs hold, before anything is reserved.
-async fn recover(dispatch: &GroupDelivery, pair: &GroupPartition, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
+async fn recover(delivery: &GroupDelivery, pair: &GroupPartition, mut owner: Box<dyn Owner>) -> Result<Box<dyn Owner>> {
     let (mut recovered, mut left_behind) = (0, false);
     let orphans = loop {
         let page = owner.recover().await?;
@@ -120,22 +120,21 @@ async fn recover(dispatch: &GroupDelivery, pair: &GroupPartition, mut owner: Box
         }
     };
     if orphans > 0 {
-        repair(dispatch, pair, &mut owner, orphans).await?;
+        repair(delivery, pair, &mut owner, orphans).await?;
     }
     if left_behind {
-        dispatch.metrics.ownership.takeovers.inc();
+        delivery.metrics.ownership.takeovers.inc();
         let GroupPartition { topic, group, partition, .. } = pair;
         let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
-        dispatch.changes.recovered(messages);
+        delivery.changes.recovered(messages);
     }
     Ok(owner)
 }
 
-/// Bodies that are in no place would never be delivered. No rule of the protocol leaves any; a store that lost data, or
-/// someone who changed its keys, may.
+/// Bodies in no place are never delivered. Only a store that lost data, or a change of its keys by others, leaves any.
 async fn repair(
-    dispatch: &GroupDelivery,
+    delivery: &GroupDelivery,
     pair: &GroupPartition,
     owner: &mut Box<dyn Owner>,
     orphans: u64,
@@ -146,7 +145,7 @@ async fn repair(
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;
-        dispatch.metrics.ownership.repairs.inc_by(page.messages as u64);
+        delivery.metrics.ownership.repairs.inc_by(page.messages as u64);
         from = page.next;
         if from.is_none() {
             return Ok(());
@@ -166,5 +165,220 @@ impl GroupDelivery {
         self.pairs_mut().remove(&partition);
         self.counts.leases_owned.dec();
         owned.advance(|progress| progress.over = true);
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// Every decision up to this ticket is in the store.
+    pub(super) settled: u64,
+    /// Every later decision up to this ticket is perhaps in the store: the call that carried them was never answered.
+    pub(super) in_doubt: u64,
+    /// The epoch is over: no call carries a decision any more.
+    pub(super) over: bool,
+}
+
+impl Progress {
+    /// What became of the decision with this ticket, which is `made` once it is in the store.
+    pub(super) fn verdict(&self, ticket: u64, made: Verdict) -> Verdict {
+        match self {
+            Progress { settled, .. } if ticket <= *settled => made,
+            Progress { over: false, .. } => Verdict::Pending,
+            Progress { in_doubt, .. } if ticket <= *in_doubt => Verdict::UnknownOutcome,
+            Progress { .. } => Verdict::Stale(StaleReason::LostPartition),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Kick {
+    notify: Notify,
+    is_released: AtomicBool,
+}
+
+impl Kick {
+    pub(super) fn notify_one(&self) {
+        self.notify.notify_one();
+    }
+
+    pub(super) async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+        self.notify_one();
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) lease: Arc<Lease>,
+    memory: Mutex<Memory>,
+    pub(super) kick: Arc<Kick>,
+    progress: Mutex<Progress>,
+    advanced: Notify,
+    /// The lease is being given up: nothing more is handed out, what is out may still be settled.
+    draining: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Memory {
+    table: Table,
+    part: Part,
+}
+
+pub(super) struct TableGuard<'a>(MutexGuard<'a, Memory>);
+
+impl TableGuard<'_> {
+    pub(super) fn part(&mut self) -> &mut Part {
+        &mut self.0.part
+    }
+
+    pub(super) fn grant(&mut self, limit: ReserveLimit, now: Instant) -> Option<ReserveLimit> {
+        let prefetched = self.0.table.prefetched_bytes();
+        self.0.part.grant(limit, prefetched, now)
+    }
+}
+
+impl Deref for TableGuard<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0.table
+    }
+}
+
+impl DerefMut for TableGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.0.table
+    }
+}
+
+impl Drop for TableGuard<'_> {
+    fn drop(&mut self) {
+        let bytes = self.0.table.bytes();
+        self.0.part.hold(bytes);
+    }
+}
+
+impl Owned {
+    pub(super) fn new(lease: Arc<Lease>, table: Table, budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Owned {
+        let part = Part::new(budget, kick.clone());
+        Owned {
+            lease,
+            memory: Mutex::new(Memory { table, part }),
+            kick,
+            progress: Mutex::default(),
+            advanced: Notify::new(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        !self.draining.load(Ordering::Relaxed) && self.lease.is_valid(now)
+    }
+
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// The memory. A std mutex: it is held for microseconds and never across an await.
+    pub(super) fn table(&self) -> TableGuard<'_> {
+        // Nothing panics while the lock is held; if it did, the chain in the store would still catch a wrong decision.
+        TableGuard(self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns once the ticket is settled: true, or false when the epoch ended before.
+    pub(super) async fn settled(&self, ticket: u64) -> bool {
+        loop {
+            // Listening begins before looking, so that no progress goes unnoticed in between.
+            let mut advanced = std::pin::pin!(self.advanced.notified());
+            advanced.as_mut().enable();
+            let progress = self.progress();
+            if progress.settled >= ticket || progress.over {
+                return progress.settled >= ticket;
+            }
+            advanced.await;
+        }
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        *self.progress_mut()
+    }
+
+    pub(super) fn advance(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.progress_mut());
+        self.advanced.notify_waiters();
+    }
+
+    fn progress_mut(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn now(clock: &StoreClock) -> Now {
+    Now { store: clock.now(), instant: clock.local().instant(), chance: fastrand::f64() }
+}
+
+impl GroupDelivery {
+    pub(super) fn policy(&self, partition: Partition) -> Policy {
+        let descriptor = self.descriptor();
+        Policy {
+            backoff: descriptor.settings.backoff.clone(),
+            max_attempts: descriptor.settings.max_attempts,
+            dedup_window: descriptor.settings.dedup_window,
+            ordered: descriptor.is_ordered(),
+            on_expiry: descriptor.settings.on_expiry,
+            in_flight: descriptor.in_flight_share(&self.group, partition),
+        }
+    }
+
+    pub(super) fn rest(&self, now: Timestamp) -> Option<Rest> {
+        self.descriptor().subscription(&self.group).rest(now)
+    }
+
+    /// When the rest ends by itself, if nothing is handed out now.
+    pub(super) fn rests_until(&self, now: Timestamp) -> Option<Instant> {
+        let rest = self.rest(now)?;
+        Some(rest.until().map_or(Instant::FAR, |until| self.store.backend.clock().reaches(until)))
+    }
+
+    async fn reload(&self) -> Result<bool> {
+        let topic = self.descriptor().topic.clone();
+        let Some(descriptor) = self.store.topics.topic(&topic).await? else { return Ok(false) };
+        Ok(self.follow(&Arc::new(descriptor)))
+    }
+
+    /// Failing only delays the change to the next renewal.
+    pub(super) async fn look_again(&self) {
+        match self.reload().await {
+            Ok(true) => {}
+            Ok(false) => self.abandon(),
+            Err(error) => tracing::debug!(%error, "a changed topic was not loaded"),
+        }
+    }
+
+    /// False when the name belongs to another topic or group by now, or the group is gone.
+    pub fn follow(&self, newer: &Arc<Descriptor>) -> bool {
+        let mut descriptor = self.descriptor.write().unwrap_or_else(PoisonError::into_inner);
+        if newer.generation < descriptor.generation {
+            // Two looks at the store came back in the other order.
+            return true;
+        }
+        if !newer.has_same(&descriptor, &self.group) {
+            return false;
+        }
+        *descriptor = newer.clone();
+        drop(descriptor);
+        for (partition, owned) in self.pairs() {
+            owned.table().set_policy(self.policy(partition));
+            owned.kick.notify_one();
+        }
+        true
     }
 }

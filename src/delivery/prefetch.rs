@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::ATTENTION;
-use super::owned_partition::Kick;
+use super::ownership::Kick;
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PREFETCH_BYTES_MAX};
 use crate::platform::clock::Instant;
 use crate::store::ReserveLimit;
@@ -18,12 +18,10 @@ use crate::store::ReserveLimit;
 /// What a partition may always prefetch at least: the largest message, and what comes while it is handed out.
 const PART_BYTES_MIN: usize = 2 * ENVELOPE_BYTES_MAX;
 
-/// The budget.
 #[derive(Debug)]
 pub struct PrefetchBudget {
     limit: usize,
     state: Mutex<State>,
-    /// Changes when those that hold more than their share are to give it back.
     pressed: watch::Sender<u64>,
 }
 
@@ -31,16 +29,12 @@ pub struct PrefetchBudget {
 struct State {
     taken: usize,
     parts: usize,
-    /// Numbers the parts.
     last: u64,
-    /// Who waits, in order.
     line: VecDeque<(u64, Arc<Kick>)>,
-    /// Not before then is anything asked back again.
     press_at: Instant,
 }
 
 impl PrefetchBudget {
-    /// A budget of so many bytes; see [`crate::model::limits::PREFETCH_LIMIT_BYTES_MIN`].
     pub fn new(limit: usize) -> Arc<PrefetchBudget> {
         Arc::new(PrefetchBudget { limit, state: Mutex::default(), pressed: watch::Sender::new(0) })
     }
@@ -51,7 +45,6 @@ impl PrefetchBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the lock is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +52,6 @@ impl PrefetchBudget {
         self.limit.saturating_sub(state.taken)
     }
 
-    /// Tells the first in line that there is room.
     fn notify_first(&self, state: &State) {
         if let Some((_, kick)) = state.line.front()
             && self.free(state) >= ENVELOPE_BYTES_MAX
@@ -69,22 +61,17 @@ impl PrefetchBudget {
     }
 }
 
-/// What one partition has of the budget. Dropping it gives everything back.
 #[derive(Debug)]
 pub(super) struct Part {
     budget: Arc<PrefetchBudget>,
     number: u64,
     kick: Arc<Kick>,
-    /// Bytes of messages in memory.
     held: usize,
-    /// Bytes that the call under way may bring.
     granted: usize,
-    /// When to ask again, if it is in line.
     asks_at: Option<Instant>,
 }
 
 impl Part {
-    /// Nothing yet. `kick` is notified when there is room for a part that waits.
     pub(super) fn new(budget: Arc<PrefetchBudget>, kick: Arc<Kick>) -> Part {
         let mut state = budget.state();
         state.parts += 1;
@@ -94,8 +81,7 @@ impl Part {
         Part { budget, number, kick, held: 0, granted: 0, asks_at: None }
     }
 
-    /// How much of `limit` may be reserved now, beside `prefetched` bytes. `None` is nothing yet: the loop is kicked when
-    /// there is room, and asks again at [`Part::asks_at`].
+    /// `None` is nothing yet: the loop is kicked when there is room, and asks again at [`Part::asks_at`].
     pub(super) fn grant(&mut self, limit: ReserveLimit, prefetched: usize, now: Instant) -> Option<ReserveLimit> {
         let room = self.share().clamp(PART_BYTES_MIN, PREFETCH_BYTES_MAX).saturating_sub(prefetched);
         if room < ENVELOPE_BYTES_MAX {
@@ -127,12 +113,10 @@ impl Part {
         Some(ReserveLimit { bytes: self.granted, ..limit })
     }
 
-    /// When to ask again, if it is in line.
     pub(super) fn asks_at(&self) -> Option<Instant> {
         self.asks_at
     }
 
-    /// Asks for nothing any more.
     pub(super) fn leave_line(&mut self) {
         if self.asks_at.take().is_some() {
             let mut state = self.budget.state();
@@ -141,12 +125,10 @@ impl Part {
         }
     }
 
-    /// The call that was granted is over; what it brought is held.
     pub(super) fn arrived(&mut self, held: usize) {
         self.set(held, 0);
     }
 
-    /// So many bytes are in memory now.
     pub(super) fn hold(&mut self, held: usize) {
         self.set(held, self.granted);
     }
@@ -161,7 +143,6 @@ impl Part {
         }
     }
 
-    /// Whether it holds more than its share of the budget.
     pub(super) fn is_over_share(&self) -> bool {
         self.held > self.share()
     }

@@ -1,50 +1,50 @@
-//! The gate of a group with a rate: a message goes out only in a slot, and slots are shared by all members of the group.
+//! Limits the rate of a group: a message is handed out only in a slot, and all members of the group share the slots.
 //!
-//! The store gives slots, each once. When one begins and ends is reckoned from both ends of the call that brought it, so
-//! that it is used within its time on the store's clock whatever the call took: not before the answer says that it begins, and not
-//! after what it would be had the store answered at the send.
+//! The store gives each slot once. A slot is used within its time on the store's clock, whatever the call took: its begin
+//! counts from the answer, its end from the send.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::wakeups::Wakeups;
-use crate::model::limits::SLOT_OPEN;
+use tokio::sync::futures::Notified;
+
+use super::ownership::now;
+use super::{GroupDelivery, Wakeups, Want};
+use crate::model::limits::{SLOT_AHEAD_MAX, SLOT_OPEN};
+use crate::model::time::Timestamp;
 use crate::model::topic::Rate;
 use crate::platform::clock::Instant;
 use crate::store::{SlotAsk, Slots};
 
-/// When one message may be handed out.
+/// The pause before a store is asked again that did not answer.
+const TRY_AFTER: Duration = Duration::from_millis(250);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     from: Instant,
     to: Instant,
 }
 
-/// The slots that this member has.
 #[derive(Debug, Default)]
 pub(super) struct RateLimiter(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
     slots: VecDeque<Slot>,
-    /// Someone sees to the next slot.
     attended: bool,
-    /// Before this no slot is given.
     not_before: Option<Instant>,
 }
 
-/// What who waits at the gate can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outlook {
-    /// Wait until then: for the next slot, or to ask again.
+enum Outlook {
     At(Instant),
-    /// Ask for slots.
     Ask,
 }
 
-/// The one consumer who sees to the next slot, for all that wait. Whatever ends that, another one is woken to go on.
-pub(super) struct Porter<'a> {
+/// Asks for the next slot on behalf of all waiting consumers. When it is dropped another one is woken to continue.
+struct Porter<'a> {
     gate: &'a RateLimiter,
     others: &'a Wakeups,
 }
@@ -57,7 +57,6 @@ impl Drop for Porter<'_> {
 }
 
 impl RateLimiter {
-    /// Takes up to `max` slots that are open now; those that are over are gone.
     pub(super) fn claim(&self, max: usize, now: Instant) -> Vec<Slot> {
         let mut open = self.lock();
         open.slots.retain(|slot| now < slot.to);
@@ -65,7 +64,6 @@ impl RateLimiter {
         open.slots.drain(..usable.min(max)).collect()
     }
 
-    /// Puts slots back that were claimed and not used.
     pub(super) fn put_back(&self, unused: &[Slot]) {
         let mut open = self.lock();
         for slot in unused.iter().rev() {
@@ -73,8 +71,7 @@ impl RateLimiter {
         }
     }
 
-    /// What to do to get through.
-    pub(super) fn outlook(&self, now: Instant) -> Outlook {
+    fn outlook(&self, now: Instant) -> Outlook {
         let open = self.lock();
         match open.slots.iter().find(|slot| now < slot.to) {
             Some(slot) => Outlook::At(slot.from),
@@ -82,13 +79,11 @@ impl RateLimiter {
         }
     }
 
-    /// Becomes the porter; `None` while there is one.
-    pub(super) fn attend<'a>(&'a self, others: &'a Wakeups) -> Option<Porter<'a>> {
+    fn attend<'a>(&'a self, others: &'a Wakeups) -> Option<Porter<'a>> {
         let was = std::mem::replace(&mut self.lock().attended, true);
         (!was).then_some(Porter { gate: self, others })
     }
 
-    /// Takes the answer to a call that was sent and answered then.
     pub(super) fn given(&self, slots: Slots, ask: SlotAsk, (sent, answered): (Instant, Instant)) {
         let mut open = self.lock();
         for number in 0..slots.count {
@@ -102,16 +97,60 @@ impl RateLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // Nothing panics while the lock is held; if it did, the slots would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How many slots to ask for: no more than are wanted, and than are open at the same time, so that few are left unused.
-pub(super) fn slots_to_ask(rate: Rate, wanted: usize, within: Duration) -> SlotAsk {
+fn slots_to_ask(rate: Rate, wanted: usize, within: Duration) -> SlotAsk {
     let spacing = rate.spacing();
     let together = u32::try_from(SLOT_OPEN.as_nanos() / spacing.as_nanos().max(1)).unwrap_or(u32::MAX).max(1);
     SlotAsk { count: u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, together), spacing, within }
+}
+
+impl GroupDelivery {
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.descriptor().subscriptions.get(&self.group).and_then(|subscription| subscription.rate)
+    }
+
+    /// Returns when a consumer who found nothing, and waits until `until`, should look again: when something
+    /// has arrived; or, if something is there and only the rate holds it back, when a slot may be open. One consumer at a time sees
+    /// to slots, and does nothing else meanwhile: a call that is given up would waste the slots that it brings.
+    pub(super) async fn next_chance(&self, arrival: Pin<&mut Notified<'_>>, want: Want, until: Instant) {
+        let clock = self.store.backend.clock().local();
+        let Some(rate) = self.rate().filter(|_| self.has_ready(want)) else { return arrival.await };
+        let Some(_porter) = self.gate.attend(&self.arrivals) else { return arrival.await };
+        let now = clock.instant();
+        if let Outlook::At(at) = self.gate.outlook(now) {
+            return clock.sleep_until(at).await;
+        }
+        let ask = slots_to_ask(rate, want.max, until.since(now).min(SLOT_AHEAD_MAX));
+        let topic = self.descriptor().topic.clone();
+        match self.store.groups.slots(&topic, &self.group, ask).await {
+            Ok(slots) => self.gate.given(slots, ask, (now, clock.instant())),
+            Err(error) => {
+                tracing::debug!(%topic, group = %self.group, %error, "no slots");
+                clock.sleep(TRY_AFTER).await;
+            }
+        }
+    }
+
+    fn has_ready(&self, want: Want) -> bool {
+        let now = now(self.store.backend.clock());
+        let is_ripe = |at: Timestamp| at <= now.store;
+        let open = self.pairs().into_iter().filter(|(_, owned)| owned.is_open(now.instant));
+        open.into_iter().any(|(_, owned)| owned.table().ripe_at(want.min_age).is_some_and(is_ripe))
+    }
+
+    pub(super) fn ripe_at(&self, want: Want) -> Instant {
+        if want.min_age.is_zero() {
+            return Instant::FAR;
+        }
+        let clock = self.store.backend.clock();
+        let ripe = self.pairs().into_iter().filter_map(|(_, owned)| owned.table().ripe_at(want.min_age));
+        // What is old enough already is not held back by its age.
+        ripe.filter(|at| *at > clock.now()).min().map_or(Instant::FAR, |at| clock.reaches(at))
+    }
 }
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ pub struct Delivery {
     pub receipt: Receipt,
     /// The message.
     pub message: Message,
-    /// The how-manieth attempt this is, from 1 on.
+    /// Delivery attempt, starting at 1.
     pub attempt: u32,
     /// The partition it came from.
     pub partition: Partition,
     /// When it became due, or due again after a retry.
     pub ready_at: Timestamp,
-    /// When it is nacked unless it was settled or extended, on the store's clock.
+    /// On the store's clock: the message is nacked then, unless it was settled or extended.
     pub deadline: Timestamp,
     /// From `ready_at` to the hand-over.
     pub lateness: Duration,
@@ -32,13 +32,9 @@ pub struct Delivery {
 /// A text without meaning for consumers. Every delivery has another one, also of the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// Where the message lives.
     pub partition: Partition,
-    /// The epoch that handed it out.
     pub epoch: Epoch,
-    /// The number of the delivery within the epoch.
     pub serial: u64,
-    /// The group that it is for.
     pub group: GroupTag,
 }
 
@@ -47,7 +43,6 @@ pub struct Receipt {
 pub struct GroupTag(u32);
 
 impl GroupTag {
-    /// The tag of a group.
     pub fn of(topic: &TopicName, group: &GroupName) -> GroupTag {
         GroupTag(partition::hash(format!("{topic}/{group}").as_bytes()))
     }
@@ -78,7 +73,7 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// What a consumer says of a delivery.
+/// A consumer's decision about a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Done.

@@ -7,33 +7,26 @@ use std::time::Duration;
 use futures_util::future::{join_all, select};
 
 use super::GroupDelivery;
-use super::owned_partition::{Owned, now};
+use super::ownership::{Owned, now};
 use super::receipt::{Decision, GroupTag, Receipt};
 use super::table::{Decided, Now};
 use super::verdict::{StaleReason, UnknownReason, Verdict};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 
-/// A decision that the table of a pair has taken.
 pub(super) struct Made {
     pub(super) partition: Partition,
     pub(super) owned: Arc<Owned>,
     pub(super) decided: Decided,
 }
 
-/// Decisions about deliveries of one pair that the store has not answered.
 struct Unanswered {
     owned: Arc<Owned>,
-    /// The last ticket among them.
     last: u64,
-    /// Which verdict waits for which ticket.
     tickets: Vec<(usize, u64)>,
 }
 
-/// The receipt, if dwell can have written it for this group.
-///
-/// # Errors
-/// Why it cannot.
+/// Checks that dwell can have written the receipt for this group. Errors: why it cannot.
 pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Descriptor) -> Result<Receipt, Verdict> {
     let receipt = receipt.ok_or(Verdict::Unknown(UnknownReason::Malformed))?;
     let is_ours = receipt.group == group && receipt.partition.0 < descriptor.settings.partitions.get();
@@ -41,7 +34,7 @@ pub fn check_receipt(receipt: Option<Receipt>, group: GroupTag, descriptor: &Des
 }
 
 impl GroupDelivery {
-    /// Settles deliveries, each answered for itself; a decision that was made before is answered as it was then. After `timeout` what the store has not answered is `Pending`.
+    /// A repeated decision gets its first answer. After `timeout` the unanswered ones are `Pending`.
     pub async fn settle(&self, decisions: Vec<(Option<Receipt>, Decision)>, timeout: Duration) -> Vec<Verdict> {
         let mut verdicts = Vec::with_capacity(decisions.len());
         let mut again = HashSet::new();
@@ -104,7 +97,6 @@ impl GroupDelivery {
         (verdict, Some(Made { partition: receipt.partition, owned, decided }))
     }
 
-    /// Moves deadlines to `timeout` from now.
     pub fn extend(&self, receipts: Vec<Option<Receipt>>, timeout: Duration) -> Vec<Verdict> {
         let now = now(self.store.backend.clock());
         let extend = |receipt: Option<Receipt>| {
@@ -116,26 +108,17 @@ impl GroupDelivery {
         receipts.into_iter().map(|receipt| extend(receipt).unwrap_or_else(|refusal| refusal)).collect()
     }
 
-    /// The owner's memory of the delivery that a receipt names.
-    ///
-    /// # Errors
-    /// Why there is none.
     fn find(&self, receipt: Option<Receipt>) -> Result<(Receipt, Arc<Owned>), Verdict> {
         let receipt = check_receipt(receipt, self.tag, &self.descriptor())?;
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        let owned = pairs.get(&receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch).cloned();
+        let owned = self.owned(receipt.partition).filter(|owned| owned.lease.claim().epoch == receipt.epoch);
         owned.map(|owned| (receipt, owned)).ok_or(Verdict::Stale(StaleReason::LostPartition))
     }
 
-    /// Whether no other broker has to be asked about a receipt: this process owns its partition, or has lost it since the
-    /// delivery.
+    /// Whether no other broker has to be asked: this process owns the partition, or has lost it since the delivery.
     pub fn knows(&self, receipt: &Receipt) -> bool {
         // A broker that stood still has an older epoch than that of the delivery, and does not know it yet.
-        let is_up_to_date = |owned: &Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
-        let owns = {
-            let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-            pairs.get(&receipt.partition).is_some_and(is_up_to_date)
-        };
+        let is_up_to_date = |owned: Arc<Owned>| receipt.epoch.number() <= owned.lease.claim().epoch.number();
+        let owns = self.owned(receipt.partition).is_some_and(is_up_to_date);
         // A partition that is lost is in `lost` before it leaves `pairs`.
         owns || {
             let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
@@ -143,9 +126,8 @@ impl GroupDelivery {
         }
     }
 
-    /// Whether this process owns a partition of the group.
     pub fn owns(&self, partition: Partition) -> bool {
-        self.pairs.read().unwrap_or_else(PoisonError::into_inner).contains_key(&partition)
+        self.owned(partition).is_some()
     }
 
     pub(super) fn count(&self, verdict: Verdict) {

@@ -1,27 +1,25 @@
 //! The owner's memory of one pair: what it has reserved, who has it, and what was decided about it.
 //!
-//! Pure: no I/O, no clock, no chance; they come in as values. What is in flight lives only here. When the owner is gone
+//! Pure: no I/O, no clock, no chance; they come in as values. Deliveries in flight are only here. When the owner is gone
 //! the reservations in the store tell the next epoch what may have been handed out.
 
-mod next_message;
-mod pending_settlement;
 mod order;
 mod settle;
-mod location;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::location::MessageLocation;
-use self::next_message::NextMessage;
 use self::order::{Keepsake, Lane, Order, lane_of};
+
 pub(super) use self::settle::Decided;
 use super::receipt::{Delivery, GroupTag, Receipt};
 use super::session::{Hand, Place};
-use super::verdict_cache::VerdictCache;
+use super::verdict::VerdictCache;
 use crate::codec::{DeadReason, DeadRecord};
-use crate::model::limits::{CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX};
+use crate::model::limits::{
+    CALL_IDS_MAX, DELIVERIES_BYTES_MAX, PASSED_OVER_MAX, PREFETCH_BYTES_MAX, PREFETCH_MESSAGES_MAX,
+};
 use crate::model::message::{Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
@@ -34,72 +32,54 @@ use crate::store::{
 
 /// What is prefetched before it is known how fast consumers are.
 const APPETITE_FIRST: usize = 32;
-
-/// Messages that are charged although others are ready: they are handed out next.
 const CHARGED_AHEAD_MAX: usize = 32;
 
-/// The two clocks and a roll of the dice, read once for each step.
+/// Both clocks and a random number, read once for each step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// The store's clock, never behind it.
     pub store: Timestamp,
-    /// The local monotonic clock.
     pub instant: Instant,
     /// 0.0 to 1.0, for jitter.
     pub chance: f64,
 }
 
-/// What a consumer wants.
 #[derive(Debug, Clone, Copy)]
 pub struct Want {
-    /// Messages, at most.
     pub max: usize,
-    /// How long each has before it is nacked.
     pub visibility_timeout: Duration,
-    /// Only messages that were pushed at least so long ago.
+    /// Only messages that were pushed at least this long ago.
     pub min_age: Duration,
 }
 
-/// What the topic says about failures.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// The delay between attempts.
     pub backoff: Backoff,
-    /// Attempts before a message is dead, unless the message says otherwise.
     pub max_attempts: u32,
-    /// How long settled ids are remembered.
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed.
     pub ordered: bool,
-    /// What becomes of a message whose time to live is over.
     pub on_expiry: Expiry,
-    /// Deliveries that may be in flight.
     pub in_flight: usize,
 }
 
-/// Where a message stands in the reservation that took it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     reservation: Reservation,
     index: usize,
 }
 
-/// A reserved message that nobody has yet.
 #[derive(Debug)]
 struct Held {
     slot: Slot,
     ready_at: Timestamp,
-    /// Where it stood in the zset.
     place: Timestamp,
-    /// Attempts that the store has charged.
     charged: u32,
-    /// Attempts that were charged when it was reserved.
     charged_before: u32,
     bytes: usize,
     message: Message,
 }
 
-/// A message in the hands of a consumer. Its payload went with it.
 #[derive(Debug)]
 struct Out {
     slot: Slot,
@@ -114,25 +94,21 @@ struct Out {
     keepsake: Option<Keepsake>,
 }
 
-/// What is to become of a message.
 #[derive(Debug)]
 enum Fate {
     Gone,
     Again(Retried),
-    /// Failed, and stays reserved.
     Kept(Retried),
     Back(Returned),
     Dead(Buried),
 }
 
-/// The ids of a reservation that are not settled in the store.
 #[derive(Debug)]
 struct Unsettled {
     ids: Vec<Option<MessageId>>,
     left: usize,
 }
 
-/// The memory of one epoch of one pair.
 #[derive(Debug)]
 pub struct Table {
     partition: Partition,
@@ -143,12 +119,11 @@ pub struct Table {
     ready: VecDeque<Held>,
     /// Was perhaps handed out before: an attempt has to be charged first.
     uncharged: VecDeque<Held>,
-    /// Is being charged now.
     charging: Vec<Held>,
     held_bytes: usize,
     out: HashMap<u64, Out>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// With the key that goes on once it is settled.
+    /// With the key that continues once it is settled.
     decided: VecDeque<(MessageId, Slot, Option<Lane>, Fate)>,
     reservations: HashMap<Reservation, Unsettled>,
     unsettled: usize,
@@ -156,7 +131,6 @@ pub struct Table {
     /// Tickets of decisions made, and of decisions handed out in drafts.
     tickets: u64,
     drafted: u64,
-    /// None before the first delivery has ended.
     recent: Option<Box<VerdictCache>>,
     appetite: usize,
     order: Option<Box<Order>>,
@@ -164,7 +138,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty memory.
     pub fn new(claim: &Claim, policy: Policy) -> Table {
         Table {
             partition: claim.pair.partition,
@@ -190,37 +163,30 @@ impl Table {
         }
     }
 
-    /// The epoch of this memory.
     pub fn epoch(&self) -> &Epoch {
         &self.epoch
     }
 
-    /// The topic's settings changed.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
 
-    /// Messages that are reserved and not handed out.
     pub fn held(&self) -> usize {
         self.prefetched() + self.order.as_ref().map_or(0, |order| order.parked())
     }
 
-    /// The same without those that stand behind others of their key.
     fn prefetched(&self) -> usize {
         self.ready.len() + self.uncharged.len() + self.charging.len()
     }
 
-    /// Bytes of bodies that are ready or to be charged.
     pub fn prefetched_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Whether anything is held that would be given back.
     pub fn is_holding(&self) -> bool {
         self.held() > 0 || self.order.as_ref().is_some_and(|order| order.is_waiting())
     }
 
-    /// Messages that may be handed out at once.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
@@ -230,17 +196,14 @@ impl Table {
         !self.is_holding() && self.out.is_empty() && self.decided.is_empty()
     }
 
-    /// Whether a consumer has a message in hand.
     pub fn is_out(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Messages that the store counts as reserved by this epoch.
     pub fn unsettled(&self) -> usize {
         self.unsettled
     }
 
-    /// How much may be reserved now, if anything.
     pub fn room(&self) -> Option<ReserveLimit> {
         let held = self.prefetched();
         let bytes = PREFETCH_BYTES_MAX.saturating_sub(self.held_bytes);
@@ -361,7 +324,6 @@ impl Table {
         self.charging.iter().map(charge).collect()
     }
 
-    /// The store has made the charges.
     pub fn charged(&mut self) {
         for mut held in self.charging.drain(..).rev() {
             held.charged += 1;
@@ -369,7 +331,7 @@ impl Table {
         }
     }
 
-    /// Gives everything back that nobody has, without a charge.
+    /// Gives back everything that no consumer has, without a charge.
     pub fn give_back(&mut self) {
         self.appetite = APPETITE_FIRST;
         self.held_bytes = 0;
@@ -405,5 +367,129 @@ impl Table {
     fn decide_fate(&mut self, id: MessageId, slot: Slot, lane: Option<Lane>, fate: Fate) {
         self.tickets += 1;
         self.decided.push_back((id, slot, lane, fate));
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageLocation {
+    Out {
+        attempt: u32,
+        deadline: Instant,
+    },
+    /// A consumer has decided about it, and the store has not answered yet.
+    Decided,
+    Held,
+    /// In a topic with ordering: behind an earlier message of its key, or waiting there for its next attempt.
+    InLine,
+}
+
+impl Table {
+    pub fn is_full(&self) -> bool {
+        self.out.len() >= self.policy.in_flight
+    }
+
+    pub fn whereabouts(&self, id: &MessageId) -> Option<MessageLocation> {
+        if let Some(out) = self.out.values().find(|out| out.id == *id) {
+            return Some(MessageLocation::Out { attempt: out.attempt, deadline: out.deadline });
+        }
+        if self.decided.iter().any(|(decided, ..)| decided == id) {
+            return Some(MessageLocation::Decided);
+        }
+        let mut held = self.ready.iter().chain(&self.uncharged).chain(&self.charging);
+        if held.any(|held| held.message.id == *id) {
+            return Some(MessageLocation::Held);
+        }
+        self.order.as_ref().filter(|order| order.has_in_line(id)).map(|_| MessageLocation::InLine)
+    }
+}
+
+/// Chooses among messages in order of due time: the first of the highest priority, but in turn the first of all.
+#[derive(Debug, Default)]
+struct NextMessage {
+    /// Whether there ever was a message of another priority than 0: without one the first is the next.
+    choosy: bool,
+    passed: usize,
+}
+
+impl NextMessage {
+    /// The place of the next one; of each message its priority, or `None` if it may not be taken.
+    fn choose(&mut self, priorities: impl Iterator<Item = Option<u8>>) -> Option<usize> {
+        let (mut first, mut best) = (None, None);
+        for (place, priority) in priorities.enumerate().filter_map(|(place, priority)| Some((place, priority?))) {
+            first.get_or_insert(place);
+            if best.is_none_or(|(_, highest)| priority > highest) {
+                best = Some((place, priority));
+            }
+        }
+        let (first, (best, _)) = (first?, best?);
+        if best == first || self.passed >= PASSED_OVER_MAX {
+            self.passed = 0;
+            return Some(first);
+        }
+        self.passed += 1;
+        Some(best)
+    }
+}
+
+impl Table {
+    /// Where priorities are used, more is prefetched: only messages in memory can be chosen from.
+    fn note_priority(&mut self, priority: u8) {
+        self.chooser.choosy |= priority > 0;
+        if self.chooser.choosy {
+            self.appetite = PREFETCH_MESSAGES_MAX;
+        }
+    }
+
+    fn choose(&mut self, min_age: Duration, now: Now) -> Option<usize> {
+        if !self.chooser.choosy && min_age.is_zero() {
+            return (!self.ready.is_empty()).then_some(0);
+        }
+        let ready = self.ready.iter().map(|held| &held.message.envelope);
+        let may = ready.map(|message| (message.pushed_at.plus(min_age) <= now.store).then_some(message.priority));
+        self.chooser.choose(may)
+    }
+
+    /// When the first of the ready messages is so old; in the past if one is. `None` while nothing could be handed out.
+    pub fn ripe_at(&self, min_age: Duration) -> Option<Timestamp> {
+        if self.out.len() >= self.policy.in_flight {
+            return None;
+        }
+        self.ready.iter().map(|held| held.message.envelope.pushed_at.plus(min_age)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands all of them out; a letter each, in order of due time, with its priority.
+    fn order(messages: &[(char, u8)]) -> String {
+        let (mut chooser, mut left, mut out) = (NextMessage::default(), messages.to_vec(), String::new());
+        while let Some(place) = chooser.choose(left.iter().map(|(_, priority)| Some(*priority))) {
+            out.push(left.remove(place).0);
+        }
+        out
+    }
+
+    #[test]
+    fn the_highest_priority_comes_first_and_equals_by_due_time() {
+        assert_eq!(order(&[('a', 0), ('b', 0), ('c', 0)]), "abc");
+        assert_eq!(order(&[('a', 0), ('b', 9), ('c', 5), ('d', 9), ('e', 5), ('f', 0)]), "bdceaf");
+    }
+
+    #[test]
+    fn the_first_of_all_is_not_passed_over_more_than_so_often() {
+        let mut messages = vec![('x', 0), ('y', 1)];
+        messages.extend((0..40).map(|_| ('h', 9)));
+        let out = order(&messages);
+        assert_eq!((out.find('x'), out.find('y')), (Some(PASSED_OVER_MAX), Some(2 * PASSED_OVER_MAX + 1)));
+    }
+
+    #[test]
+    fn what_may_not_be_taken_is_left_where_it_is() {
+        let mut chooser = NextMessage::default();
+        assert_eq!(chooser.choose([None, Some(0), Some(3), None].into_iter()), Some(2));
+        assert_eq!(chooser.choose([None, None].into_iter()), None);
+        assert_eq!(chooser.choose(std::iter::empty()), None);
     }
 }

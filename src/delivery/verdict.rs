@@ -1,5 +1,11 @@
 //! The verdict on a decision about a delivery, with the reason of a refusal.
 
+use std::collections::{HashMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
+
+use super::receipt::Decision;
+use super::table::Decided;
+use crate::model::limits::RECENT_DECISIONS_MAX;
 use crate::model::time::Timestamp;
 
 /// The outcome of a decision, or of an extension.
@@ -15,15 +21,12 @@ pub enum Verdict {
     Extended(Timestamp),
     /// The delivery is over. This decision changed nothing.
     Stale(StaleReason),
-    /// The decision was sent to the store, which did not answer before the owner lost the partition: perhaps it counts,
-    /// perhaps the message is delivered again.
+    /// The store did not answer before the owner lost the partition: the message is settled, or is delivered again.
     UnknownOutcome,
-    /// dwell never wrote this receipt for this topic and group.
     Unknown(UnknownReason),
     /// The store did not answer in time: the decision stands and is being repeated, the outcome is not known yet.
     Pending,
-    /// Another broker owns the partition and did not answer in time: perhaps it was settled there.
-    /// The same decision may be made again.
+    /// Another broker owns the partition and did not answer in time. The same decision may be made again.
     Unreachable,
 }
 
@@ -34,7 +37,6 @@ pub enum StaleReason {
     DeadlinePassed,
     /// It was decided otherwise before, or its stream was closed.
     AlreadySettled,
-    /// It was decided, or its deadline passed, longer ago than the owner remembers.
     DeliveryEnded,
     /// The owner that handed it out lost the partition or gave it up.
     LostPartition,
@@ -82,7 +84,6 @@ impl Verdict {
         Verdict::Unreachable,
     ];
 
-    /// The stable name, as in the API.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Acked => "acked",
@@ -112,7 +113,6 @@ impl Verdict {
         }
     }
 
-    /// The verdict as a sentence for people.
     pub fn detail(self) -> &'static str {
         match self {
             Verdict::Acked => "the message is done",
@@ -148,8 +148,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict of a name, as another broker answers: an extension comes with its deadline, a failure with its reason.
-    /// Without one that is known here, a stale delivery is only known to be over.
+    /// As another broker answers; a reason that is not known here becomes the vague one.
     pub fn named(name: &str, reason: Option<&str>, deadline: Option<Timestamp>) -> Option<Verdict> {
         let plain = [Verdict::Acked, Verdict::Nacked, Verdict::Buried, Verdict::Pending];
         let refusals = Verdict::REFUSALS.into_iter().filter(|refusal| refusal.reason() == reason);
@@ -164,8 +163,75 @@ impl Verdict {
     }
 }
 
+/// A decision without its details: the first ones stand.
+type Said = Discriminant<Decision>;
+
+/// The last ends of deliveries of one epoch: a repeated decision gets the same answer, and a late one learns the
+/// reason.
+#[derive(Debug, Default)]
+pub(super) struct VerdictCache {
+    decisions: Newest<(Said, Decided)>,
+    timed_out: Newest<()>,
+}
+
+#[derive(Debug)]
+struct Newest<V> {
+    entries: HashMap<u64, V>,
+    order: VecDeque<u64>,
+}
+
+impl<V> Default for Newest<V> {
+    fn default() -> Newest<V> {
+        Newest { entries: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<V> Newest<V> {
+    fn insert(&mut self, serial: u64, entry: V) {
+        if self.order.len() == RECENT_DECISIONS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.entries.remove(&oldest);
+        }
+        self.order.push_back(serial);
+        self.entries.insert(serial, entry);
+    }
+}
+
+pub(super) fn said(decision: &Decision) -> Said {
+    discriminant(decision)
+}
+
+impl VerdictCache {
+    pub(super) fn remember(&mut self, serial: u64, said: Said, decided: Decided) {
+        self.decisions.insert(serial, (said, decided));
+    }
+
+    pub(super) fn timed_out(&mut self, serial: u64) {
+        self.timed_out.insert(serial, ());
+    }
+
+    /// What the same decision did the first time. `None` for another one, and when that is forgotten.
+    pub(super) fn again(&self, serial: u64, said: Said) -> Option<Decided> {
+        let (first, decided) = self.decisions.entries.get(&serial)?;
+        (*first == said).then_some(Decided { again: true, ..*decided })
+    }
+
+    pub(super) fn end(&self, serial: u64) -> StaleReason {
+        if self.decisions.entries.contains_key(&serial) {
+            StaleReason::AlreadySettled
+        } else if self.timed_out.entries.contains_key(&serial) {
+            StaleReason::DeadlinePassed
+        } else {
+            StaleReason::DeliveryEnded
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -179,5 +245,38 @@ mod tests {
             assert_eq!(Verdict::named("stale", reason, None), Some(over), "a broker of another version");
         }
         assert_eq!(Verdict::named("extended", None, None), None);
+    }
+
+    fn decided(ticket: u64) -> Decided {
+        Decided { ticket, handling: Duration::ZERO, dead: false, again: false }
+    }
+
+    #[test]
+    fn so_many_are_remembered_and_not_one_more() {
+        let (ack, bury) = (said(&Decision::Ack), said(&Decision::Bury { reason: None }));
+        let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
+        for serial in 0..most {
+            recent.remember(serial, ack, decided(serial + 1));
+        }
+        assert_eq!(recent.again(0, ack), Some(Decided { again: true, ..decided(1) }));
+        assert_eq!(recent.again(0, bury), None);
+        recent.remember(most, bury, decided(most + 1));
+        assert_eq!(recent.again(0, ack), None);
+        assert_eq!(recent.again(1, ack), Some(Decided { again: true, ..decided(2) }));
+        let Newest { entries, order } = &recent.decisions;
+        assert_eq!((entries.len(), order.len()), (RECENT_DECISIONS_MAX, RECENT_DECISIONS_MAX));
+    }
+
+    #[test]
+    fn how_a_delivery_ended_is_known_until_it_is_forgotten() {
+        let (mut recent, most) = (VerdictCache::default(), RECENT_DECISIONS_MAX as u64);
+        recent.remember(0, said(&Decision::Ack), decided(1));
+        for serial in 1..=most {
+            recent.timed_out(serial);
+        }
+        assert_eq!(recent.end(0), StaleReason::AlreadySettled, "deadlines do not push decisions out");
+        assert_eq!(recent.end(1), StaleReason::DeadlinePassed);
+        recent.timed_out(most + 1);
+        assert_eq!(recent.end(1), StaleReason::DeliveryEnded, "nobody knows any more");
     }
 }

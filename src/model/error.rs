@@ -5,16 +5,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest detail an error carries, in bytes. Hostile input is quoted in details, so it is cut.
-pub const DETAIL_BYTES_MAX: usize = 512;
+use crate::model::spelling::names;
 
-/// What a detail that was cut ends with, within its limit.
+/// Hostile input is quoted in details, so they are cut to this many bytes.
+pub const DETAIL_BYTES_MAX: usize = 512;
 const CUT: &str = "…";
 
-/// The result of every fallible operation of dwell.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure it is. The kind decides what the caller may do; the detail is for people.
+/// The kind decides what the caller may do; the detail is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The request is wrong and was not applied. Correct it.
@@ -43,67 +42,40 @@ pub enum Kind {
     Bug,
 }
 
-impl Kind {
-    /// Every kind, for documentation and tests.
-    pub const ALL: [Kind; 12] = [
-        Kind::Invalid,
-        Kind::Forbidden,
-        Kind::NotFound,
-        Kind::Stale,
-        Kind::Conflict,
-        Kind::Ambiguous,
-        Kind::TooLarge,
-        Kind::Full,
-        Kind::Unavailable,
-        Kind::OutcomeUnknown,
-        Kind::Corrupt,
-        Kind::Bug,
-    ];
-
-    /// The stable name, as in the problem `type`, in metrics and in logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Invalid => "invalid",
-            Kind::Forbidden => "forbidden",
-            Kind::NotFound => "not-found",
-            Kind::Stale => "stale",
-            Kind::Conflict => "conflict",
-            Kind::Ambiguous => "ambiguous",
-            Kind::TooLarge => "too-large",
-            Kind::Full => "full",
-            Kind::Unavailable => "unavailable",
-            Kind::OutcomeUnknown => "outcome-unknown",
-            Kind::Corrupt => "corrupt",
-            Kind::Bug => "bug",
-        }
-    }
+names! { Kind::name:
+    Invalid => "invalid",
+    Forbidden => "forbidden",
+    NotFound => "not-found",
+    Stale => "stale",
+    Conflict => "conflict",
+    Ambiguous => "ambiguous",
+    TooLarge => "too-large",
+    Full => "full",
+    Unavailable => "unavailable",
+    OutcomeUnknown => "outcome-unknown",
+    Corrupt => "corrupt",
+    Bug => "bug",
 }
 
 /// What a request names and does not exist: a topic, or a group or a cron job of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// The topic.
     pub topic: String,
-    /// The group that the topic does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The cron job that the topic does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
 }
 
 impl Missing {
-    /// A topic that does not exist.
     pub fn topic(topic: &impl fmt::Display) -> Missing {
         Missing { topic: topic.to_string(), group: None, cron: None }
     }
 
-    /// A group that the topic does not have.
     pub fn group(topic: &impl fmt::Display, group: &impl fmt::Display) -> Missing {
         Missing { group: Some(group.to_string()), ..Missing::topic(topic) }
     }
 
-    /// A cron job that the topic does not have.
     pub fn cron(topic: &impl fmt::Display, name: &impl fmt::Display) -> Missing {
         Missing { cron: Some(name.to_string()), ..Missing::topic(topic) }
     }
@@ -120,63 +92,34 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What is wrong with a field or parameter: a stable code for programs, beside the detail for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// It has another type of JSON value than the one that is accepted.
     Type,
-    /// There is no field or parameter of this name.
     Unknown,
-    /// It is required and absent.
     Missing,
-    /// It is given more than once.
     Repeated,
-    /// Its text cannot be read as what it stands for.
     Format,
-    /// A number, duration, time or length is out of its range.
     Range,
-    /// It is none of a closed list of words.
     Choice,
-    /// It cannot be given together with another field, or not without it.
     Exclusive,
-    /// It is larger than a size limit.
     TooLarge,
-    /// Anything else.
     Invalid,
 }
 
+names! { Fault::code:
+    Type => "type",
+    Unknown => "unknown",
+    Missing => "missing",
+    Repeated => "repeated",
+    Format => "format",
+    Range => "range",
+    Choice => "choice",
+    Exclusive => "exclusive",
+    TooLarge => "too_large",
+    Invalid => "invalid",
+}
+
 impl Fault {
-    /// Every fault, for documentation and tests.
-    pub const ALL: [Fault; 10] = [
-        Fault::Type,
-        Fault::Unknown,
-        Fault::Missing,
-        Fault::Repeated,
-        Fault::Format,
-        Fault::Range,
-        Fault::Choice,
-        Fault::Exclusive,
-        Fault::TooLarge,
-        Fault::Invalid,
-    ];
-
-    /// The stable code, as in `errors` of a problem.
-    pub fn code(self) -> &'static str {
-        match self {
-            Fault::Type => "type",
-            Fault::Unknown => "unknown",
-            Fault::Missing => "missing",
-            Fault::Repeated => "repeated",
-            Fault::Format => "format",
-            Fault::Range => "range",
-            Fault::Choice => "choice",
-            Fault::Exclusive => "exclusive",
-            Fault::TooLarge => "too_large",
-            Fault::Invalid => "invalid",
-        }
-    }
-
-    /// What the code means, for the page of errors.
     pub fn meaning(self) -> &'static str {
         match self {
             Fault::Type => "The JSON value has another type than the one that is accepted.",
@@ -193,19 +136,16 @@ impl Fault {
     }
 }
 
-/// The field that an error is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Field {
     name: Box<str>,
     fault: Fault,
 }
 
-/// What an error says to programs, beside the detail for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum About {
     Field(Field),
     Missing(Missing),
-    /// The store answered, and refuses how it is configured here.
     Refusal,
 }
 
@@ -219,7 +159,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this kind. A detail over [`DETAIL_BYTES_MAX`] is cut.
+    /// A detail over [`DETAIL_BYTES_MAX`] is cut.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Error {
         let mut detail = detail.into();
         if detail.len() > DETAIL_BYTES_MAX {
@@ -232,35 +172,36 @@ impl Error {
         Error { kind, detail, about: None }
     }
 
-    /// [`Kind::Invalid`], naming the field or parameter that is wrong.
     pub fn invalid(field: &str, why: impl fmt::Display) -> Error {
         Error::wrong(Fault::Invalid, field, why)
     }
 
-    /// [`Kind::Invalid`], or [`Kind::TooLarge`] for [`Fault::TooLarge`], naming the field or parameter and its fault.
+    /// [`Kind::Invalid`], or [`Kind::TooLarge`] for [`Fault::TooLarge`], about a field or parameter.
     pub fn wrong(fault: Fault, field: &str, why: impl fmt::Display) -> Error {
         let kind = if fault == Fault::TooLarge { Kind::TooLarge } else { Kind::Invalid };
         let error = Error::new(kind, format!("`{field}`: {why}"));
         error.about(About::Field(Field { name: field.into(), fault }))
     }
 
-    /// [`Kind::NotFound`].
+    /// [`Kind::Invalid`]: a number, duration, time or length is out of its range.
+    pub fn range(field: &str, why: impl fmt::Display) -> Error {
+        Error::wrong(Fault::Range, field, why)
+    }
+
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::NotFound, detail)
     }
 
-    /// [`Kind::NotFound`], naming what is missing. What to do about it depends on who asked: that is for the front end to say.
+    /// What to do about it depends on the caller, so the front end says that.
     pub fn missing(missing: Missing) -> Error {
         let detail = missing.to_string();
         Error::new(Kind::NotFound, detail).about(About::Missing(missing))
     }
 
-    /// [`Kind::Stale`].
     pub fn stale(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::Stale, detail)
     }
 
-    /// [`Kind::Unavailable`].
     pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::Unavailable, detail)
     }
@@ -270,17 +211,14 @@ impl Error {
         Error::unavailable(detail).about(About::Refusal)
     }
 
-    /// [`Kind::OutcomeUnknown`].
     pub fn outcome_unknown(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::OutcomeUnknown, detail)
     }
 
-    /// [`Kind::Corrupt`].
     pub fn corrupt(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::Corrupt, detail)
     }
 
-    /// [`Kind::Bug`].
     pub fn bug(detail: impl Into<Cow<'static, str>>) -> Error {
         Error::new(Kind::Bug, detail)
     }
@@ -289,7 +227,6 @@ impl Error {
         Error { about: Some(Box::new(about)), ..self }
     }
 
-    /// What kind of failure it is.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -304,7 +241,6 @@ impl Error {
         matches!(self.about.as_deref(), Some(About::Refusal))
     }
 
-    /// What is missing, if the error says so.
     pub fn what_is_missing(&self) -> Option<&Missing> {
         match self.about.as_deref() {
             Some(About::Missing(missing)) => Some(missing),
@@ -312,7 +248,6 @@ impl Error {
         }
     }
 
-    /// The same error with another sentence.
     #[must_use]
     pub fn saying(self, detail: impl Into<Cow<'static, str>>) -> Error {
         Error { about: self.about, ..Error::new(self.kind, detail) }
@@ -323,7 +258,7 @@ impl Error {
         &self.detail
     }
 
-    /// The field or parameter that is wrong, with its fault and the detail without the name of the field.
+    /// The field or parameter, its fault, and the detail without the name of the field.
     pub fn field(&self) -> Option<(&str, Fault, &str)> {
         let Some(About::Field(Field { name, fault })) = self.about.as_deref() else { return None };
         // A long detail is cut, its beginning never.
@@ -340,7 +275,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The innermost cause of an error, which is what people can act on.
 pub fn innermost_cause(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(next) = last.source() {

@@ -1,7 +1,4 @@
-//! What a message is: its id, its key, its payload and what travels with it.
-
-mod due;
-mod id;
+//! Messages: their ids, names and keys, their due times, and everything that travels with them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +7,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use self::due::{Due, Past};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{
-    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
+use crate::model::spelling::names;
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 
-/// Declares a checked, cheaply cloned text.
+/// How many ids are tried for one that fits; they differ in their last bits.
+const FRESH_TRIES: u128 = 64;
+
 macro_rules! text_type {
     ($(#[$doc:meta])* $name:ident, $field:literal, $check:path) => {
         $(#[$doc])*
@@ -28,14 +27,13 @@ macro_rules! text_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text. # Errors: `Invalid`, naming what is wrong.
+            /// Errors: `Invalid`, naming what is wrong.
             pub fn new(text: impl AsRef<str>) -> Result<Self> {
                 let text = text.as_ref();
                 $check(text).map_err(|why| Error::wrong(Fault::Format, $field, why))?;
                 Ok(Self(text.into()))
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -95,7 +93,7 @@ text_type! {
 }
 
 impl GroupName {
-    /// The group that every topic is born with.
+    /// The group that every topic has at first.
     pub fn standard() -> GroupName {
         GroupName("default".into())
     }
@@ -137,34 +135,23 @@ fn check_key(text: &str) -> Result<(), String> {
     }
 }
 
-/// What a push does whose id is there already.
+/// What a push does whose id is already there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Conflict {
-    /// Nothing: it is a duplicate.
     #[default]
     Keep,
-    /// Nothing, and it is refused.
     Reject,
-    /// It takes the place of the one that waits; what is in flight or dead is left alone, and it is refused.
+    /// Replaces a waiting message; one that is in flight or dead stays, and the push is refused.
     Replace,
-    /// The one that waits gets its due time and stays as it is otherwise; what is in flight or dead is left alone, and it is
-    /// refused.
+    /// Gives a waiting message its due time; one that is in flight or dead stays, and the push is refused.
     Debounce,
 }
 
-impl Conflict {
-    /// Every one.
-    pub const ALL: [Conflict; 4] = [Conflict::Keep, Conflict::Reject, Conflict::Replace, Conflict::Debounce];
-
-    /// The stable name, as in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Conflict::Keep => "keep",
-            Conflict::Reject => "reject",
-            Conflict::Replace => "replace",
-            Conflict::Debounce => "debounce",
-        }
-    }
+names! { Conflict::name:
+    Keep => "keep",
+    Reject => "reject",
+    Replace => "replace",
+    Debounce => "debounce",
 }
 
 impl std::str::FromStr for Conflict {
@@ -183,13 +170,11 @@ impl std::str::FromStr for Conflict {
 pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
-    /// What happens if its id is there already.
     pub conflict: Conflict,
     /// Decides the partition; without a key the id does.
     pub key: Option<Key>,
-    /// When it is due.
     pub due: Due,
-    /// How long after its due time it is still worth delivering; `None` is for ever.
+    /// How long after its due time it is still delivered; `None` is without end.
     pub ttl: Option<Duration>,
     /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
@@ -228,7 +213,7 @@ impl NewMessage {
         self.id.get_or_insert_with(MessageId::fresh).clone()
     }
 
-    /// Due so long after it is accepted.
+    /// Due after this delay from the moment it is accepted.
     pub fn after(mut self, delay: Duration) -> NewMessage {
         self.due = Due::In(delay);
         self
@@ -252,13 +237,11 @@ impl NewMessage {
         self
     }
 
-    /// With this to be done if its id is there already.
     pub fn on_conflict(mut self, conflict: Conflict) -> NewMessage {
         self.conflict = conflict;
         self
     }
 
-    /// With a key, which decides the partition.
     pub fn key(mut self, key: Key) -> NewMessage {
         self.key = Some(key);
         self
@@ -270,7 +253,7 @@ impl NewMessage {
         self
     }
 
-    /// Checks every limit and fixes the due time. # Errors: `Invalid` or `TooLarge`, naming the field.
+    /// Checks every limit and fixes the due time. Errors: `Invalid` or `TooLarge`, naming the field.
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
             let size = self.payload.len();
@@ -285,28 +268,20 @@ impl NewMessage {
         if let Some(attempts) = self.max_attempts
             && !(1..=ATTEMPTS_MAX).contains(&attempts)
         {
-            return Err(Error::wrong(
-                Fault::Range,
-                "max_attempts",
-                format!("{attempts} is not in 1 to {ATTEMPTS_MAX}"),
-            ));
+            return Err(Error::range("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
         }
         if self.priority > PRIORITY_MAX {
-            return Err(Error::wrong(
-                Fault::Range,
-                "priority",
-                format!("{} is not in 0 to {PRIORITY_MAX}", self.priority),
-            ));
+            return Err(Error::range("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
         }
         if self.ttl.is_some_and(|ttl| ttl.is_zero()) {
-            return Err(Error::wrong(Fault::Range, "ttl", "a message that lives for 0s would never be delivered"));
+            return Err(Error::range("ttl", "a message that lives for 0s would never be delivered"));
         }
         check_content_type(self.content_type.as_deref())?;
         check_meta(&self.meta)?;
         self.due.fix(now)
     }
 
-    /// The message as the store keeps it. # Errors: as [`NewMessage::check`].
+    /// The message as the store keeps it. Errors: as [`NewMessage::check`].
     pub fn accept(self, now: Timestamp) -> Result<Message> {
         let due_at = self.check(now)?;
         Ok(Message {
@@ -330,7 +305,7 @@ impl NewMessage {
 fn check_content_type(content_type: Option<&str>) -> Result<()> {
     let Some(text) = content_type else { return Ok(()) };
     if text.len() > CONTENT_TYPE_BYTES_MAX {
-        return Err(Error::wrong(Fault::Range, "content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
+        return Err(Error::range("content_type", format!("has at most {CONTENT_TYPE_BYTES_MAX} bytes")));
     }
     if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
         return Err(Error::wrong(Fault::Format, "content_type", "has only visible ASCII characters"));
@@ -340,19 +315,11 @@ fn check_content_type(content_type: Option<&str>) -> Result<()> {
 
 fn check_meta(meta: &[(String, String)]) -> Result<()> {
     if meta.len() > META_COUNT_MAX {
-        return Err(Error::wrong(
-            Fault::Range,
-            "meta",
-            format!("has {} entries, at most {META_COUNT_MAX}", meta.len()),
-        ));
+        return Err(Error::range("meta", format!("has {} entries, at most {META_COUNT_MAX}", meta.len())));
     }
     let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > META_BYTES_MAX {
-        return Err(Error::wrong(
-            Fault::Range,
-            "meta",
-            format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}"),
-        ));
+        return Err(Error::range("meta", format!("has {bytes} bytes of names and values, at most {META_BYTES_MAX}")));
     }
     let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
     for (name, value) in meta {
@@ -373,16 +340,14 @@ fn check_meta(meta: &[(String, String)]) -> Result<()> {
 /// A message as the store keeps it: accepted, with an id and an absolute due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its id.
     pub id: MessageId,
     /// When it is due, on the store's clock. A retry moves the score in the zset, never this.
     pub due_at: Timestamp,
-    /// Everything else.
     pub envelope: Envelope,
 }
 
 impl Message {
-    /// Gives a message without a time to live this one, from its due time on; zero is none.
+    /// Sets a time to live, from the due time on, unless the message has one; zero is none.
     pub fn expire_after(&mut self, ttl: Duration) {
         if !ttl.is_zero() && self.envelope.expires_at.is_none() {
             self.envelope.expires_at = Some(self.due_at.plus(ttl));
@@ -398,24 +363,120 @@ impl Message {
 /// What travels with a message and never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// The key, if the producer gave one.
     pub key: Option<Key>,
     /// When dwell accepted it, on the store's clock.
     pub pushed_at: Timestamp,
-    /// From when on it is not delivered any more.
+    /// It is not delivered any more from then on.
     pub expires_at: Option<Timestamp>,
-    /// Overrides the topic's number of attempts.
     pub max_attempts: Option<u32>,
-    /// 0 to 9: higher ones are handed out first.
     pub priority: u8,
-    /// Media type of the payload.
     pub content_type: Option<String>,
-    /// Names and values that travel with it.
     pub meta: Vec<(String, String)>,
     /// Where its push stands in a trace.
     pub trace: Option<TraceContext>,
-    /// The payload.
     pub payload: Bytes,
+}
+
+/// When a message is due, as the producer says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    In(Duration),
+    /// At this time; a time in the past is due at once.
+    At(Timestamp),
+    /// At this time; a time in the past is refused.
+    Ahead(Timestamp),
+}
+
+/// What a push or a reschedule does about a due time in the past.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Past {
+    #[default]
+    Now,
+    Reject,
+}
+
+names! { Past::name:
+    Now => "now",
+    Reject => "reject",
+}
+
+impl Past {
+    pub fn due(self, at: Timestamp) -> Due {
+        match self {
+            Past::Now => Due::At(at),
+            Past::Reject => Due::Ahead(at),
+        }
+    }
+}
+
+impl std::str::FromStr for Past {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Past> {
+        let known = Past::ALL.into_iter().find(|past| past.name() == text);
+        known.ok_or_else(|| Error::wrong(Fault::Choice, "past", format!("{text:?} is none of now, reject")))
+    }
+}
+
+impl Due {
+    /// Fixed when it is accepted. Errors: `Invalid` past [`DELAY_MAX`], and for [`Due::Ahead`] in the past.
+    pub fn fix(self, now: Timestamp) -> Result<Timestamp> {
+        let (field, at) = match self {
+            Due::In(delay) => ("delay", now.plus(delay)),
+            Due::Ahead(at) if at < now => {
+                return Err(Error::range("due_at", format!("{at} is in the past, and `past` is reject")));
+            }
+            Due::At(at) | Due::Ahead(at) => ("due_at", at.max(now)),
+        };
+        if at > now.plus(DELAY_MAX) {
+            let days = DELAY_MAX.as_secs() / 86_400;
+            return Err(Error::range(field, format!("a message is due at most {days} days ahead")));
+        }
+        Ok(at)
+    }
+}
+
+impl MessageId {
+    /// A new id, sortable by the time it was made.
+    pub fn fresh() -> MessageId {
+        MessageId(ulid::Ulid::new().to_string().into())
+    }
+
+    /// The id under which a message is stored whose own id another message of its partition has.
+    ///
+    /// ```
+    /// use dwell::model::message::MessageId;
+    ///
+    /// let id = MessageId::new("reminder")?;
+    /// assert_eq!(id.beside(1_764_000_000_000_000).as_str(), "reminder~1764000000000000");
+    /// # Ok::<(), dwell::model::error::Error>(())
+    /// ```
+    pub fn beside(&self, number: u64) -> MessageId {
+        let suffix = format!("~{number}");
+        let kept = &self.0[..self.0.len().min(ID_BYTES_MAX - suffix.len())];
+        MessageId(format!("{kept}{suffix}").into())
+    }
+
+    /// Whether it has the form of the id of an occurrence of a cron job, `<name>@<time>`: only the cron job pushes those.
+    pub fn is_occurrence(&self) -> bool {
+        let of_schedule = |(name, at): (&str, &str)| {
+            check_name(name).is_ok() && at.parse::<Timestamp>().is_ok_and(|time| time.to_string() == at)
+        };
+        self.0.split_once('@').is_some_and(of_schedule)
+    }
+
+    /// A new id that fits, if one is found in 64 tries; otherwise one that does not.
+    pub fn fresh_where(fits: impl Fn(&str) -> bool) -> MessageId {
+        let random = ulid::Ulid::new().0 & !(FRESH_TRIES - 1);
+        let mut text = [0; ulid::ULID_LEN];
+        for n in 0..FRESH_TRIES {
+            let id = ulid::Ulid(random | n).array_to_str(&mut text);
+            if fits(id) {
+                return MessageId((*id).into());
+            }
+        }
+        MessageId::fresh()
+    }
 }
 
 #[cfg(test)]
@@ -457,5 +518,17 @@ mod tests {
         assert!(check_meta(&[("a".into(), "v".repeat(META_BYTES_MAX))]).is_err());
         assert!(check_meta(&[("A".into(), "v".into())]).is_err());
         assert!(check_meta(&[("a".into(), "\n".into())]).is_err());
+    }
+
+    #[test]
+    fn a_due_time_in_the_past_is_now_and_one_too_far_is_refused() {
+        let now = Timestamp::from_ms(1_000);
+        assert_eq!(Due::At(Timestamp::ZERO).fix(now), Ok(now));
+        assert_eq!(Due::Ahead(now).fix(now), Ok(now));
+        assert!(
+            Due::Ahead(Timestamp::from_ms(999)).fix(now).is_err_and(|error| error.detail().contains("in the past"))
+        );
+        assert_eq!(Due::In(DELAY_MAX).fix(now), Ok(now.plus(DELAY_MAX)));
+        assert!(Due::In(DELAY_MAX + Duration::from_millis(1)).fix(now).is_err());
     }
 }

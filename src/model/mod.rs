@@ -1,8 +1,8 @@
-//! What dwell speaks of: ids, messages, topics, time, retries, limits and errors. Pure: no I/O, no clock, no tasks.
+//! Ids, messages, topics, time, retries, limits and errors. Pure: no I/O, no clock, no tasks.
 
+pub mod spelling;
 pub mod error;
 pub mod limits;
-pub mod spelling;
 pub mod time;
 pub mod version;
 pub mod trace;

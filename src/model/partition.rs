@@ -37,7 +37,6 @@ impl Partition {
 
 /// murmur3 x86_32 with seed 0.
 pub fn hash(bytes: &[u8]) -> u32 {
-    // Reading from a slice cannot fail.
     murmur3::murmur3_32(&mut Bytes(bytes), 0).unwrap_or(0)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::error::{Error, Fault, Result};
+use crate::model::error::{Error, Result};
 use crate::model::limits::{DELAY_MAX, LADDER_STEPS_MAX};
 use crate::model::time::{millis, ms_up, one_span, span};
 
@@ -18,7 +18,6 @@ pub enum Backoff {
     Exponential {
         /// Before the second attempt. 0 s to 10 years.
         initial: Duration,
-        /// Never longer than this.
         max: Duration,
         /// 1.0 to 100.0.
         factor: f64,
@@ -32,12 +31,11 @@ pub enum Backoff {
     },
 }
 
-/// One step of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Step(#[serde(with = "span")] pub Duration);
 
-/// A backoff as JSON has it: each duration as text or in milliseconds.
+/// Each duration as text or in milliseconds.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 enum Form {
@@ -119,9 +117,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Checks every range. # Errors: [`crate::model::error::Kind::Invalid`].
     pub fn check(&self) -> Result<()> {
-        let wrong = |why: &str| Err(Error::wrong(Fault::Range, "backoff", why));
+        let wrong = |why: &str| Err(Error::range("backoff", why));
         match self {
             Backoff::Exponential { initial, max, factor, jitter } => {
                 if max < initial {
@@ -139,11 +136,7 @@ impl Backoff {
             }
             Backoff::Ladder { steps } => {
                 if steps.is_empty() || steps.len() > LADDER_STEPS_MAX {
-                    return Err(Error::wrong(
-                        Fault::Range,
-                        "backoff",
-                        format!("a ladder has 1 to {LADDER_STEPS_MAX} steps"),
-                    ));
+                    return Err(Error::range("backoff", format!("a ladder has 1 to {LADDER_STEPS_MAX} steps")));
                 }
                 if steps.iter().any(|step| step.0 > DELAY_MAX) {
                     return wrong("a step is longer than 3650 days");

@@ -1,12 +1,27 @@
-//! Finds the name that a misspelt one probably stands for.
+//! Stable names of the variants of an enum, and the name that a misspelt one probably stands for.
 
-/// The name among `known` that was probably meant.
+/// Gives an enum without fields `ALL` and a method that tells the stable name of a variant, as in the API and in metrics.
+macro_rules! names {
+    ($type:ident::$method:ident: $($variant:ident => $name:literal),+ $(,)?) => {
+        impl $type {
+            pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
+
+            pub fn $method(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name),+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use names;
+
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
     known
         .map(|name| {
             let whole = distance(wrong, name);
-            // `timeout` at the top is probably `redis.timeout`: the section is what was forgotten.
             (if last(wrong) == last(name) { whole.min(1) } else { whole }, name)
         })
         .filter(|(distance, name)| *distance <= name.len().div_ceil(4).max(2) && *distance < wrong.chars().count())
@@ -14,7 +29,7 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// How many letters have to be added, removed or changed to get from one text to the other.
+/// The edit distance (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

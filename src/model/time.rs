@@ -8,6 +8,9 @@ use jiff::fmt::temporal::Pieces;
 use jiff::{SignedDuration, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// Integers below this are taken for seconds: as milliseconds they are before March 1973, as seconds before the year 5138.
+const SECONDS_BELOW: u64 = 100_000_000_000;
+
 /// A point in time: whole milliseconds since the Unix epoch, never negative.
 ///
 /// Written as RFC 3339 in UTC with milliseconds, read as RFC 3339 with any offset or as integer milliseconds. Integers
@@ -25,13 +28,10 @@ pub struct Timestamp(u64);
 
 /// The last time dwell can write, the last millisecond of the year 9999.
 const LAST_MS: u64 = 253_402_300_799_999;
-
-/// 1970-01-01T00:00:00 in UTC. Days of the calendar reach further than jiff's timestamps, which end a day before the year
-/// 9999 does.
+/// 1970-01-01T00:00:00 in UTC. Dates reach further than jiff's timestamps, which end a day before the year 9999.
 const EPOCH: DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
 impl Timestamp {
-    /// The Unix epoch.
     pub const ZERO: Timestamp = Timestamp(0);
 
     /// From milliseconds since the Unix epoch; values past the year 9999 become its end.
@@ -39,7 +39,6 @@ impl Timestamp {
         Timestamp(if ms > LAST_MS { LAST_MS } else { ms })
     }
 
-    /// Milliseconds since the Unix epoch.
     pub const fn as_ms(self) -> u64 {
         self.0
     }
@@ -49,7 +48,6 @@ impl Timestamp {
         Timestamp::from_ms(self.0.saturating_add(ms_up(span)))
     }
 
-    /// This time less a span; not before the epoch.
     pub fn minus(self, span: Duration) -> Timestamp {
         Timestamp(self.0.saturating_sub(ms_up(span)))
     }
@@ -60,7 +58,6 @@ impl Timestamp {
     }
 }
 
-/// Whole milliseconds of a span, rounded up.
 pub fn ms_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -81,14 +78,8 @@ impl std::str::FromStr for Timestamp {
     }
 }
 
-/// Integers below this are taken for seconds: as milliseconds they are before March 1973, as seconds before the year 5138.
-const SECONDS_BELOW: u64 = 100_000_000_000;
-
-/// Reads RFC 3339 or integer Unix milliseconds; the error says what is accepted.
-///
-/// # Errors
-///
-/// A text that is neither, a time before 1970 or past the year 9999, and an integer that looks like Unix seconds.
+/// Errors: neither RFC 3339 nor an integer, before 1970, past the year 9999, or an integer that looks like Unix
+/// seconds.
 pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     let wanted = "a time like 2026-01-02T03:04:05Z or integer Unix milliseconds";
     if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
@@ -108,7 +99,6 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     }
 }
 
-/// Reads RFC 3339: date, time and offset.
 fn nanos_since_epoch(text: &str) -> Option<i128> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Some(at.as_nanosecond());
@@ -120,7 +110,6 @@ fn nanos_since_epoch(text: &str) -> Option<i128> {
     Some(at.duration_since(EPOCH).as_nanos() - offset * 1_000_000_000)
 }
 
-/// What a date without a time, or a time without a zone, lacks.
 fn incomplete(text: &str) -> Option<String> {
     let pieces = Pieces::parse(text).ok()?;
     let (date, shown) = (pieces.date(), quoted(text));
@@ -175,17 +164,12 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
 pub fn parse_millis(text: &str) -> Result<Duration, String> {
     let ms = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let wanted = "a whole number of milliseconds, as in 30000";
-    // What is more is no number that anybody means.
     ms.filter(|ms| i64::try_from(*ms).is_ok())
         .map(Duration::from_millis)
         .ok_or_else(|| format!("{} is not {wanted}", quoted(text)))
 }
 
-/// The one duration that a request gives as text in the field `name` or as a number in the field `name`_ms.
-///
-/// # Errors
-///
-/// [`crate::model::error::Kind::Invalid`] when both are given.
+/// Of the fields `name` (text) and `name`_ms (number) a request gives at most one. Errors: `Invalid` for both.
 pub fn one_span(
     name: &str,
     text: Option<Duration>,
@@ -201,7 +185,7 @@ pub fn one_span(
     }
 }
 
-/// Whether a text is a number and nothing else, also with a fraction or an exponent.
+/// Also with a fraction or an exponent.
 fn is_bare_number(text: &str) -> bool {
     let text = text.trim();
     text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
@@ -213,13 +197,11 @@ pub fn show_span(span: Duration) -> String {
     if length.is_zero() { "0s".to_owned() } else { format!("{length:#}").replace(' ', "") }
 }
 
-/// The input in quotes, cut to a length that fits into an error.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(60).collect();
     if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
 }
 
-/// The input without quotes, cut likewise.
 fn cut(text: &str) -> String {
     if text.len() <= 30 { text.to_owned() } else { text.chars().take(30).chain("…".chars()).collect() }
 }
@@ -239,73 +221,57 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// A module `optional` beside `serialize` and `deserialize`, for `#[serde(default, with = "span::optional")]`: the field may
+/// be absent, but not `null`.
+macro_rules! optional {
+    () => {
+        pub mod optional {
+            use super::*;
+
+            pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+                match span {
+                    Some(span) => super::serialize(span, serializer),
+                    None => serializer.serialize_none(),
+                }
+            }
+
+            pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+                super::deserialize(deserializer).map(Some)
+            }
+        }
+    };
+}
+
 /// `#[serde(with = "span")]` for a [`Duration`] that people write.
 pub mod span {
     use super::*;
 
-    /// Writes the span as people would.
     pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&show_span(*span))
     }
 
-    /// Reads any accepted form.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(TextOrNumber { wanted: "a duration (text like \"30s\")", parse: parse_span })
     }
 
-    /// `#[serde(default, with = "span::optional")]` for an optional span.
-    pub mod optional {
-        use super::*;
-
-        /// Writes the span, or nothing.
-        pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-            match span {
-                Some(span) => super::serialize(span, serializer),
-                None => serializer.serialize_none(),
-            }
-        }
-
-        /// Reads a span that is there; a missing one is `None` through `default`.
-        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-            super::deserialize(deserializer).map(Some)
-        }
-    }
+    optional!();
 }
 
 /// `#[serde(with = "millis")]` for a [`Duration`] as a whole number of milliseconds. The name of the field ends with `_ms`.
 pub mod millis {
     use super::*;
 
-    /// Writes the milliseconds, rounded up.
     pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(ms_up(*span))
     }
 
-    /// Reads milliseconds.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(Millis)
     }
 
-    /// `#[serde(default, with = "millis::optional")]` for an optional span.
-    pub mod optional {
-        use super::*;
-
-        /// Writes the milliseconds, or nothing.
-        pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-            match span {
-                Some(span) => super::serialize(span, serializer),
-                None => serializer.serialize_none(),
-            }
-        }
-
-        /// Reads a span that is there; a missing one is `None` through `default`.
-        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-            super::deserialize(deserializer).map(Some)
-        }
-    }
+    optional!();
 }
 
-/// Accepts a whole number and nothing else.
 struct Millis;
 
 impl de::Visitor<'_> for Millis {
@@ -316,7 +282,6 @@ impl de::Visitor<'_> for Millis {
     }
 
     fn visit_u64<E: de::Error>(self, ms: u64) -> Result<Duration, E> {
-        // What is more is no number of milliseconds that anybody means.
         match i64::try_from(ms) {
             Ok(_) => Ok(Duration::from_millis(ms)),
             Err(_) => Err(E::invalid_value(de::Unexpected::Unsigned(ms), &self)),

@@ -1,7 +1,5 @@
 //! What a topic is: its name, its groups and its settings.
 
-mod expiry;
-mod rate;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -10,13 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::expiry::Expiry;
-pub use self::rate::Rate;
 pub use self::subscription::{Pause, Rest, Subscription};
-use crate::model::error::{Error, Fault, Result};
+use crate::model::error::{Error, Result};
 use crate::model::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, GROUPS_MAX, PARTITIONS_MAX,
-    VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
+    RATE_MAX, RATE_MIN, SLOT_OPEN, VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
 };
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
@@ -37,20 +33,19 @@ pub struct Settings {
     pub visibility_timeout: Duration,
     /// Attempts before a message is dead, 1 to 1000. Default 16.
     pub max_attempts: u32,
-    /// The delay between attempts.
     pub backoff: Backoff,
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
     #[serde(rename = "dedup_window_ms", with = "millis")]
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed when the topic is made. Default none.
     pub ordering: Ordering,
-    /// How long after its due time a message without a time to live of its own is worth delivering; 0 is for ever. At
-    /// most 3,650 days.
+    /// How long after its due time a message without its own time to live is delivered; 0 is without end. At most 3,650
+    /// days.
     #[serde(rename = "ttl_ms", with = "millis")]
     pub ttl: Duration,
     /// What becomes of a message whose time to live is over. Default: it is dropped.
     pub on_expiry: Expiry,
-    /// How long dead messages are kept; 0 is for ever. At most 3,650 days.
+    /// How long dead messages are kept; 0 is without end. At most 3,650 days.
     #[serde(rename = "dead_max_age_ms", with = "millis")]
     pub dead_max_age: Duration,
     /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
@@ -64,16 +59,13 @@ pub enum Ordering {
     /// None: a message that is tried again does not hold up others.
     #[default]
     None,
-    /// The messages of a key one after the other, by due time and then as pushed: none is handed out before the one ahead
-    /// of it is gone or dead.
+    /// By due time and then as pushed: none is handed out before the one ahead of it is gone or dead.
     Key,
 }
 
 impl Ordering {
-    /// Every one.
     pub const ALL: &[Ordering] = &[Ordering::None, Ordering::Key];
 
-    /// The stable name, as in the API and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Ordering::None => "none",
@@ -100,54 +92,42 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks every range. # Errors: [`crate::model::error::Kind::Invalid`], naming the field and its range.
     pub fn check(&self) -> Result<()> {
         if self.partitions.get() > PARTITIONS_MAX {
             let why = format!("{} is not in 1 to {PARTITIONS_MAX}", self.partitions);
-            return Err(Error::wrong(Fault::Range, "partitions", why));
+            return Err(Error::range("partitions", why));
         }
         check_visibility_timeout(self.visibility_timeout)?;
         if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
             let why = format!("{} is not in 1 to {ATTEMPTS_MAX}", self.max_attempts);
-            return Err(Error::wrong(Fault::Range, "max_attempts", why));
+            return Err(Error::range("max_attempts", why));
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
-            return Err(Error::wrong(
-                Fault::Range,
-                "dedup_window",
-                format!("is at most {}", show_span(DEDUP_WINDOW_MAX)),
-            ));
+            return Err(Error::range("dedup_window", format!("is at most {}", show_span(DEDUP_WINDOW_MAX))));
         }
         if self.ttl > DELAY_MAX {
-            return Err(Error::wrong(Fault::Range, "ttl", format!("is at most {}", show_span(DELAY_MAX))));
+            return Err(Error::range("ttl", format!("is at most {}", show_span(DELAY_MAX))));
         }
         if self.dead_max_age > DEAD_MAX_AGE_MAX {
-            return Err(Error::wrong(
-                Fault::Range,
-                "dead_max_age",
-                format!("is at most {}", show_span(DEAD_MAX_AGE_MAX)),
-            ));
+            return Err(Error::range("dead_max_age", format!("is at most {}", show_span(DEAD_MAX_AGE_MAX))));
         }
         if self.dead_max_count > DEAD_MAX_COUNT_MAX {
-            return Err(Error::wrong(Fault::Range, "dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
+            return Err(Error::range("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
         self.backoff.check()
     }
 }
 
-/// Checks a visibility timeout, wherever it is given. # Errors: [`crate::model::error::Kind::Invalid`].
 pub fn check_visibility_timeout(timeout: Duration) -> Result<()> {
     if (VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX).contains(&timeout) {
         return Ok(());
     }
     let range = format!("{} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX));
-    Err(Error::wrong(Fault::Range, "visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
+    Err(Error::range("visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
 }
 
-/// A topic as the store knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its name.
     pub topic: TopicName,
     /// Grows with every change; a partition that has seen a newer one refuses a push under an older.
     pub generation: u64,
@@ -155,27 +135,23 @@ pub struct Descriptor {
     pub incarnation: u64,
     /// True once the topic was deleted: what remains is this tombstone.
     pub deleted: bool,
-    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been. What was pushed
-    /// before that is not for this one.
+    /// ms on the store's clock; 0 if none is known. Messages pushed before that are not for this topic.
     #[serde(default, skip_serializing_if = "is_never")]
     pub deleted_at: u64,
     /// Of a deletion that a journal brought back: when it was, ms on the store's clock; 0 of any other.
     #[serde(default, skip_serializing_if = "is_never")]
     pub restored_deletion: u64,
-    /// Its groups, each of which gets every message.
     pub groups: Vec<GroupName>,
-    /// What is known of its groups besides their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub subscriptions: BTreeMap<GroupName, Subscription>,
     /// Groups that were deleted and whose data may still be there. Only the store sets it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<GroupName>,
-    /// Its settings.
     pub settings: Settings,
 }
 
 impl Descriptor {
-    /// A topic about to be made, with the group that every topic is born with. The store sets the generation.
+    /// The store sets the generation.
     pub fn new(topic: TopicName, settings: Settings) -> Descriptor {
         let groups = vec![GroupName::standard()];
         let (subscriptions, leaving) = (BTreeMap::new(), Vec::new());
@@ -198,7 +174,7 @@ impl Descriptor {
         version.as_us() > self.last_deletion().saturating_mul(1_000)
     }
 
-    /// When a topic of this name was deleted last, ms on the store's clock; 0 if none is known to have been.
+    /// ms on the store's clock; 0 if none is known.
     pub fn last_deletion(&self) -> u64 {
         match (self.deleted, self.restored_deletion) {
             (false, _) => self.deleted_at,
@@ -207,31 +183,31 @@ impl Descriptor {
         }
     }
 
-    /// Whether the messages of a key come one after the other.
     pub fn is_ordered(&self) -> bool {
         self.settings.ordering == Ordering::Key
     }
 
-    /// The partition of a routing key.
     pub fn partition_of(&self, routing_key: &str) -> Partition {
         Partition::of(routing_key, self.settings.partitions)
     }
 
-    /// All partitions.
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.settings.partitions.get()).map(Partition)
     }
 
-    /// Checks settings and groups. # Errors: [`crate::model::error::Kind::Invalid`].
     pub fn check(&self) -> Result<()> {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
-            return Err(Error::wrong(Fault::Range, "groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
+            return Err(Error::range("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
         }
         self.check_subscriptions()?;
         self.settings.check()
     }
 
-    /// The pair of a group in a partition.
+    /// Partition by partition.
+    pub fn pairs<'a>(&'a self, groups: &'a [GroupName]) -> impl Iterator<Item = GroupPartition> + 'a {
+        self.partitions().flat_map(move |partition| groups.iter().map(move |group| self.pair(partition, group)))
+    }
+
     pub fn pair(&self, partition: Partition, group: &GroupName) -> GroupPartition {
         GroupPartition { topic: self.topic.clone(), partition, group: group.clone() }
     }
@@ -245,17 +221,93 @@ fn is_never(deleted_at: &u64) -> bool {
 /// One group's part of one partition: its own zset and hash pair. The unit of ownership.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupPartition {
-    /// The topic.
     pub topic: TopicName,
-    /// The partition of it.
     pub partition: Partition,
-    /// The group.
     pub group: GroupName,
 }
 
 impl std::fmt::Display for GroupPartition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}/{}", self.topic, self.partition, self.group)
+    }
+}
+
+/// What becomes of a message whose time to live is over before it was handed out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expiry {
+    #[default]
+    Drop,
+    /// It is dead, with the reason `expired`.
+    Bury,
+}
+
+impl Expiry {
+    pub const ALL: &[Expiry] = &[Expiry::Drop, Expiry::Bury];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Expiry::Drop => "drop",
+            Expiry::Bury => "bury",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Expiry> {
+        Expiry::ALL.iter().copied().find(|expiry| expiry.name() == name)
+    }
+}
+
+/// So many messages a second at most, by all members of a group together.
+///
+/// Each hand-over needs a slot of its own. Slots begin at least [`Rate::spacing`] apart and are open for [`SLOT_OPEN`];
+/// one that nobody used in that time is gone. In any second there are hand-overs of slots that began in it or up to
+/// `SLOT_OPEN` before, in an interval of 1.05 s without its ends; and since slots are 1.05 s divided by the rate apart,
+/// that is never more of them than the rate, rounded up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Rate(f64);
+
+impl Rate {
+    pub fn new(per_second: f64) -> Result<Rate> {
+        Rate::checked(per_second, per_second).map_err(|why| Error::range("rate", why))
+    }
+
+    /// 0 is none. Errors: not a number, out of range, or so small that a computer takes it for 0.
+    pub fn read_limit(text: &str) -> Result<Option<Rate>, String> {
+        let per_second: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+        let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+        let is_zero = !mantissa.bytes().any(|digit| (b'1'..=b'9').contains(&digit));
+        match per_second == 0.0 && is_zero {
+            true => Ok(None),
+            false => Rate::checked(per_second, text).map(Some),
+        }
+    }
+
+    fn checked(per_second: f64, shown: impl std::fmt::Display) -> Result<Rate, String> {
+        if (RATE_MIN..=RATE_MAX).contains(&per_second) {
+            return Ok(Rate(per_second));
+        }
+        Err(format!("{shown} is not in {RATE_MIN} to {RATE_MAX} messages a second"))
+    }
+
+    /// From the beginning of one slot to that of the next; rounded up to microseconds.
+    pub fn spacing(self) -> Duration {
+        let micros = ((Duration::from_secs(1) + SLOT_OPEN).as_secs_f64() * 1e6 / self.0).ceil();
+        Duration::from_micros(micros as u64)
+    }
+}
+
+impl TryFrom<f64> for Rate {
+    type Error = Error;
+
+    fn try_from(per_second: f64) -> Result<Rate> {
+        Rate::new(per_second)
+    }
+}
+
+impl From<Rate> for f64 {
+    fn from(rate: Rate) -> f64 {
+        rate.0
     }
 }
 
@@ -302,5 +354,30 @@ mod tests {
         assert!(with(|s| s.dead_max_age = DEAD_MAX_AGE_MAX * 2).is_err());
         assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX).is_ok());
         assert!(with(|s| s.dead_max_count = DEAD_MAX_COUNT_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn no_second_has_more_slots_than_the_rate() -> Result<()> {
+        for rate in [1.0, 3.0, 7.0, 10.0, 47.0, 1_000.0] {
+            let spacing = Rate::new(rate)?.spacing();
+            // Slots that began in the second or were still open at its beginning, wherever it begins.
+            let seen = Duration::from_secs(1) + SLOT_OPEN;
+            let most = (seen.as_nanos() - 1) / spacing.as_nanos() + 1;
+            assert!(most as f64 <= rate, "{most} of {rate}");
+            assert!(most as f64 > rate * 0.9, "{most} of {rate}");
+        }
+        assert_eq!(Rate::new(0.5)?.spacing(), Duration::from_millis(2_100));
+        assert!(Rate::new(RATE_MAX).is_ok() && Rate::new(RATE_MIN).is_ok());
+        for none in ["0", "0.0", "-0", "0e5", "0E-9"] {
+            assert_eq!(Rate::read_limit(none), Ok(None), "{none}");
+        }
+        for wrong in ["1e-400", "0.1e-400", "-1e-999", "1e400", "nan", "", "5x", "0.0001"] {
+            assert!(Rate::read_limit(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(Rate::read_limit("2.5e1"), Ok(Some(Rate::new(25.0)?)));
+        for wrong in [0.0, -1.0, RATE_MAX * 1.01, RATE_MIN / 2.0, f64::NAN, f64::INFINITY] {
+            assert!(Rate::new(wrong).is_err(), "{wrong}");
+        }
+        Ok(())
     }
 }

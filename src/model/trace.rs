@@ -7,32 +7,24 @@ use std::fmt;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{TRACESTATE_BYTES_MAX, TRACESTATE_ENTRIES_MAX};
 
-/// The flag that says that the caller records the trace.
 const SAMPLED: u8 = 1;
-
 /// Flags that mean something: sampled, and that the trace id is random. Others are not handed on.
 const FLAGS: u8 = 3;
-
 /// Characters of a `traceparent` of version 00; later versions may have more behind them.
 const TRACEPARENT_CHARS: usize = 55;
 
-/// The place of a message in a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace. Not zero.
+    /// Not zero.
     pub trace_id: [u8; 16],
-    /// The span in it that caused this. Not zero.
+    /// Not zero.
     pub span_id: [u8; 8],
     flags: u8,
-    /// What tracing systems add for themselves.
     state: Option<Box<str>>,
 }
 
 impl TraceContext {
-    /// The context of a span.
-    ///
-    /// # Errors
-    /// [`crate::model::error::Kind::Invalid`] for ids that are zero, and for a state that is none.
+    /// Errors: `Invalid` for ids that are zero, and for a state that is none.
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8, state: Option<&str>) -> Result<TraceContext> {
         if trace_id == [0; 16] || span_id == [0; 8] {
             return Err(Error::wrong(Fault::Format, "traceparent", "has an id that is zero"));
@@ -42,15 +34,11 @@ impl TraceContext {
         Ok(TraceContext { trace_id, span_id, flags: flags & FLAGS, state: state.map(Box::from) })
     }
 
-    /// The context of the first span of a trace that is recorded. The ids are not zero.
     pub fn recorded(trace_id: [u8; 16], span_id: [u8; 8]) -> TraceContext {
         TraceContext { trace_id, span_id, flags: SAMPLED, state: None }
     }
 
-    /// Reads the two headers, or fields, as strictly as the specification.
-    ///
-    /// # Errors
-    /// [`crate::model::error::Kind::Invalid`], naming which of them is wrong.
+    /// As strictly as the specification. Errors: `Invalid`, naming the header that is wrong.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Result<TraceContext> {
         let wrong = || {
             Error::wrong(
@@ -72,33 +60,27 @@ impl TraceContext {
         context.or_else(|_| TraceContext::parse(traceparent, None)).ok()
     }
 
-    /// The same trace, caused by another span of it.
     pub fn caused_by(&self, span_id: [u8; 8]) -> TraceContext {
         TraceContext { span_id, ..self.clone() }
     }
 
-    /// Whether the caller records the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// The flags, as a number.
     pub fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// The value of `traceparent`.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-{:02x}", Hex(&self.trace_id), Hex(&self.span_id), self.flags)
     }
 
-    /// The value of `tracestate`, if there is one.
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
 }
 
-/// Bytes in lower-case hexadecimal.
 pub struct Hex<'a>(pub &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -147,7 +129,6 @@ fn check_state(state: &str) -> Result<(), String> {
     if keys.windows(2).any(|pair| pair[0] == pair[1]) { Err("has a key twice".to_owned()) } else { Ok(()) }
 }
 
-/// The key of an entry, if it is one.
 fn key_of(entry: &str) -> Option<&str> {
     let (key, value) = entry.split_once('=')?;
     let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

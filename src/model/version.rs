@@ -11,12 +11,10 @@ use std::fmt;
 pub struct Version(u64);
 
 impl Version {
-    /// So many microseconds.
     pub const fn from_us(us: u64) -> Version {
         Version(us)
     }
 
-    /// The microseconds.
     pub fn as_us(self) -> u64 {
         self.0
     }
@@ -33,20 +31,17 @@ impl fmt::Display for Version {
     }
 }
 
-/// One message of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPart {
-    /// The call.
     pub call: CallId,
-    /// Which of its messages, from 1.
+    /// From 1.
     pub at: u32,
 }
 
-/// The id of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
-    /// The stream: unique to the process that began it.
+    /// Unique to the process that began it.
     pub stream: String,
-    /// The number of the call in it, from 1.
+    /// From 1.
     pub seq: u64,
 }

@@ -1,41 +1,29 @@
-//! The membership of this process in one group of a topic: which pairs to acquire, which to release, when to say that it
-//! lives. Pure: what happened and the time come in as values, what to do goes out as values.
+//! The membership of this process in one group of a topic: which pairs to acquire, which to release, when to send a
+//! heartbeat. Pure: events and the time come in as values, actions go out as values.
 //!
-//! It never decides who owns a pair (the lease does), never judges whether a lease is valid (`lease` does), and never
-//! needs to be right about the others: whatever it believes, a pair has one owner. docs/internals/groups.md explains the rest.
+//! It never decides who owns a pair (the lease does), never judges whether a lease is valid (`lease` does), and need
+//! not be right about the others: whatever it believes, a pair has one owner. docs/internals/groups.md explains
+//! the rest.
 
-mod effects;
-mod claim_order;
-mod demand;
-mod event;
-mod on_announcement;
 mod partitions;
 mod heartbeat;
-mod orphan_sweep;
-mod timing;
-
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-pub use demand::LINGER;
-pub use event::{Action, Event, Standing};
-pub use timing::Timing;
-
-use self::claim_order::ClaimOrder;
-use self::demand::Demand;
-use self::heartbeat::HeartbeatTimer;
-use self::orphan_sweep::OrphanSweep;
-use self::partitions::Partitions;
+pub use self::heartbeat::LINGER;
+use self::heartbeat::{Demand, HeartbeatTimer};
+use self::partitions::{ClaimOrder, OrphanSweep, Partitions};
 use crate::coordination::assignment::{Seat, Shares};
+use crate::model::limits::ACQUIRES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::{Partition, hash};
 use crate::platform::clock::Instant;
 use crate::store::{LiveMember, MemberId};
 
-/// One member of one group of one topic.
 #[derive(Debug)]
 pub struct Member {
     topic: TopicName,
@@ -51,9 +39,8 @@ pub struct Member {
     shares: Shares,
     quota: usize,
     demand: Demand,
-    /// After the lists had become stale: who was there before.
     awaited: Option<Shares>,
-    pulse: HeartbeatTimer,
+    heartbeat: HeartbeatTimer,
     pairs: Partitions,
     candidates: ClaimOrder,
     sweep: OrphanSweep,
@@ -63,7 +50,6 @@ pub struct Member {
     search: u32,
     /// How many acquisitions may be in flight for guesses, even if fewer partitions are missing.
     reach: usize,
-    /// Failures in a row of each partition.
     failures: BTreeMap<Partition, u32>,
     /// How often in a row acquisitions failed, of whatever partition, and until when to acquire nothing for that.
     streak: u32,
@@ -72,7 +58,6 @@ pub struct Member {
     hold_until: Instant,
     exempt: BTreeSet<Partition>,
     life: Life,
-    /// When the last step was.
     stepped: Instant,
 }
 
@@ -84,7 +69,6 @@ enum Life {
 }
 
 impl Member {
-    /// A member that has not said anything yet; its first step does.
     pub fn new(topic: TopicName, group: GroupName, partitions: u16, id: MemberId, timing: Timing) -> Member {
         let seat = Seat::new(&topic, &group, &id);
         let phase = hash(id.as_str().as_bytes());
@@ -103,7 +87,7 @@ impl Member {
             quota: 0,
             demand: Demand::default(),
             awaited: None,
-            pulse: HeartbeatTimer::new(timing, phase),
+            heartbeat: HeartbeatTimer::new(timing, phase),
             pairs: Partitions::default(),
             sweep: OrphanSweep::new(timing),
             guesses: 0,
@@ -119,13 +103,13 @@ impl Member {
         }
     }
 
-    /// Somebody wanted messages at this instant: a consumer waited, or a delivery was in flight. To be told before a step,
-    /// with the latest such instant.
+    /// Tells when messages were last wanted: a consumer waited, or a delivery was in flight. To be called before a
+    /// step, with the latest such instant.
     pub fn wanted(&mut self, at: Instant) {
         self.demand.wanted(at);
     }
 
-    /// Takes in what happened and returns what to do now, in this order.
+    /// Returns what to do now, in this order.
     pub fn step(&mut self, now: Instant, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         self.stepped = now;
@@ -135,14 +119,14 @@ impl Member {
         match event {
             Event::Tick => {}
             Event::Beaten(list) => self.beaten(now, list),
-            Event::BeatFailed => self.pulse.failed(now),
+            Event::BeatFailed => self.heartbeat.failed(now),
             Event::Departed => {
-                self.pulse.departed();
+                self.heartbeat.departed();
                 if self.life == Life::Joined {
-                    self.pulse.revive(now);
+                    self.heartbeat.revive(now);
                 }
             }
-            Event::MembersChanged => self.pulse.hurry(now),
+            Event::MembersChanged => self.heartbeat.hurry(now),
             Event::Freed(partition) => {
                 self.candidates.free(partition, self.timing.news_of(now));
                 self.pairs.freed(partition);
@@ -164,22 +148,21 @@ impl Member {
     pub fn next_wake(&self) -> Instant {
         match self.life {
             Life::Gone => Instant::FAR,
-            Life::Leaving if self.pulse.is_over() => Instant::FAR,
-            Life::Leaving => self.pulse.wake(),
+            Life::Leaving if self.heartbeat.is_over() => Instant::FAR,
+            Life::Leaving => self.heartbeat.wake(),
             Life::Joined => {
-                let calls = self.pulse.wake().min(self.demand.wake(self.stepped));
+                let calls = self.heartbeat.wake().min(self.demand.wake(self.stepped));
                 calls.min(self.sweep.wake()).min(self.acquire_wake())
             }
         }
     }
 
-    /// Whether nobody wants messages, as far as is known: every partition stays where it is, so that the owner serves the
-    /// next request at once.
+    /// No member has demand, as far as is known: every partition stays where it is, so that the owner serves the next
+    /// request at once.
     fn is_still(&self) -> bool {
         self.shares.members() == 0
     }
 
-    /// Where it stands, for people and gauges.
     pub fn standing(&self) -> Standing {
         Standing {
             members: self.live.members(),
@@ -193,5 +176,291 @@ impl Member {
             is_waiting: self.life == Life::Joined && self.shares.contain(&self.seat) && self.quota == 0,
             is_gone: self.life == Life::Gone,
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Tick,
+    Beaten(Arc<[LiveMember]>),
+    /// A heartbeat or a farewell failed, or got no answer.
+    BeatFailed,
+    Departed,
+    /// Announced: a member joined or left, or its demand began or ended.
+    MembersChanged,
+    Freed(Partition),
+    Acquired(Partition),
+    Held {
+        partition: Partition,
+        by: MemberId,
+        /// How long that lease still runs, if nobody prolongs it.
+        expires_in: Duration,
+    },
+    /// An acquisition failed, got no answer, or was given up before its answer.
+    AcquireFailed(Partition),
+    /// An owned or releasing partition is lost: taken by another member, or its epoch had to be forgotten.
+    Lost(Partition),
+    Released(Partition),
+    /// The store lost data. Until then nothing is acquired but `valid`: what this process owned under a valid lease
+    /// when it noticed.
+    Hold {
+        until: Instant,
+        valid: BTreeSet<Partition>,
+    },
+    /// Give everything up: the process stops, or no consumer asks any more.
+    Leave,
+    /// A consumer asked again before the member was gone.
+    Stay,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Write the heartbeat with [`Standing::has_demand`], then read the live members. Answered by [`Event::Beaten`] or [`Event::BeatFailed`].
+    Beat,
+    /// Remove the heartbeat and announce it. Answered by [`Event::Departed`] or [`Event::BeatFailed`].
+    Depart,
+    /// Try to acquire. Answered by [`Event::Acquired`], [`Event::Held`] or [`Event::AcquireFailed`].
+    Acquire(Partition),
+    /// Stop handing out, drain, give the lease up. Answered by [`Event::Released`] or [`Event::Lost`].
+    Release(Partition),
+    Gone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub members: usize,
+    pub demanding: usize,
+    pub has_demand: bool,
+    pub quota: usize,
+    pub owned: usize,
+    pub acquiring: usize,
+    pub releasing: usize,
+    /// Partitions that it owns beyond its share, since nobody else took them.
+    pub kept: usize,
+    /// There are more members than partitions, and nothing is left for this one.
+    pub is_waiting: bool,
+    pub is_gone: bool,
+}
+
+impl Member {
+    fn act(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        match self.life {
+            Life::Gone => {}
+            Life::Leaving => self.finish(now, actions),
+            Life::Joined => {
+                if self.demand.has_changed(now) {
+                    self.heartbeat.turn(now);
+                }
+                if self.heartbeat.beats(now) {
+                    self.demand.announce(now);
+                    actions.push(Action::Beat);
+                }
+                if now >= self.hold_until {
+                    self.exempt.clear();
+                }
+                self.sweep.pass(now);
+                self.release_excess(now, actions);
+                self.acquire_missing(now, actions);
+                self.sweep_orphans(now, actions);
+            }
+        }
+    }
+
+    /// The farewell comes first, so that the others take what is released as soon as it is.
+    fn finish(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.heartbeat.says_farewell(now) {
+            actions.push(Action::Depart);
+        }
+        for partition in self.pairs.newest() {
+            self.release(partition, actions);
+        }
+        if self.pairs.is_empty() && self.heartbeat.is_over() {
+            self.life = Life::Gone;
+            actions.push(Action::Gone);
+        }
+    }
+
+    /// The last acquired go first: when members come and go, the same few partitions move, and the others never do.
+    fn release_excess(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.is_still() {
+            return;
+        }
+        if self.pairs.owned() <= self.quota {
+            return self.sweep.forget_kept();
+        }
+        let excess = self.pairs.owned().saturating_sub(self.quota + self.sweep.kept());
+        // Nobody could take it while all hold back.
+        if excess == 0 || now < self.hold_until {
+            return;
+        }
+        let offered = self.pairs.newest().into_iter().filter(|partition| !self.sweep.is_kept(*partition));
+        for partition in offered.take(excess).collect::<Vec<_>>() {
+            self.release(partition, actions);
+        }
+    }
+
+    pub(super) fn release(&mut self, partition: Partition, actions: &mut Vec<Action>) {
+        self.pairs.release(partition);
+        actions.push(Action::Release(partition));
+    }
+
+    fn acquire_missing(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.may_acquire(now) {
+            return;
+        }
+        while self.pairs.acquiring() < ACQUIRES_MAX {
+            let partition = if self.missing() > 0 { self.candidate(now) } else { self.further_guess(now) };
+            let Some(partition) = partition else { return };
+            self.pairs.acquire(partition, false);
+            actions.push(Action::Acquire(partition));
+        }
+    }
+
+    fn candidate(&mut self, now: Instant) -> Option<Partition> {
+        if now < self.hold_until {
+            let own = self.exempt.iter().find(|partition| self.candidates.may_try(**partition, now)).copied()?;
+            return self.candidates.take(own).then_some(own);
+        }
+        self.candidates.take_timed(now).or_else(|| self.guess())
+    }
+
+    /// One more than is missing, since most guesses find a partition taken; should too many be free, the last goes back.
+    /// What is known to be free does not wait behind guesses.
+    fn further_guess(&mut self, now: Instant) -> Option<Partition> {
+        let has_reach = self.pairs.owned() < self.quota && self.pairs.acquiring() < self.reach;
+        let has_better = self.candidates.next_timed().is_some_and(|at| at <= now);
+        if has_reach && !has_better && now >= self.hold_until { self.guess() } else { None }
+    }
+
+    fn guess(&mut self) -> Option<Partition> {
+        self.guesses = self.guesses.checked_sub(1)?;
+        self.candidates.take_guess()
+    }
+
+    /// Orphans are taken by a member that prefers them, even beyond its share.
+    fn sweep_orphans(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let has_its_share = self.shares.contain(&self.seat) && self.pairs.owned() >= self.quota;
+        let may_sweep = has_its_share && self.may_acquire(now) && now >= self.hold_until;
+        if !may_sweep {
+            return self.sweep.give_up(now);
+        }
+        while self.pairs.acquiring() < ACQUIRES_MAX {
+            let Some(partition) = self.sweep.take() else { return };
+            if self.candidates.may_try(partition, now) && self.candidates.take(partition) {
+                self.pairs.acquire(partition, true);
+                actions.push(Action::Acquire(partition));
+            } else {
+                self.sweep.forget(partition);
+            }
+        }
+    }
+
+    /// A sweep begins with a new list: if someone had come, partitions would be on their way to them.
+    pub(super) fn begin_sweep(&mut self, now: Instant) {
+        if let Some(place) = self.sweep.begin(now, self.shares.members()) {
+            let may_be = |partition: &Partition| {
+                self.candidates.may_try(*partition, now) && self.shares.is_at(place, &self.seat, *partition)
+            };
+            self.sweep.fill((0..self.partitions).map(Partition).filter(may_be));
+        }
+    }
+
+    pub(super) fn missing(&self) -> usize {
+        self.quota.saturating_sub(self.pairs.owned() + self.pairs.acquiring())
+    }
+
+    fn may_acquire(&self, now: Instant) -> bool {
+        now >= self.quiet_until && self.heartbeat.is_settled(now)
+    }
+
+    pub(super) fn is_held(&self, partition: Partition, now: Instant) -> bool {
+        now < self.hold_until && !self.exempt.contains(&partition)
+    }
+
+    /// When to acquire missing partitions, if only time prevents it.
+    fn acquire_wake(&self) -> Instant {
+        let is_fresh = self.heartbeat.is_fresh(self.stepped);
+        if self.missing() == 0 || self.pairs.acquiring() >= ACQUIRES_MAX || !is_fresh {
+            return Instant::FAR;
+        }
+        let own = self.exempt.iter().filter_map(|partition| self.candidates.not_before(*partition)).min();
+        let guess = (self.guesses.min(self.candidates.guesses()) > 0).then_some(Instant::START);
+        let any = [self.candidates.next_timed(), guess].into_iter().flatten().min();
+        let any = any.map(|at| at.max(self.hold_until));
+        let first = [own, any].into_iter().flatten().min().unwrap_or(Instant::FAR);
+        first.max(self.quiet_until).max(self.heartbeat.settled_at())
+    }
+}
+
+/// The shortest pause after something failed; it doubles with every failure in a row, up to a heartbeat.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+/// Heartbeats that may be missed before a member is no longer counted.
+const MISSED_MAX: u32 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    ttl: Duration,
+    heartbeat: Duration,
+}
+
+impl Timing {
+    /// A heartbeat longer than a third of the ttl is cut to that: a member must not be missed while its leases hold.
+    pub fn new(ttl: Duration, heartbeat: Duration) -> Timing {
+        Timing { ttl, heartbeat: heartbeat.min(ttl / 3) }
+    }
+
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub fn heartbeat(&self) -> Duration {
+        self.heartbeat
+    }
+
+    /// How old a heartbeat may be before the store leaves its member out of the list.
+    ///
+    /// Well before its leases end: by then the others know when each of them lapses, and take it in that moment. A
+    /// member left out by mistake loses nothing, since its leases hold.
+    pub fn absent_after(&self) -> Duration {
+        self.ttl.min(self.heartbeat * MISSED_MAX)
+    }
+
+    pub(super) fn stale_after(&self) -> Duration {
+        self.absent_after().min(self.ttl / 2)
+    }
+
+    /// How long a member whose list had become stale acquires nothing while others of it are missing: the store was
+    /// unavailable, perhaps for all, and owners come first to resume their leases. They renew each third of the ttl.
+    pub(super) fn settle(&self) -> Duration {
+        self.ttl / 3 + self.heartbeat
+    }
+
+    pub(super) fn beat_pause(&self) -> Duration {
+        self.heartbeat / 20
+    }
+
+    /// The number of the span between two lists that this falls into: announcements within one are equally new.
+    pub(super) fn news_of(&self, now: Instant) -> u64 {
+        let spans = now.since(Instant::START).as_millis() / self.beat_pause().as_millis().max(1);
+        u64::try_from(spans).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn beat_retry(&self) -> Duration {
+        self.heartbeat / 4
+    }
+
+    pub(super) fn retry(&self, failures: u32) -> Duration {
+        let doubled = RETRY_FIRST.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+        doubled.min(self.heartbeat)
+    }
+
+    /// How long after a change of the members, or after sweep number `round`, to look for partitions that nobody took.
+    pub(super) fn sweep_after(&self, round: u32) -> Duration {
+        self.ttl * 2_u32.saturating_pow(round.saturating_add(1)).min(32)
+    }
+
+    /// How long a partition that nobody took is kept beyond the share, when that was found so many times before.
+    pub(super) fn keep(&self, times: u32) -> Duration {
+        self.ttl / 2 * 2_u32.saturating_pow(times).min(128)
     }
 }

@@ -4,62 +4,54 @@
 //! unchanged until it is answered; the owner works on it once and answers every copy alike. Nothing here decides about a
 //! delivery. docs/internals/groups.md, "Settle anywhere", says why no verdict is wrong.
 
-mod answered;
-mod epochs;
 mod wire;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::answered::{Admission, Answered};
-use self::epochs::Epochs;
 pub(crate) use self::wire::Ask;
 use self::wire::{Answer, Parcel, Request, RequestName};
 use crate::delivery::{Receipt, Verdict};
 use crate::model::error::Result;
+use crate::model::limits::{REMOTE_EPOCHS_MAX, REMOTE_VERDICTS_MAX};
 use crate::model::message::{GroupName, TopicName};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Datagram, MemberId, Store, Tenant};
+use crate::store::{Datagram, Epoch, MemberId, Store, Tenant};
 use crate::telemetry::metrics::{Metrics, RemoteDrop};
 
 /// How long the sender of a request may wait, at most, whatever it says.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// A remembered request counts as this many verdicts, beside its own.
+const ENTRY_SIZE: usize = 8;
 
-/// A verdict, and who owns the partition when that is another broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
-    /// What became of the decision.
     pub verdict: Verdict,
-    /// With [`crate::delivery::StaleReason::LostPartition`] the broker that has taken the partition over, if one has; with
-    /// [`Verdict::Unreachable`] the one that did not answer, if it is known.
+    /// The broker that has taken the partition over or did not answer, if it is known.
     pub owner: Option<MemberId>,
 }
 
-/// A group of a topic.
 pub(crate) type Place<'a> = (&'a TopicName, &'a GroupName);
 
-/// What a broker asks others, and what others ask it.
 pub(crate) struct Remote {
     store: Store,
     member: MemberId,
     metrics: Arc<Metrics>,
-    epochs: Epochs,
+    pub(crate) epochs: Epochs,
     asking: Mutex<HashMap<RequestName, Asking>>,
     answered: Mutex<Answered>,
 }
 
-/// A request that waits for its answer.
 struct Asking {
-    /// How many verdicts are an answer to it.
     receipts: usize,
     answer: oneshot::Sender<Vec<Verdict>>,
 }
 
-/// A request to an owner, until it is dropped.
 pub(crate) struct Question<'a> {
     remote: &'a Remote,
     name: RequestName,
@@ -71,30 +63,22 @@ pub(crate) struct Question<'a> {
 pub(crate) struct Errand {
     name: RequestName,
     from: MemberId,
-    /// Where the deliveries are.
     pub(crate) place: (TopicName, GroupName),
-    /// What is asked.
     pub(crate) ask: Ask,
-    /// How long the sender still waits.
     pub(crate) patience: Duration,
     _datagram: Datagram,
 }
 
-/// What a datagram asks for.
 pub(crate) enum Opened {
-    /// Decide, and answer.
     Decide(Errand),
-    /// Answer again.
     Repeat(MemberId, Bytes),
 }
 
 impl Ruling {
-    /// Of this broker.
     pub(crate) fn of(verdict: Verdict) -> Ruling {
         Ruling { verdict, owner: None }
     }
 
-    /// Of another broker's delivery.
     pub(crate) fn about(verdict: Verdict, owner: Option<&MemberId>) -> Ruling {
         // The store may hold what dwell never wrote; an answer does not carry it on.
         Ruling { verdict, owner: owner.filter(|owner| owner.is_plausible()).cloned() }
@@ -113,11 +97,6 @@ impl Remote {
         }
     }
 
-    /// Who owns the epoch of a receipt, if that was learnt.
-    pub(crate) fn owner(&self, place: Place<'_>, receipt: &Receipt) -> Option<MemberId> {
-        self.epochs.owner(place, receipt)
-    }
-
     /// Learns from the store who owns the epoch of a receipt. `None` if the epoch is over.
     pub(crate) fn learn(&self, place: Place<'_>, receipt: &Receipt, tenant: &Tenant) -> Option<Option<MemberId>> {
         if tenant.epoch.as_ref() != Some(&receipt.epoch) {
@@ -130,12 +109,7 @@ impl Remote {
         Some(owner)
     }
 
-    /// The owner of an epoch did not answer.
-    pub(crate) fn forget(&self, place: Place<'_>, receipt: &Receipt) {
-        self.epochs.forget(place, receipt);
-    }
-
-    /// Writes a request. It is not sent yet.
+    /// Registers a request; it is not sent yet.
     pub(crate) fn question(&self, (topic, group): Place<'_>, ask: Ask, until: Timestamp) -> Question<'_> {
         let (name, receipts) = (RequestName::fresh(), ask.receipts().len());
         let (sender, answer) = oneshot::channel();
@@ -145,7 +119,6 @@ impl Remote {
         Question { remote: self, name, datagram: Parcel::Request(request).encode(), answer }
     }
 
-    /// Takes what has arrived; `None` if nothing is to be done for it.
     pub(crate) fn open(&self, datagram: Datagram) -> Option<Opened> {
         match Parcel::decode(&datagram.bytes) {
             Some(Parcel::Request(request)) => self.admit(request, datagram),
@@ -186,13 +159,12 @@ impl Remote {
         }
     }
 
-    /// An answer that nobody waits for, or that is about something else, is dropped.
+    /// An answer that is not awaited, or that is about something else, is dropped.
     fn take(&self, Answer { name, verdicts }: Answer) {
         let mut asking = self.asking();
         if asking.get(&name).is_some_and(|asking| asking.receipts == verdicts.len())
             && let Some(asking) = asking.remove(&name)
         {
-            // Who asked may just have stopped waiting.
             let _ = asking.answer.send(verdicts);
         }
     }
@@ -220,7 +192,6 @@ impl Remote {
     }
 
     fn asking(&self) -> MutexGuard<'_, HashMap<RequestName, Asking>> {
-        // Nothing panics while the lock is held; if it did, the map would still be whole.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,15 +201,11 @@ impl Remote {
 }
 
 impl Question<'_> {
-    /// Sends it, or a copy of it. False if certainly nobody receives it.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Sends it, or a copy of it. False if certainly nobody receives it. Errors: The store's.
     pub(crate) async fn send(&self, owner: &MemberId) -> Result<bool> {
         self.remote.store.groups.send(owner, self.datagram.clone()).await
     }
 
-    /// The answer, however long it takes.
     pub(crate) async fn answer(&mut self) -> Vec<Verdict> {
         match (&mut self.answer).await {
             Ok(verdicts) => verdicts,
@@ -251,5 +218,156 @@ impl Question<'_> {
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         self.remote.asking().remove(&self.name);
+    }
+}
+
+/// Requests whose senders may still wait: a repeated one gets the same answer, also when the epoch is over by then.
+#[derive(Debug, Default)]
+struct Answered {
+    entries: HashMap<RequestName, Entry>,
+    /// When each one ends, in the order in which they came.
+    order: VecDeque<(Timestamp, RequestName)>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    size: usize,
+    verdicts: Option<Vec<Verdict>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Admission {
+    New,
+    Busy,
+    Again(Vec<Verdict>),
+    /// There is no room to remember it, so nothing may be done for it.
+    Full,
+}
+
+impl Answered {
+    fn admit(&mut self, name: &RequestName, receipts: usize, until: Timestamp, now: Timestamp) -> Admission {
+        self.forget_until(now);
+        if let Some(entry) = self.entries.get(name) {
+            return entry.verdicts.clone().map_or(Admission::Busy, Admission::Again);
+        }
+        let size = ENTRY_SIZE + receipts;
+        if self.size + size > REMOTE_VERDICTS_MAX {
+            return Admission::Full;
+        }
+        self.size += size;
+        self.entries.insert(name.clone(), Entry { size, verdicts: None });
+        self.order.push_back((until, name.clone()));
+        Admission::New
+    }
+
+    fn answered(&mut self, name: &RequestName, verdicts: &[Verdict]) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.verdicts = Some(verdicts.to_vec());
+        }
+    }
+
+    /// Nothing was done for it: a copy is worked on.
+    fn withdraw(&mut self, name: &RequestName) {
+        if let Some(entry) = self.entries.remove(name) {
+            self.size -= entry.size;
+        }
+    }
+
+    fn forget_until(&mut self, now: Timestamp) {
+        while self.order.front().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, name)) = self.order.pop_front() {
+                self.withdraw(&name);
+            }
+        }
+    }
+}
+
+/// The last known epoch of each pair and its owner. An epoch never changes hands, so what was learnt stays true.
+#[derive(Default)]
+pub(crate) struct Epochs(Mutex<Owners>);
+
+type Owners = HashMap<(TopicName, GroupName, Partition), (Epoch, MemberId)>;
+
+impl Epochs {
+    pub(crate) fn owner(&self, place: Place<'_>, receipt: &Receipt) -> Option<MemberId> {
+        let owners = self.lock();
+        owners.get(&key(place, receipt)).filter(|(epoch, _)| *epoch == receipt.epoch).map(|(_, owner)| owner.clone())
+    }
+
+    fn learn(&self, place: Place<'_>, receipt: &Receipt, owner: &MemberId) {
+        let mut owners = self.lock();
+        if owners.len() >= REMOTE_EPOCHS_MAX {
+            owners.clear();
+        }
+        owners.insert(key(place, receipt), (receipt.epoch.clone(), owner.clone()));
+    }
+
+    /// Its owner did not answer: another one may have taken over.
+    pub(crate) fn forget(&self, place: Place<'_>, receipt: &Receipt) {
+        self.lock().remove(&key(place, receipt));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Owners> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key((topic, group): Place<'_>, receipt: &Receipt) -> (TopicName, GroupName, Partition) {
+    (topic.clone(), group.clone(), receipt.partition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::GroupTag;
+    use crate::model::error::Result;
+
+    #[test]
+    fn a_request_is_worked_on_once_and_answered_alike_until_it_ends() {
+        let (mut answered, at) = (Answered::default(), Timestamp::from_ms);
+        let name = RequestName::fresh();
+        assert_eq!(answered.admit(&name, 1, at(100), at(0)), Admission::New);
+        assert_eq!(answered.admit(&name, 1, at(100), at(1)), Admission::Busy);
+        answered.answered(&name, &[Verdict::Acked]);
+        assert_eq!(answered.admit(&name, 1, at(100), at(99)), Admission::Again(vec![Verdict::Acked]));
+        assert_eq!(answered.admit(&RequestName::fresh(), 1, at(200), at(100)), Admission::New);
+        assert_eq!((answered.entries.len(), answered.order.len(), answered.size), (1, 1, ENTRY_SIZE + 1));
+    }
+
+    #[test]
+    fn what_cannot_be_remembered_is_not_admitted() {
+        let (mut answered, at) = (Answered::default(), Timestamp::from_ms);
+        let mut admit = |now| answered.admit(&RequestName::fresh(), 1_000, at(100), at(now));
+        let fits = REMOTE_VERDICTS_MAX / (ENTRY_SIZE + 1_000);
+        assert!((0..fits).all(|_| admit(0) == Admission::New));
+        assert_eq!(admit(0), Admission::Full);
+        assert_eq!(admit(100), Admission::New);
+    }
+
+    #[test]
+    fn only_the_very_epoch_is_known_and_never_too_many() -> Result<()> {
+        let (topic, group, epochs) = (TopicName::new("orders")?, GroupName::standard(), Epochs::default());
+        let place = (&topic, &group);
+        let tag = GroupTag::of(&topic, &group);
+        let receipt = |epoch: &Epoch, partition| Receipt {
+            partition: Partition(partition),
+            epoch: epoch.clone(),
+            serial: 7,
+            group: tag,
+        };
+        let (epoch, owner) = (Epoch::after(1), MemberId::from_store("b"));
+        epochs.learn(place, &receipt(&epoch, 0), &owner);
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), Some(owner.clone()));
+        assert_eq!(epochs.owner(place, &receipt(&Epoch::after(1), 0)), None);
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 1)), None);
+        epochs.forget(place, &receipt(&epoch, 0));
+        assert_eq!(epochs.owner(place, &receipt(&epoch, 0)), None);
+        for partition in 0..=u16::try_from(REMOTE_EPOCHS_MAX).unwrap_or(u16::MAX) {
+            epochs.learn(place, &receipt(&epoch, partition), &owner);
+            assert!(epochs.lock().len() <= REMOTE_EPOCHS_MAX);
+        }
+        assert_eq!(epochs.lock().len(), 1);
+        Ok(())
     }
 }

@@ -32,20 +32,15 @@ impl TryFrom<String> for RequestName {
     }
 }
 
-/// What is asked about deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Settle them.
     Settle(Vec<(String, Decision)>),
-    /// Move their deadlines to so long from now.
     Extend(Vec<String>, Duration),
 }
 
-/// What a broker asks an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) name: RequestName,
-    /// Who asks, and is answered.
     pub(super) from: MemberId,
     /// Until when, on the store's clock, it waits for an answer.
     pub(super) until: Timestamp,
@@ -61,7 +56,6 @@ pub(super) struct Answer {
     pub(super) verdicts: Vec<Verdict>,
 }
 
-/// A datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Parcel {
     Request(Request),
@@ -109,7 +103,6 @@ struct WireVerdict {
 }
 
 impl Ask {
-    /// The receipts, in the order asked.
     pub(crate) fn receipts(&self) -> Vec<&str> {
         match self {
             Ask::Settle(decisions) => decisions.iter().map(|(receipt, _)| receipt.as_str()).collect(),
@@ -117,7 +110,6 @@ impl Ask {
         }
     }
 
-    /// The part of it that is about the receipts at these places.
     pub(crate) fn pick(&self, at: &[usize]) -> Ask {
         match self {
             Ask::Settle(decisions) => Ask::Settle(at.iter().filter_map(|at| decisions.get(*at).cloned()).collect()),
@@ -238,14 +230,12 @@ impl WireVerdict {
     }
 }
 
-/// The part of a reason that is kept.
 fn cut(mut reason: String) -> String {
     let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
     reason.truncate(end.unwrap_or_default());
     reason
 }
 
-/// Whole milliseconds.
 fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

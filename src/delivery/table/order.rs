@@ -2,7 +2,7 @@
 //!
 //! Of each key one message is the *current* one: ready, with a consumer, waiting for its next attempt, or decided about and
 //! not settled yet. What is reserved of the same key stands behind it, by place, and the next one is current only when the
-//! store has answered that the current one is gone or dead: who takes the pair over finds nothing that was overtaken.
+//! store has answered that the current one is gone or dead: so the next owner finds nothing that was overtaken.
 //! A current message that fails stays reserved, with its payload in memory, so that nothing has to make room for it.
 
 use std::collections::hash_map::Entry;
@@ -19,19 +19,14 @@ use crate::store::{ReserveLimit, Retried, Returned};
 /// A key, or the id of a message without one.
 pub(super) type Lane = Arc<str>;
 
-/// What stands in line for one key.
 #[derive(Debug)]
 struct Line {
-    /// Of the current message.
     slot: Slot,
     place: Timestamp,
-    /// It was handed out: what comes now, however early it is due, stands behind it.
     started: bool,
-    /// The others, by place.
     behind: VecDeque<Held>,
 }
 
-/// A current message that waits for its next attempt.
 #[derive(Debug)]
 struct Waiting {
     held: Held,
@@ -39,7 +34,6 @@ struct Waiting {
     ticket: u64,
 }
 
-/// What is kept of a delivery, to hand it out again.
 #[derive(Debug)]
 pub(super) struct Keepsake {
     lane: Lane,
@@ -48,16 +42,13 @@ pub(super) struct Keepsake {
     message: Message,
 }
 
-/// The keys of a pair. None in a topic without ordering.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     lines: HashMap<Lane, Line>,
-    /// Messages behind current ones.
     parked: usize,
     /// Current ones that wait for their next attempt, by its time and a number that tells them apart.
     waiting: BTreeMap<(Timestamp, u64), Waiting>,
     number: u64,
-    /// Bytes of all that is behind, waiting or out.
     bytes: usize,
     /// Keys whose current message is gone once the store has answered the draft that is out.
     leaving: Vec<Lane>,
@@ -76,24 +67,20 @@ impl Order {
         Some(ReserveLimit { messages: limit.messages.min(space), ..limit })
     }
 
-    /// Whether a message stands behind another one of its key, or waits for its next attempt.
     pub(super) fn has_in_line(&self, id: &MessageId) -> bool {
         let is = |held: &Held| held.message.id == *id;
         self.lines.values().any(|line| line.behind.iter().any(is))
             || self.waiting.values().any(|waiting| is(&waiting.held))
     }
 
-    /// Messages behind current ones.
     pub(super) fn parked(&self) -> usize {
         self.parked
     }
 
-    /// Whether a current message waits for its next attempt.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The delivery of a current message begins.
     pub(super) fn hand_out(&mut self, held: &Held) -> Keepsake {
         let lane = lane_of(&held.message);
         if let Some(line) = self.lines.get_mut(&lane) {
@@ -114,7 +101,6 @@ impl Order {
         line.behind.insert(at, held);
     }
 
-    /// Makes the next one of a key the current one.
     fn next(&mut self, lane: &Lane) -> Option<Held> {
         let line = self.lines.get_mut(lane)?;
         let Some(next) = line.behind.pop_front() else {
@@ -137,7 +123,6 @@ impl Order {
         held
     }
 
-    /// A key of which nothing is here any more.
     fn leave(&mut self, held: &Held) {
         let lane = lane_of(&held.message);
         if self.lines.get(&lane).is_some_and(|line| line.slot == held.slot) {
@@ -146,7 +131,6 @@ impl Order {
     }
 }
 
-/// The line that a message stands in.
 pub(super) fn lane_of(message: &Message) -> Lane {
     message.routing_key().into()
 }
@@ -191,7 +175,6 @@ impl Table {
         }
     }
 
-    /// Takes a message back that is ready or about to be charged.
     fn withdraw(&mut self, slot: Slot) -> Option<Held> {
         let place = |line: &VecDeque<Held>| line.iter().position(|held| held.slot == slot);
         let found = match place(&self.ready) {
@@ -214,7 +197,7 @@ impl Table {
     }
 
     /// Offers a message to consumers, among others by the time since when it could have been handed out.
-    pub(super) fn present(&mut self, held: Held) {
+    fn present(&mut self, held: Held) {
         self.held_bytes += held.bytes;
         let line = if held.charged == 0 { &mut self.ready } else { &mut self.uncharged };
         if self.order.is_none() {
@@ -224,14 +207,12 @@ impl Table {
         line.insert(at, held);
     }
 
-    /// A delivery ended for good: its key, which is free once that is settled.
     pub(super) fn freed(&mut self, out: &mut Out) -> Option<Lane> {
         let (order, keepsake) = (self.order.as_mut()?, out.keepsake.take()?);
         order.bytes -= keepsake.bytes;
         Some(keepsake.lane)
     }
 
-    /// A decision goes to the store.
     pub(super) fn note_draft(&mut self, lane: Option<Lane>, fate: &Fate) {
         let Some(order) = &mut self.order else { return };
         order.leaving.extend(lane);
@@ -250,12 +231,10 @@ impl Table {
         }
     }
 
-    /// Bytes of all bodies in memory.
     pub fn bytes(&self) -> usize {
         self.prefetched_bytes() + self.order.as_ref().map_or(0, |order| order.bytes)
     }
 
-    /// When the next attempt of a current message is due, if one waits.
     pub fn next_attempt(&self) -> Option<Timestamp> {
         self.order.as_ref()?.waiting.keys().next().map(|(at, _)| *at)
     }
@@ -289,7 +268,6 @@ impl Table {
         self.ready.len() > before
     }
 
-    /// Gives back what is behind or waits, and what was ready, each to its place.
     pub(super) fn give_back_in_order(&mut self, ready: Vec<Held>) {
         let Some(order) = &mut self.order else { return };
         let waiting: Vec<Held> = order.drain();

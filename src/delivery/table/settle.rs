@@ -1,35 +1,32 @@
 //! Decisions about deliveries: what consumers say, and deadlines that pass.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Fate, Now, Out, Table};
 use crate::codec::{DeadReason, DeadRecord, Failure};
 use crate::delivery::receipt::Decision;
-use crate::delivery::verdict::{StaleReason, UnknownReason, Verdict};
-use crate::delivery::verdict_cache::said;
+use crate::delivery::verdict::{StaleReason, UnknownReason, Verdict, said};
+use crate::model::limits::CALL_IDS_MAX;
+use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Instant;
-use crate::store::{Buried, Retried};
+use crate::store::{Buried, Reservation, Retried, Settlement};
 
-/// What a decision means for the delivery it was made about.
+const REWRITTEN_MAX: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decided {
     /// Settled once [`Table::draft`] has handed out this ticket and the store has answered.
     pub ticket: u64,
-    /// From hand-over to the decision.
     pub handling: Duration,
-    /// Whether the message died of it.
     pub dead: bool,
-    /// Whether the same was decided before: this changed nothing.
     pub again: bool,
 }
 
 impl Table {
-    /// Decides about a delivery. The first decision stands: the same one again is answered as the first was, as long as
-    /// that is remembered.
-    ///
-    /// # Errors
-    /// Why the delivery cannot be settled: it is over, or never was.
+    /// The first decision stands; a repeated one gets the same answer while it is remembered. Errors: why it cannot be
+    /// settled.
     pub fn decide(&mut self, serial: u64, decision: Decision, now: Now) -> Result<Decided, Verdict> {
         let said = said(&decision);
         let Some(out) = self.out.remove(&serial) else {
@@ -44,7 +41,6 @@ impl Table {
         Ok(decided)
     }
 
-    /// Why a delivery that is not in flight cannot be settled.
     fn refusal(&self, serial: u64) -> Verdict {
         if serial < self.serial {
             Verdict::Stale(self.recent.as_ref().map_or(StaleReason::DeliveryEnded, |recent| recent.end(serial)))
@@ -90,10 +86,6 @@ impl Table {
         }
     }
 
-    /// Moves the deadline of a delivery.
-    ///
-    /// # Errors
-    /// Why it has none: the delivery is over, or never was.
     pub fn extend(&mut self, serial: u64, deadline: Instant) -> Result<(), Verdict> {
         let Some(out) = self.out.get_mut(&serial) else { return Err(self.refusal(serial)) };
         self.deadlines.remove(&(out.deadline, serial));
@@ -102,7 +94,6 @@ impl Table {
         Ok(())
     }
 
-    /// Nacks the deliveries whose deadline has passed, and counts them.
     pub fn time_out(&mut self, now: Now) -> usize {
         let mut count = 0;
         while let Some((deadline, serial)) = self.deadlines.first().copied() {
@@ -122,16 +113,64 @@ impl Table {
         count
     }
 
-    /// When the next delivery times out.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A delivery that its message dies of.
     fn bury_out(&mut self, mut out: Out, reason: DeadReason, error: Option<String>, now: Now) {
         let failure = Some(Failure::new(now.store, out.attempt, error.as_deref()));
         let record = DeadRecord::new(reason, out.attempt, error);
         let lane = self.freed(&mut out);
         self.decide_fate(out.id.clone(), out.slot, lane, Fate::Dead(Buried { id: out.id, record, failure }));
+    }
+
+    /// The next decisions for the store, at most one call of them, with the ticket of the last.
+    pub fn draft(&mut self) -> Option<(Settlement, u64)> {
+        if self.decided.is_empty() {
+            return None;
+        }
+        let mut settlement = Settlement { dedup_window: self.policy.dedup_window, ..Settlement::default() };
+        let mut rewritten = BTreeSet::new();
+        while settlement.len() < CALL_IDS_MAX && rewritten.len() < REWRITTEN_MAX {
+            let Some((id, slot, lane, fate)) = self.decided.pop_front() else { break };
+            self.drafted += 1;
+            self.note_draft(lane, &fate);
+            // An acked id may stay in its reservation: without a body it is nothing. Any other may not.
+            let mut rewrite = true;
+            match fate {
+                Fate::Gone => {
+                    settlement.acked.push(id);
+                    rewrite = false;
+                }
+                Fate::Again(retried) => settlement.retried.push(retried),
+                Fate::Kept(retried) => {
+                    settlement.kept.push(retried);
+                    continue;
+                }
+                Fate::Back(returned) => settlement.returned.push(returned),
+                Fate::Dead(buried) => settlement.buried.push(buried),
+            }
+            let Some(unsettled) = self.reservations.get_mut(&slot.reservation) else { continue };
+            unsettled.ids[slot.index] = None;
+            unsettled.left -= 1;
+            self.unsettled -= 1;
+            if rewrite || unsettled.left == 0 {
+                rewritten.insert(slot.reservation);
+            }
+        }
+        for reservation in rewritten {
+            settlement.remaining.push((reservation, self.remaining(reservation)));
+        }
+        Some((settlement, self.drafted))
+    }
+
+    fn remaining(&mut self, reservation: Reservation) -> Vec<MessageId> {
+        match self.reservations.get(&reservation) {
+            Some(unsettled) if unsettled.left > 0 => unsettled.ids.iter().flatten().cloned().collect(),
+            _ => {
+                self.reservations.remove(&reservation);
+                Vec::new()
+            }
+        }
     }
 }

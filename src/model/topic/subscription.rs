@@ -3,52 +3,43 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Descriptor, Rate};
-use crate::model::error::{Error, Fault, Result};
+use crate::model::error::{Error, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 
-/// What a topic knows of one of its groups. A group without an entry is one that the topic was born with.
+/// A group without an entry is one that the topic was born with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Subscription {
-    /// The generation at which the group was made; 0 if the topic was born with it. A group that was deleted and made
-    /// again is another one.
+    /// The generation that created the group; 0 if the topic was born with it. A group created again is another one.
     pub born: u64,
     /// The group whose messages it gets a copy of. Until all of them are there it hands nothing out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<GroupName>,
-    /// How many messages a second are handed out at most, by all members together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How many deliveries are in flight at most, in all partitions together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u32>,
-    /// Set while nothing is handed out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
 
-/// For how long a group is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// When it goes on by itself, on the store's clock; `None` is when it is told to.
+    /// On the store's clock; `None` is until it is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
-/// Why a group hands nothing out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// It gets a copy of another group's messages.
     Copying,
-    /// It is paused.
     Paused(Pause),
 }
 
 impl Rest {
-    /// When it ends by itself.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Rest::Copying => None,
@@ -68,12 +59,10 @@ impl Subscription {
 }
 
 impl Descriptor {
-    /// What is known of a group.
     pub fn subscription(&self, group: &GroupName) -> Subscription {
         self.subscriptions.get(group).cloned().unwrap_or_default()
     }
 
-    /// Changes what is known of a group that the topic has.
     pub fn subscription_mut(&mut self, group: &GroupName) -> &mut Subscription {
         self.subscriptions.entry(group.clone()).or_default()
     }
@@ -89,7 +78,6 @@ impl Descriptor {
         usize::try_from(share).unwrap_or(IN_FLIGHT_MAX).min(IN_FLIGHT_MAX)
     }
 
-    /// Checks what is known of groups. # Errors: [`crate::model::error::Kind::Invalid`].
     pub(super) fn check_subscriptions(&self) -> Result<()> {
         let partitions = u32::from(self.settings.partitions.get());
         let too_few = |limit: &u32| *limit < partitions;
@@ -99,7 +87,7 @@ impl Descriptor {
                 let why = format!(
                     "{limit} is less than the {partitions} partitions of the topic: each has a share of its own"
                 );
-                Err(Error::wrong(Fault::Range, "max_in_flight", why))
+                Err(Error::range("max_in_flight", why))
             }
         }
     }

@@ -1,9 +1,8 @@
-//! Consumers that come to a member and go.
+//! Demand of a member begins and ends.
 
 use super::*;
 
 impl Story {
-    /// Its consumers go, and demand has lingered.
     fn lose_demand(&mut self) -> Vec<Action> {
         self.wants = false;
         while self.member.standing().has_demand {
