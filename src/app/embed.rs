@@ -63,10 +63,7 @@ impl Dwell {
         Ok(Consumer { broker: self.broker().clone(), place, batch: 1, ready: VecDeque::new() })
     }
 
-    /// Waits until what is out is settled, gives the leases up, and closes the store.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Waits until what is out is settled, gives the leases up, and closes the store. # Errors: the store's.
     pub async fn close(self) -> Result<()> {
         self.engine.close().await
     }
@@ -160,10 +157,7 @@ impl Received {
         &self.delivery
     }
 
-    /// The message is done.
-    ///
-    /// # Errors
-    /// See [`Unsettled`].
+    /// The message is done. # Errors: see [`Unsettled`].
     pub async fn ack(self) -> std::result::Result<(), Box<Unsettled>> {
         self.settle(Decision::Ack).await
     }
@@ -176,18 +170,12 @@ impl Received {
         self.settle(Decision::Nack { delay, reason: Some(reason.to_owned()) }).await
     }
 
-    /// The message can never succeed: it is dead.
-    ///
-    /// # Errors
-    /// See [`Unsettled`].
+    /// The message can never succeed: it is dead. # Errors: see [`Unsettled`].
     pub async fn bury(self, reason: &str) -> std::result::Result<(), Box<Unsettled>> {
         self.settle(Decision::Bury { reason: Some(reason.to_owned()) }).await
     }
 
-    /// Moves the deadline to `timeout` from now.
-    ///
-    /// # Errors
-    /// `Stale` when the delivery is over, `Invalid` out of range.
+    /// Moves the deadline to `timeout` from now. # Errors: `Stale` when the delivery is over, `Invalid` out of range.
     pub async fn extend(&mut self, timeout: Duration) -> Result<()> {
         let receipts = [self.delivery.receipt.to_string()];
         let verdicts = self.broker.extend(&self.place.0, &self.place.1, &receipts, timeout).await?;

@@ -13,16 +13,18 @@ use crate::outage::BufferedStore;
 pub use crate::outage::OutageOptions;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{check_owner, make_directory};
-use crate::store::embedded::Embedded;
-use crate::store::redis::{Redis, location_of};
-use crate::telemetry::metrics::Metrics;
-// Which store it is, is decided here: so what measures one is found here as well.
 use crate::platform::tasks::Tasks;
-pub use crate::store::redis::{BaselineRedis, BaselineStyle, Confirmation, RedisOptions, RedisUsage};
-pub use crate::store::redis::{Checkup, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum, SlowCall, Stall};
+use crate::store::embedded::Embedded;
+pub use crate::store::redis::{
+    BaselineRedis, BaselineStyle, Checkup, Confirmation, KeysCheckup, NodeCheckup, NodeFacts, Outcome, Quorum,
+    RedisOptions, RedisUsage, SlowCall, Stall,
+};
+use crate::store::redis::{Redis, location_of};
 use crate::store::{Description, Store};
+use crate::telemetry::metrics::Metrics;
 
-/// How long giving the leases up may take.
+// Which store it is, is decided here: so what measures one is found here as well.
+
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which store, and where it is.
@@ -61,21 +63,15 @@ impl StoreOptions {
 pub struct Engine {
     store: Store,
     broker: Broker,
-    /// The loops of groups.
     groups: Tasks,
     /// Leases and the store's own loop: groups need them to drain.
     background: Tasks,
-    /// How long groups may take to drain.
     drain_limit: Duration,
-    /// Whether they took longer.
     is_given_up: AtomicBool,
 }
 
 impl Engine {
-    /// Opens the store and starts the loops.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Opens the store and starts the loops. # Errors: the store's.
     pub async fn start(store: StoreOptions, options: Options, clock: Clock) -> Result<Engine> {
         let metrics = Arc::new(Metrics::new()?);
         let store = open_store(store, clock, metrics.clone()).await?;
@@ -134,10 +130,14 @@ impl Drop for Engine {
     }
 }
 
-/// Opens the store that was chosen.
 async fn open_store(store: StoreOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Store> {
     match store {
-        StoreOptions::Embedded { dir } => Ok(Store::of(Arc::new(open_embedded(dir, clock).await?))),
+        StoreOptions::Embedded { dir } => {
+            // Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
+            let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
+            let opened = opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?;
+            Ok(Store::of(Arc::new(opened?)))
+        }
         StoreOptions::Redis { redis, failover } => {
             claim_directory(&failover.dir)?;
             let timeout = redis.timeout;
@@ -161,10 +161,4 @@ pub(crate) fn claim_directory(dir: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Opening reads the whole directory, which may take seconds: beside the runtime, not in it.
-async fn open_embedded(dir: PathBuf, clock: Clock) -> Result<Embedded> {
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(&dir, clock)).await;
-    opened.map_err(|error| Error::bug(format!("opening the store failed: {error}")))?
 }

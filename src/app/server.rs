@@ -16,67 +16,46 @@ use crate::platform::tasks::Tasks;
 use crate::store::Description;
 use crate::telemetry::spans::{SpanOptions, Tracer};
 
-/// What a process is made of.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where to listen.
     pub listen: Listen,
-    /// Who may connect, if that is a Unix socket.
     pub socket_mode: SocketMode,
-    /// What a TCP listener encrypts with, if it does.
     pub tls: Option<TlsFiles>,
     /// Who may do what. Without any, everyone who reaches the listener may do everything, and other machines do not.
     pub tokens: Vec<Token>,
-    /// The store.
     pub store: StoreOptions,
-    /// How the broker behaves.
     pub broker: broker::Options,
-    /// How connections are treated.
     pub connections: Connections,
-    /// Time for a request body to arrive.
     pub body_timeout: Duration,
-    /// Bytes of all answers that their clients have not read.
     pub answer_bytes: usize,
-    /// How long a request waits for room among them.
     pub answer_patience: Duration,
-    /// What the console offers.
     pub console: Console,
-    /// Where messages are posted to.
     pub webhooks: Vec<Webhook>,
-    /// Where spans go, if they are made.
     pub spans: Option<SpanOptions>,
-    /// The local clock.
     pub clock: Clock,
 }
 
 impl ServerOptions {
-    /// Options with the limits that docs/reference/limits.md names.
     pub fn new(listen: Listen, store: StoreOptions, broker: broker::Options) -> ServerOptions {
-        let (connections, clock) = (Connections::default(), Clock::System);
-        let (socket_mode, tokens, webhooks) = (SocketMode::PRIVATE, Vec::new(), Vec::new());
-        let (body_timeout, tls, console) = (BODY_TIMEOUT, None, Console::Full);
         ServerOptions {
             listen,
-            socket_mode,
-            tls,
-            tokens,
             store,
             broker,
-            connections,
-            body_timeout,
+            socket_mode: SocketMode::PRIVATE,
+            tls: None,
+            tokens: Vec::new(),
+            connections: Connections::default(),
+            body_timeout: BODY_TIMEOUT,
             answer_bytes: ANSWERS_BYTES_MAX,
             answer_patience: ANSWER_PATIENCE,
-            console,
-            webhooks,
+            console: Console::Full,
+            webhooks: Vec::new(),
             spans: None,
-            clock,
+            clock: Clock::System,
         }
     }
 
     /// Refuses what a start would refuse, without a listener, a directory or a network.
-    ///
-    /// # Errors
-    /// `Invalid`, with the option that is wrong.
     pub fn check(&self) -> Result<()> {
         self.store.check()?;
         self.tls.clone().map(|files| Tls::new(files, self.clock.clone())).transpose()?;
@@ -92,15 +71,11 @@ pub struct Server {
     is_tls: bool,
     engine: Engine,
     stopping: CancellationToken,
-    /// The listener and its connections.
     connections: Tasks,
-    /// What exports spans: it ends last.
     exports: Tasks,
 }
 
 impl Server {
-    /// Binds, opens the store and serves.
-    ///
     /// # Errors
     /// `Invalid` options, `Conflict` when the address or the directory is in use, and the store's.
     pub async fn start(options: ServerOptions) -> Result<Server> {
@@ -154,15 +129,11 @@ impl Server {
         self.address.url(self.is_tls)
     }
 
-    /// The store, and what it survives.
     pub fn describe(&self) -> Description {
         self.engine.describe()
     }
 
     /// Stops in order, so that no delivery is cut off from its ack and no answered push from its disk.
-    ///
-    /// # Errors
-    /// The store's, when it cannot be closed cleanly.
     pub async fn stop(self) -> Result<()> {
         // From here on it is not ready, so that nothing new is sent here.
         self.stopping.cancel();

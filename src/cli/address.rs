@@ -1,16 +1,23 @@
-//! Where a broker is, as the command line says it.
+//! Where a broker is, what a client shows to it, and which certificates it trusts.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 
-/// Where a broker is.
+use super::api::Problem;
+use super::client::CallResult;
+use super::failure::{CallError, Failure};
+use crate::platform::clock::Clock;
+use crate::platform::https::{self, Roots};
+use crate::platform::secret::TokenFile;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerAddress {
     /// `http://host:port` or `https://host:port`, without a slash at the end.
     Http(String),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -43,7 +50,6 @@ impl ServerAddress {
 }
 
 impl Default for ServerAddress {
-    /// Where `dwell serve` listens when nothing else is configured.
     fn default() -> ServerAddress {
         ServerAddress::Http("http://127.0.0.1:7373".to_owned())
     }
@@ -55,6 +61,75 @@ impl fmt::Display for ServerAddress {
             ServerAddress::Http(url) => f.write_str(url),
             ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+/// What a broker goes by when it writes down what was done by hand; see [`crate::api::http::BY_HAND`].
+const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Credentials {
+    /// The file that holds the token. It may change while a consumer runs.
+    token: Option<Arc<(PathBuf, TokenFile)>>,
+    ca_file: Option<PathBuf>,
+}
+
+impl Credentials {
+    pub(super) fn read(token_file: Option<&Path>, ca_file: Option<&Path>) -> Result<Credentials, Failure> {
+        // An empty variable is how compose files and shells say "not set".
+        let given = |path: Option<&Path>| path.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
+        let (token_file, ca_file) = (given(token_file), given(ca_file));
+        let token = token_file.map(|path| Arc::new((path.clone(), TokenFile::new(path))));
+        let credentials = Credentials { token, ca_file };
+        credentials.authorization(true).map_err(Failure::usage)?;
+        Ok(credentials)
+    }
+
+    /// The value of `Authorization`, if there is a token; read just now, or a moment ago. # Errors: it cannot be read.
+    fn authorization(&self, just_now: bool) -> Result<Option<HeaderValue>, String> {
+        let Some((path, file)) = self.token.as_deref() else { return Ok(None) };
+        let (refused, now) = (|why| format!("--token-file: {} {why}", path.display()), Clock::System.instant());
+        let token = if just_now { file.reread(now) } else { file.token(now) }.map_err(refused)?;
+        let value = HeaderValue::from_str(token.authorization().expose());
+        let mut value = value.map_err(|_| refused("holds no token that can be sent".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Sends a request with the token. One that was refused for an old token, which has changed meanwhile, is sent again: it
+    /// has done nothing. # Errors: the token cannot be read.
+    pub(super) async fn send(&self, request: RequestBuilder) -> CallResult<reqwest::Result<Response>> {
+        let shown = |just_now| self.authorization(just_now).map_err(CallError::Garbled);
+        let Some(value) = shown(false)? else { return Ok(request.send().await) };
+        let again = request.try_clone();
+        let response = request.header(AUTHORIZATION, value.clone()).send().await;
+        let refused = response.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
+        match (again.filter(|_| refused), shown(refused)?) {
+            (Some(again), Some(newer)) if newer != value => Ok(again.header(AUTHORIZATION, newer).send().await),
+            _ => Ok(response),
+        }
+    }
+
+    pub(super) fn client(&self, server: &ServerAddress) -> Result<ClientBuilder, Failure> {
+        let roots = match (server, &self.ca_file) {
+            (ServerAddress::Http(url), Some(path)) if url.starts_with("https://") => {
+                Roots::read(path).map_err(|why| Failure::usage(format!("--ca-file: {} {why}", path.display())))?
+            }
+            (ServerAddress::Http(url), None) if url.starts_with("https://") => Roots::system()?,
+            (ServerAddress::Http(_) | ServerAddress::Unix(_), _) => Roots::none(),
+        };
+        Ok(https::client(&roots)?.user_agent(USER_AGENT))
+    }
+
+    pub(super) fn explain(&self, mut problem: Problem) -> Problem {
+        let more = match (problem.name(), self.token.as_deref()) {
+            ("unauthorized", None) => "give --token-file FILE, or set DWELL_TOKEN_FILE".to_owned(),
+            ("unauthorized", Some((path, _))) => format!("{} holds another one, perhaps an old one", path.display()),
+            ("scope-missing", _) => "give --token-file with a token that has it".to_owned(),
+            _ => return problem,
+        };
+        problem.detail = format!("{}; {more}", problem.detail);
+        problem
     }
 }
 
@@ -82,5 +157,10 @@ mod tests {
         {
             assert!(ServerAddress::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_broker_knows_what_is_done_by_hand() {
+        assert!(USER_AGENT.starts_with(crate::api::http::BY_HAND));
     }
 }

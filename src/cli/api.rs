@@ -1,11 +1,6 @@
 //! What goes over HTTP, as docs/reference/http.md has it. Fields that are not known are passed over, so that an older client
 //! can read a newer broker.
 
-mod dead;
-mod many;
-mod cron;
-mod settling;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -16,16 +11,11 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::cron::{CronJob, CronPage, NewCronJob};
-pub(super) use self::dead::{Dead, DeadFilter, DeadPage, Failure, Swept, Which};
-pub(super) use self::many::{BulkChange, BulkChanged, BulkCount, Forecast, MoveTo, Moved};
-pub(super) use self::settling::{Extension, Nack, NackOfAll, Nacks, Receipts, Verdict, Verdicts};
+use super::dead::DeadFilter;
 use crate::model::error::Missing;
-use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, span};
-use crate::model::topic::{Expiry, Ordering, Settings};
+use crate::model::topic::Settings;
 
-/// An `application/problem+json` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Problem {
     #[serde(rename = "type")]
@@ -34,21 +24,14 @@ pub(super) struct Problem {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) detail: String,
-    /// The resource that does not exist.
-    #[serde(default)]
     pub(super) missing: Option<Missing>,
-    /// The id to repeat a push with whose outcome is unknown.
-    #[serde(default)]
     pub(super) id: Option<String>,
-    /// The results of a batch in which every message failed, or the verdict on a single receipt.
     #[serde(default)]
     results: serde_json::Value,
-    /// Everything that is wrong with the request.
     #[serde(default)]
     pub(super) errors: Vec<FieldError>,
 }
 
-/// One of several things that are wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct FieldError {
     #[serde(default, alias = "pointer", alias = "parameter", alias = "header")]
@@ -57,17 +40,14 @@ pub(super) struct FieldError {
 }
 
 impl Problem {
-    /// The name of the kind, without the common beginning.
     pub(super) fn name(&self) -> &str {
         self.kind.rsplit(':').next().unwrap_or(&self.kind)
     }
 
-    /// The result of each item of the request, if each was answered for itself.
     pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
         Vec::deserialize(&self.results).ok().filter(|results| !results.is_empty())
     }
 
-    /// Whether the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self.name(), "full" | "unavailable" | "outcome-unknown" | "timeout")
     }
@@ -87,7 +67,6 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The command that creates what is missing, or shows what exists.
 fn remedy(missing: &Missing) -> String {
     match missing {
         Missing { topic, group: Some(group), .. } => format!("create it with `dwell group create {topic} {group}`"),
@@ -96,37 +75,11 @@ fn remedy(missing: &Missing) -> String {
     }
 }
 
-/// The settings of a topic that a declaration names.
-#[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct Declaration {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) partitions: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) visibility_timeout: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) backoff: Option<Backoff>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) dedup_window: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ordering: Option<Ordering>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) ttl: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) on_expiry: Option<Expiry>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) dead_max_age: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dead_max_count: Option<u64>,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct Topics {
     pub(super) topics: Vec<String>,
 }
 
-/// A topic, described.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Topic {
     pub(super) topic: String,
@@ -139,8 +92,7 @@ pub(super) struct Topic {
     pub(super) partitions: Vec<Counts>,
 }
 
-/// The messages of a group, in one partition or in all.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Counts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partition: Option<u16>,
@@ -155,26 +107,6 @@ pub(super) struct Counts {
     pub(super) oldest_ready_age_ms: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
-}
-
-/// What is asked of a group.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct NewGroup {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) copy_of: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rate: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_in_flight: Option<u32>,
-}
-
-/// For how long a group is paused.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct PauseOf {
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
-    pub(super) span: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) until: Option<Timestamp>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -201,7 +133,6 @@ pub(super) struct Group {
     pub(super) members: Vec<Member>,
 }
 
-/// A broker that is a member of a group.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Member {
     pub(super) member: String,
@@ -211,7 +142,6 @@ pub(super) struct Member {
     pub(super) owned: u64,
 }
 
-/// What became of one pushed message.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Pushed {
     /// Absent only with some errors.
@@ -230,18 +160,17 @@ pub(super) struct Pushed {
 }
 
 impl Pushed {
-    /// Whether the broker answers for it from now on, and it was not there before.
     pub(super) fn is_accepted(&self) -> bool {
         matches!(self.status.as_str(), "stored" | "journaled" | "buffered")
     }
 }
 
+/// Each item of a request is answered for itself.
 #[derive(Debug, Deserialize)]
-pub(super) struct PushResults {
-    pub(super) results: Vec<Pushed>,
+pub(super) struct Results<T> {
+    pub(super) results: Vec<T>,
 }
 
-/// A request for deliveries.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reserve {
     pub(super) max: usize,
@@ -258,8 +187,7 @@ pub(super) struct Deliveries<D> {
     pub(super) deliveries: Vec<D>,
 }
 
-/// A message in the hands of a consumer.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Default, Clone, Deserialize, Serialize)]
 pub(super) struct Delivery {
     pub(super) receipt: String,
     pub(super) id: String,
@@ -295,7 +223,6 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// The bytes; the error says why there are none.
     pub(super) fn bytes(&self) -> Result<Bytes, String> {
         match (&self.text, &self.base64) {
             (Some(text), None) => Ok(Bytes::copy_from_slice(text.as_bytes())),
@@ -317,7 +244,6 @@ impl Payload {
     }
 }
 
-/// What an audit found.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Findings {
     pub(super) seen: u64,
@@ -326,10 +252,195 @@ pub(super) struct Findings {
     pub(super) next_cursor: Option<String>,
 }
 
-/// Keys that disagree.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Found {
     pub(super) id: String,
     pub(super) partition: u16,
     pub(super) defect: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Receipts<'a, R> {
+    pub(super) receipts: &'a [R],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Extension<'a> {
+    pub(super) receipts: &'a [String],
+    #[serde(with = "span")]
+    pub(super) visibility_timeout: Duration,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NackOfAll<'a> {
+    pub(super) receipts: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'a str>,
+    pub(super) bury: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Nack {
+    pub(super) receipt: String,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Verdict {
+    pub(super) receipt: String,
+    pub(super) status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DeadPage {
+    pub(super) dead_letters: Vec<Dead>,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Failure {
+    pub(super) at: Timestamp,
+    pub(super) attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+pub(super) struct Dead {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) died_at: Timestamp,
+    pub(super) reason: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) history: Vec<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unreadable: Option<String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
+}
+
+/// Dead messages that are meant: these, or those for which the rest holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Which {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ids: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub(super) filter: DeadFilter,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) all: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Swept {
+    #[serde(alias = "redriven", alias = "purged")]
+    pub(super) count: u64,
+    /// How many would be; only of a dry run.
+    #[serde(default)]
+    pub(super) matching: u64,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Forecast {
+    pub(super) from: Timestamp,
+    pub(super) step_ms: u64,
+    pub(super) ready: u64,
+    pub(super) spans: Vec<Due>,
+    pub(super) later: u64,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Due {
+    pub(super) until: Timestamp,
+    pub(super) due: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct BulkChange<'a> {
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    pub(super) action: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) by: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BulkChanged {
+    pub(super) changed: u64,
+    pub(super) passed_over: u64,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BulkCount {
+    pub(super) waiting: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MoveTo<'a> {
+    pub(super) to: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Moved {
+    pub(super) moved: u64,
+    pub(super) dead: u64,
+    pub(super) duplicates: u64,
+    pub(super) in_flight: u64,
+    pub(super) done: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CronPage {
+    pub(super) cron_jobs: Vec<CronJob>,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct CronJob {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cron: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis::optional")]
+    pub(super) every_ms: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Timestamp>,
+    pub(super) missed: String,
+    pub(super) paused: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
 }

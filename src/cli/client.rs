@@ -1,37 +1,31 @@
 //! The HTTP client of the command line. It repeats no request that may have done something: what calls it knows whether
 //! that is safe.
 
-mod cron;
-mod looking;
-mod settling;
-
 use std::time::Duration;
 
 use reqwest::header::IF_MATCH;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub(super) use self::looking::Readiness;
-#[cfg(test)]
-pub(super) use self::looking::StoreOf;
-use super::address::ServerAddress;
-use super::api::Problem;
+use super::address::{Credentials, ServerAddress};
 use super::api::{
-    BulkChange, BulkChanged, BulkCount, DeadFilter, DeadPage, Declaration, Deliveries, Delivery, Findings, Forecast,
-    Group, Groups, MoveTo, Moved, NewGroup, PauseOf, PushResults, Pushed, Reserve, Swept, Topic, Topics, Which,
+    BulkChange, BulkChanged, BulkCount, CronJob, CronPage, DeadPage, Deliveries, Delivery, Extension, Findings,
+    Forecast, Group, Groups, MoveTo, Moved, Nack, NackOfAll, Problem, Pushed, Receipts, Reserve, Results, Swept, Topic,
+    Topics, Verdict, Which,
 };
-use super::control::{Control, Explained, Looked, MessagePage, NewDue};
-use super::credentials::Credentials;
-use super::failure::Failure;
-use super::problem::CallError;
+use super::dead::DeadFilter;
+use super::failure::{CallError, Failure};
+use super::group::{NewGroup, PauseOf};
+use super::message::{Control, Explained, Looked, MessagePage, NewDue};
+use super::topic::Declaration;
 use crate::model::error::innermost_cause;
 use crate::model::limits::STREAM_SILENCE_MAX;
-use crate::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use crate::model::message::{GroupName, Key, MessageId, NewMessage, ScheduleName, TopicName};
 use crate::model::time::{Timestamp, show_span};
 use crate::platform::clock::Clock;
 
-/// How long an answer may take beyond what the request itself waits for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long opening a connection may take; the broker is on this machine.
@@ -40,7 +34,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A broker closes a connection that was idle for 75 s; one that is about to be closed must not be used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The result of a call.
 pub(super) type CallResult<T> = Result<T, CallError>;
 
 /// A broker to call. Clones share its connections.
@@ -52,13 +45,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// One that shows nothing.
     pub(super) fn new(server: &ServerAddress) -> Result<Client, Failure> {
-        Client::showing(server, Credentials::default())
+        Client::with_credentials(server, Credentials::default())
     }
 
-    /// One that shows what the broker asks for.
-    pub(super) fn showing(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
+    pub(super) fn with_credentials(server: &ServerAddress, credentials: Credentials) -> Result<Client, Failure> {
         let builder = credentials
             .client(server)?
             .no_proxy()
@@ -74,81 +65,76 @@ impl Client {
         Ok(Client { http, server: server.clone(), credentials })
     }
 
-    /// Asks whether it lives.
     pub(super) async fn live(&self) -> CallResult<()> {
-        self.look("/livez").await
+        self.text("/livez").await.map(drop)
     }
 
     /// Asks whether it is ready. # Errors: `Garbled` when it is not.
     pub(super) async fn ready(&self) -> CallResult<()> {
-        self.look("/readyz").await
+        self.text("/readyz").await.map(drop)
     }
 
-    async fn look(&self, path: &str) -> CallResult<()> {
+    pub(super) async fn readiness(&self) -> CallResult<Readiness> {
+        self.call(self.http.get(format!("{}/readyz", self.base()))).await
+    }
+
+    pub(super) async fn metrics(&self) -> CallResult<String> {
+        self.text("/metrics").await
+    }
+
+    async fn text(&self, path: &str) -> CallResult<String> {
         let answer = self.send(self.http.get(format!("{}{path}", self.base()))).await?;
         // Read to the end, so that the connection can be used again.
-        answer.bytes().await.map(drop).map_err(|error| self.unreachable(error))
+        answer.text().await.map_err(|error| self.unreachable(error))
     }
 
-    /// The names of all topics.
     pub(super) async fn topics(&self) -> CallResult<Vec<String>> {
-        self.call::<Topics>(self.request(Method::GET, "")).await.map(|(_, topics)| topics.topics)
+        self.get::<Topics>("").await.map(|topics| topics.topics)
     }
 
-    /// Describes a topic.
     pub(super) async fn topic(&self, topic: &TopicName) -> CallResult<Topic> {
-        self.call(self.request(Method::GET, &format!("/{topic}"))).await.map(|(_, topic)| topic)
+        self.get(&format!("/{topic}")).await
     }
 
     /// Declares a topic, and says whether that made it.
     pub(super) async fn declare(&self, topic: &TopicName, settings: &Declaration) -> CallResult<(bool, Topic)> {
-        let request = self.request(Method::PUT, &format!("/{topic}")).json(settings);
-        self.call(request).await.map(|(status, topic)| (status == StatusCode::CREATED, topic))
+        self.put(&format!("/{topic}"), settings).await
     }
 
     /// Changes settings of a topic, which is not created if it was deleted meanwhile.
     pub(super) async fn update_topic(&self, topic: &TopicName, settings: &Declaration) -> CallResult<Topic> {
-        let request = self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings);
-        self.call(request).await.map(|(_, topic)| topic)
+        self.call(self.request(Method::PUT, &format!("/{topic}")).header(IF_MATCH, "*").json(settings)).await
     }
 
-    /// Deletes a topic.
     pub(super) async fn delete_topic(&self, topic: &TopicName) -> CallResult<()> {
-        self.send(self.request(Method::DELETE, &format!("/{topic}"))).await.map(|_| ())
+        self.delete(&format!("/{topic}")).await
     }
 
-    /// Makes a group, and says whether it was not there.
-    pub(super) async fn make_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
-        let request = self.request(Method::PUT, &group.place()).json(new);
-        self.call(request).await.map(|(status, group)| (status == StatusCode::CREATED, group))
+    /// Creates or updates a group, and says whether it was created.
+    pub(super) async fn put_group(&self, group: &GroupOf, new: &NewGroup) -> CallResult<(bool, Group)> {
+        self.put(&group.place(), new).await
     }
 
-    /// The groups of a topic.
     pub(super) async fn groups(&self, topic: &TopicName) -> CallResult<Vec<Group>> {
-        self.call::<Groups>(self.request(Method::GET, &format!("/{topic}/groups"))).await.map(|(_, all)| all.groups)
+        self.get::<Groups>(&format!("/{topic}/groups")).await.map(|all| all.groups)
     }
 
-    /// Describes a group.
     pub(super) async fn group(&self, group: &GroupOf) -> CallResult<Group> {
-        self.call(self.request(Method::GET, &group.place())).await.map(|(_, group)| group)
+        self.get(&group.place()).await
     }
 
-    /// Deletes a group.
     pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
-        self.send(self.request(Method::DELETE, &group.place())).await.map(|_| ())
+        self.delete(&group.place()).await
     }
 
-    /// Pauses a group.
     pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {
-        self.call(self.request(Method::POST, &group.path("pause")).json(pause)).await.map(|(_, group)| group)
+        self.post(&group.path("pause"), pause).await
     }
 
-    /// Resumes a group.
     pub(super) async fn resume(&self, group: &GroupOf) -> CallResult<Group> {
-        self.call(self.request(Method::POST, &group.path("resume"))).await.map(|(_, group)| group)
+        self.call(self.request(Method::POST, &group.path("resume"))).await
     }
 
-    /// Pushes one message.
     pub(super) async fn push(&self, topic: &TopicName, message: NewMessage, query: &Query) -> CallResult<Pushed> {
         let mut request =
             self.request(Method::POST, &format!("/{topic}/messages")).query(&query.0).header("dwell-raw", "true");
@@ -161,7 +147,7 @@ impl Client {
         if let Some(trace) = &message.trace {
             request = request.header("traceparent", trace.traceparent());
         }
-        self.call(request.body(message.payload)).await.map(|(_, pushed)| pushed)
+        self.call(request.body(message.payload)).await
     }
 
     /// Pushes a batch; each message is answered for itself, also when all of them failed.
@@ -170,9 +156,9 @@ impl Client {
         struct Batch<'a, M> {
             messages: &'a [M],
         }
-        let request = self.request(Method::POST, &format!("/{topic}/messages/batch")).json(&Batch { messages: batch });
-        let results = match self.call::<PushResults>(request).await {
-            Ok((_, answer)) => answer.results,
+        let path = format!("/{topic}/messages/batch");
+        let results = match self.post::<Results<Pushed>>(&path, &Batch { messages: batch }).await {
+            Ok(answer) => answer.results,
             Err(error) => error.results().ok_or(error)?,
         };
         match results.len() == batch.len() {
@@ -181,22 +167,19 @@ impl Client {
         }
     }
 
-    /// Takes deliveries, or waits for the first one.
     pub(super) async fn reserve(&self, group: &GroupOf, reserve: &Reserve) -> CallResult<Vec<Delivery>> {
         self.reserve_as(group, reserve).await
     }
 
-    /// The same, for who looks only at some fields of a delivery.
     pub(super) async fn reserve_as<D: DeserializeOwned>(
         &self,
         group: &GroupOf,
         reserve: &Reserve,
     ) -> CallResult<Vec<D>> {
         let request = self.request(Method::POST, &group.path("reserve")).timeout(reserve.wait + CALL_TIMEOUT);
-        self.call::<Deliveries<D>>(request.json(reserve)).await.map(|(_, answer)| answer.deliveries)
+        self.call::<Deliveries<D>>(request.json(reserve)).await.map(|answer| answer.deliveries)
     }
 
-    /// Opens a stream that has at most `max` deliveries unsettled.
     pub(super) async fn stream(
         &self,
         group: &GroupOf,
@@ -210,82 +193,86 @@ impl Client {
         Ok(DeliveryStream { client: self.clone(), response: self.send(request).await?, rest: Vec::new() })
     }
 
+    /// Settling: every receipt is answered for itself, also when none was settled.
+    async fn settle(&self, group: &GroupOf, verb: &str, body: &impl Serialize) -> CallResult<Vec<Verdict>> {
+        match self.post::<Results<Verdict>>(&group.path(verb), body).await {
+            Ok(answer) => Ok(answer.results),
+            // The verdict on a single receipt that was not settled.
+            Err(error) => error.results().ok_or(error),
+        }
+    }
+
+    pub(super) async fn ack(&self, group: &GroupOf, receipts: &[String]) -> CallResult<Vec<Verdict>> {
+        self.settle(group, "ack", &Receipts { receipts }).await
+    }
+
+    pub(super) async fn nack(&self, group: &GroupOf, receipts: &[Nack]) -> CallResult<Vec<Verdict>> {
+        self.settle(group, "nack", &Receipts { receipts }).await
+    }
+
+    pub(super) async fn nack_all(&self, group: &GroupOf, nack: &NackOfAll<'_>) -> CallResult<Vec<Verdict>> {
+        self.settle(group, "nack", nack).await
+    }
+
+    pub(super) async fn extend(&self, group: &GroupOf, extension: &Extension<'_>) -> CallResult<Vec<Verdict>> {
+        self.settle(group, "extend", extension).await
+    }
+
     /// How many messages of a group wait in a window.
     pub(super) async fn count_bulk(&self, group: &GroupOf, from: Timestamp, to: Timestamp) -> CallResult<u64> {
         let query = [("from", from.to_string()), ("to", to.to_string())];
         let request = self.request(Method::GET, &group.path("bulk")).query(&query);
-        self.call::<BulkCount>(request).await.map(|(_, count)| count.waiting)
+        self.call::<BulkCount>(request).await.map(|count| count.waiting)
     }
 
     /// Changes the messages of a window, for a few seconds.
     pub(super) async fn change_bulk(&self, group: &GroupOf, change: &BulkChange<'_>) -> CallResult<BulkChanged> {
-        self.call(self.request(Method::POST, &group.path("bulk")).json(change)).await.map(|(_, changed)| changed)
+        self.post(&group.path("bulk"), change).await
     }
 
     /// Moves what a topic holds into another one, for a few seconds.
     pub(super) async fn move_topic(&self, topic: &TopicName, to: &MoveTo<'_>) -> CallResult<Moved> {
-        self.call(self.request(Method::POST, &format!("/{topic}/move")).json(to)).await.map(|(_, moved)| moved)
+        self.post(&format!("/{topic}/move"), to).await
     }
 
     /// Verifies a part of what the store holds of a group, and repairs it if asked.
     pub(super) async fn verify(&self, group: &GroupOf, cursor: Option<&str>, repair: bool) -> CallResult<Findings> {
         let method = if repair { Method::POST } else { Method::GET };
-        let request = self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]));
-        self.call(request).await.map(|(_, findings)| findings)
+        self.call(self.request(method, &group.path("verify")).query(&cursor.map(|cursor| [("cursor", cursor)]))).await
     }
 
-    /// Looks at a message.
-    pub(super) async fn look_at(
-        &self,
-        topic: &TopicName,
-        id: &MessageId,
-        key: Option<&Key>,
-        group: &GroupName,
-    ) -> CallResult<Looked> {
-        let request = self.message(Method::GET, topic, id, key, "").query(&[("group", group.as_str())]);
-        self.call(request).await.map(|(_, looked)| looked)
+    pub(super) async fn get_message(&self, message: &MessageOf<'_>, group: &GroupName) -> CallResult<Looked> {
+        self.call(self.message(Method::GET, message, "").query(&[("group", group.as_str())])).await
     }
 
     /// Why a message is not delivered yet.
-    pub(super) async fn explain(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Explained> {
-        self.call(self.message(Method::GET, topic, id, key, "/explain")).await.map(|(_, explained)| explained)
+    pub(super) async fn explain(&self, message: &MessageOf<'_>) -> CallResult<Explained> {
+        self.call(self.message(Method::GET, message, "/explain")).await
     }
 
-    /// A page of messages.
     pub(super) async fn messages(&self, topic: &TopicName, query: &Query) -> CallResult<MessagePage> {
-        let request = self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0);
-        self.call(request).await.map(|(_, page)| page)
+        self.call(self.request(Method::GET, &format!("/{topic}/messages")).query(&query.0)).await
     }
 
-    /// Cancels a message.
-    pub(super) async fn cancel(&self, topic: &TopicName, id: &MessageId, key: Option<&Key>) -> CallResult<Control> {
-        self.call(self.message(Method::DELETE, topic, id, key, "")).await.map(|(_, control)| control)
+    pub(super) async fn cancel(&self, message: &MessageOf<'_>) -> CallResult<Control> {
+        self.call(self.message(Method::DELETE, message, "")).await
     }
 
     /// Gives a message another due time, if it still has that etag.
     pub(super) async fn reschedule(
         &self,
-        topic: &TopicName,
-        id: &MessageId,
-        key: Option<&Key>,
+        message: &MessageOf<'_>,
         due: &NewDue,
         if_match: Option<&str>,
     ) -> CallResult<Control> {
-        let mut request = self.message(Method::PATCH, topic, id, key, "").json(due);
+        let mut request = self.message(Method::PATCH, message, "").json(due);
         if let Some(etag) = if_match {
-            request = request.header("if-match", etag);
+            request = request.header(IF_MATCH, etag);
         }
-        self.call(request).await.map(|(_, control)| control)
+        self.call(request).await
     }
 
-    fn message(
-        &self,
-        method: Method,
-        topic: &TopicName,
-        id: &MessageId,
-        key: Option<&Key>,
-        what: &str,
-    ) -> RequestBuilder {
+    fn message(&self, method: Method, (topic, id, key): &MessageOf<'_>, what: &str) -> RequestBuilder {
         // An id may have any visible character, also those that end a path.
         let encoded: String = id.as_str().bytes().map(percent_encoded).collect();
         let key: Vec<_> = key.iter().map(|key| ("key", key.as_str())).collect();
@@ -295,11 +282,9 @@ impl Client {
     /// How many messages become due in spans ahead.
     pub(super) async fn forecast(&self, group: &GroupOf, step: Duration, spans: u32) -> CallResult<Forecast> {
         let query = [("step", show_span(step)), ("spans", spans.to_string())];
-        let request = self.request(Method::GET, &group.path("forecast")).query(&query);
-        self.call(request).await.map(|(_, forecast)| forecast)
+        self.call(self.request(Method::GET, &group.path("forecast")).query(&query)).await
     }
 
-    /// A page of dead messages that are meant.
     pub(super) async fn dead(
         &self,
         group: &GroupOf,
@@ -309,21 +294,52 @@ impl Client {
     ) -> CallResult<DeadPage> {
         let query =
             [("limit", limit.to_string())].into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        let request =
-            self.request(Method::GET, &group.path("dead-letters")).query(filter).query(&query.collect::<Vec<_>>());
-        self.call(request).await.map(|(_, page)| page)
+        let request = self.request(Method::GET, &group.path("dead-letters")).query(filter);
+        self.call(request.query(&query.collect::<Vec<_>>())).await
     }
 
     /// Makes dead messages ready again, for a few seconds.
     pub(super) async fn redrive(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
-        let request = self.request(Method::POST, &group.path("dead-letters/redrive")).json(which);
-        self.call(request).await.map(|(_, swept)| swept)
+        self.post(&group.path("dead-letters/redrive"), which).await
     }
 
     /// Deletes dead messages, for a few seconds.
     pub(super) async fn purge(&self, group: &GroupOf, which: &Which) -> CallResult<Swept> {
-        let request = self.request(Method::POST, &group.path("dead-letters/purge")).json(which);
-        self.call(request).await.map(|(_, swept)| swept)
+        self.post(&group.path("dead-letters/purge"), which).await
+    }
+
+    /// Creates or replaces a cron job, and says whether it was created.
+    pub(super) async fn put_cron_job(
+        &self,
+        topic: &TopicName,
+        name: &ScheduleName,
+        cron: &impl Serialize,
+    ) -> CallResult<(bool, CronJob)> {
+        self.put(&format!("/{topic}/cron/{name}"), cron).await
+    }
+
+    /// A cron job, with every field.
+    pub(super) async fn cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<Value> {
+        self.get(&format!("/{topic}/cron/{name}")).await
+    }
+
+    pub(super) async fn cron_jobs(&self, topic: &TopicName, cursor: Option<&str>) -> CallResult<CronPage> {
+        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
+        self.call(self.request(Method::GET, &format!("/{topic}/cron")).query(&query)).await
+    }
+
+    /// Pauses or resumes a cron job.
+    pub(super) async fn pause_cron_job(
+        &self,
+        topic: &TopicName,
+        name: &ScheduleName,
+        verb: &str,
+    ) -> CallResult<CronJob> {
+        self.call(self.request(Method::POST, &format!("/{topic}/cron/{name}/{verb}"))).await
+    }
+
+    pub(super) async fn delete_cron_job(&self, topic: &TopicName, name: &ScheduleName) -> CallResult<()> {
+        self.delete(&format!("/{topic}/cron/{name}")).await
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -337,15 +353,34 @@ impl Client {
         }
     }
 
-    async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> CallResult<(StatusCode, T)> {
-        let response = self.send(request).await?;
-        let status = response.status();
-        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        let answer = serde_json::from_slice(&body).map_err(|error| self.garbled(&error.to_string()))?;
-        Ok((status, answer))
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> CallResult<T> {
+        self.call(self.request(Method::GET, path)).await
     }
 
-    /// Sends a request and turns a refusal into an error.
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> CallResult<T> {
+        self.call(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Says whether what is put was created.
+    async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> CallResult<(bool, T)> {
+        let response = self.send(self.request(Method::PUT, path).json(body)).await?;
+        let created = response.status() == StatusCode::CREATED;
+        self.read(response).await.map(|answer| (created, answer))
+    }
+
+    async fn delete(&self, path: &str) -> CallResult<()> {
+        self.send(self.request(Method::DELETE, path)).await.map(drop)
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> CallResult<T> {
+        self.read(self.send(request).await?).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: Response) -> CallResult<T> {
+        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+        serde_json::from_slice(&body).map_err(|error| self.garbled(&error.to_string()))
+    }
+
     async fn send(&self, request: RequestBuilder) -> CallResult<Response> {
         let response = self.credentials.send(request).await?.map_err(|error| self.unreachable(error))?;
         if response.status().is_success() {
@@ -383,7 +418,6 @@ impl Client {
 pub(super) struct DeliveryStream {
     client: Client,
     response: Response,
-    /// The beginning of a line whose end has not come.
     rest: Vec<u8>,
 }
 
@@ -410,11 +444,9 @@ fn percent_encoded(byte: u8) -> String {
     if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
-/// Parameters of a push, or of a list.
 #[derive(Debug, Default)]
 pub(super) struct Query(pub(super) Vec<(&'static str, String)>);
 
-/// A group of a topic.
 #[derive(Debug, Clone)]
 pub(super) struct GroupOf {
     pub(super) topic: TopicName,
@@ -429,6 +461,22 @@ impl GroupOf {
     fn path(&self, verb: &str) -> String {
         format!("{}/{verb}", self.place())
     }
+}
+
+/// A message: its topic, its id and its key.
+pub(super) type MessageOf<'a> = (&'a TopicName, &'a MessageId, Option<&'a Key>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Readiness {
+    pub(super) detail: Option<String>,
+    pub(super) store: StoreOf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct StoreOf {
+    pub(super) kind: String,
+    pub(super) location: String,
+    pub(super) durability: String,
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Completions for shells, and man pages, both made of the command line itself.
+//! Completions for shells, man pages, and the answer to a command that does not exist: all from the command line itself.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Args, Command};
 use clap_complete::Shell;
 
@@ -31,7 +32,6 @@ pub(super) struct ManArgs {
     directory: PathBuf,
 }
 
-/// Prints completions of `command`.
 pub(super) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "dwell", &mut script);
@@ -44,7 +44,6 @@ pub(super) fn print(args: &CompletionsArgs, mut command: Command) -> Result<(), 
     }
 }
 
-/// Writes the man pages of `command`.
 pub(super) fn write_pages(args: &ManArgs, command: Command) -> Result<(), Failure> {
     let wrong = |error: io::Error| not_written(&args.directory, &error);
     clap_mangen::generate_to(command.disable_help_subcommand(true), &args.directory).map_err(wrong)
@@ -52,4 +51,69 @@ pub(super) fn write_pages(args: &ManArgs, command: Command) -> Result<(), Failur
 
 fn not_written(place: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("cannot write to {}: {error}", place.display()))
+}
+
+/// The commands, and what people know them as from other tools.
+const ELSEWHERE: [(&str, &[&str]); 10] = [
+    ("get", &["show", "describe", "info"]),
+    ("list", &["ls"]),
+    ("delete", &["rm", "remove"]),
+    ("create", &["add", "new", "put"]),
+    ("update", &["set", "alter"]),
+    ("push", &["send", "publish", "produce"]),
+    ("consume", &["receive", "subscribe"]),
+    ("cron", &["schedule"]),
+    ("health", &["status"]),
+    ("--version", &["version"]),
+];
+
+/// Says which commands there are, if the error is about one that does not exist; `typed` is what follows the program's name.
+pub(super) fn explained(error: &Error, typed: &[String], root: &Command) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let (mut place, mut path) = (root, root.get_name().to_owned());
+    for word in typed.iter().take_while(|word| *word != wrong) {
+        let Some(inner) = place.find_subcommand(word) else { continue };
+        place = inner;
+        path = format!("{path} {}", inner.get_name());
+    }
+    let names: Vec<&str> = place.get_subcommands().map(Command::get_name).filter(|name| *name != "help").collect();
+    let meant = |name: &&str| names.contains(name) || name.starts_with("--") && place.get_name() == root.get_name();
+    // A plural, or what other tools say.
+    let singular = wrong.strip_suffix('s').filter(|name| names.contains(name));
+    let elsewhere = ELSEWHERE.iter().find(|(_, others)| others.contains(&wrong.as_str())).map(|(name, _)| *name);
+    let hint = elsewhere.or(singular).filter(meant).map_or(String::new(), |name| format!("; it is `{path} {name}`"));
+    let all = names.join(", ");
+    Some(format!("error: `{path}` has no command `{wrong}`{hint}\n\nCommands: {all}\n\nTry `{path} --help`.\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+
+    fn said(line: &str) -> String {
+        let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = Cli::command().try_get_matches_from(std::iter::once("dwell".to_owned()).chain(typed.clone()));
+        let error = error.err();
+        error.and_then(|error| explained(&error, &typed, &Cli::command())).unwrap_or_default()
+    }
+
+    #[test]
+    fn unknown_commands_are_answered_with_those_that_exist() {
+        let show = said("topic show orders");
+        assert!(show.starts_with("error: `dwell topic` has no command `show`; it is `dwell topic get`\n"), "{show}");
+        assert!(show.contains("Commands: create, update, get, list, move, delete\n"), "{show}");
+        assert!(said("topics list").contains("; it is `dwell topic`\n"));
+        assert!(said("version").contains("; it is `dwell --version`\n"));
+        assert!(said("topic rm a").contains("; it is `dwell topic delete`\n"));
+        assert!(said("message show a b").contains("`dwell message get`"));
+        // A word of another tool that means nothing there.
+        assert!(said("bulk show").starts_with("error: `dwell bulk` has no command `show`\n"));
+        assert_eq!(said("topic get"), "");
+    }
 }

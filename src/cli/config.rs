@@ -58,7 +58,6 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Everything the configuration is made of.
     pub(super) fn sources(&self) -> Sources {
         let given = [
             ("listen", "--listen", &self.listen),

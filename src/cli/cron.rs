@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::api::{CronJob, NewCronJob};
+use super::api::CronJob;
 use super::client::Client;
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::model::limits::ATTEMPTS_MAX;
 use crate::model::message::{ScheduleName, TopicName};
 use crate::model::schedule::Timing;
-use crate::model::time::{Timestamp, parse_span, show_span};
+use crate::model::time::{Timestamp, parse_span, show_span, span};
 
-/// Occurrences that `get` prints.
 const NEXT_TIMES: usize = 5;
 
 const EXAMPLES: &str = "\
@@ -103,52 +103,56 @@ struct UpdateArgs {
     definition: DefinitionArgs,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args, Serialize)]
 struct DefinitionArgs {
     /// A cron expression: minute, hour, day of month, month, day of week
     #[arg(long, conflicts_with_all = ["every", "from"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
     cron: Option<String>,
     /// Time zone of the cron expression, such as Europe/Berlin; by default UTC
     #[arg(long, value_name = "NAME", requires = "cron")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     time_zone: Option<String>,
     /// Time from one occurrence to the next
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     every: Option<Duration>,
     /// Occurrences are whole multiples of --every after this time
     #[arg(long, value_name = "TIME", value_parser = parse::time, allow_hyphen_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<Timestamp>,
     /// Missed occurrences to push later: skip (none), last or all
     #[arg(long, value_parser = ["skip", "last", "all"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<String>,
     /// How long after its occurrence a message may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     ttl: Option<Duration>,
     /// Attempts before a message is dead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     /// A name and value to send with the payload; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::meta)]
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     meta: Vec<(String, String)>,
 }
 
-impl DefinitionArgs {
-    fn body<'a>(&'a self, payload: Option<&'a str>) -> NewCronJob<'a> {
-        NewCronJob {
-            cron: self.cron.as_deref(),
-            time_zone: self.time_zone.as_deref(),
-            every: self.every,
-            from: self.from,
-            missed: self.missed.as_deref(),
-            ttl: self.ttl,
-            max_attempts: self.max_attempts,
-            content_type: self.content_type.as_deref(),
-            meta: self.meta.iter().cloned().collect::<BTreeMap<_, _>>(),
-            payload,
-        }
-    }
+fn as_map<S: Serializer>(meta: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    meta.iter().cloned().collect::<BTreeMap<_, _>>().serialize(serializer)
+}
+
+#[derive(Debug, Serialize)]
+struct NewCronJob<'a> {
+    #[serde(flatten)]
+    definition: &'a DefinitionArgs,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
 }
 
 pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
@@ -156,7 +160,7 @@ pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
     match &args.command {
         CronCommand::Create(args) => {
             let CreateArgs { one, payload, definition } = &**args;
-            let body = definition.body(Some(payload));
+            let body = NewCronJob { definition, payload: Some(payload) };
             let (created, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
             let what = if created { "created" } else { "replaced" };
             output::line(format_args!("{} {what}; {}", cron.name, next(&cron)))
@@ -164,7 +168,7 @@ pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
         CronCommand::Update(args) => {
             let UpdateArgs { one, payload, definition } = &**args;
             let before = client.cron_job(&one.topic, &one.name).await?;
-            let body = changed(before, &definition.body(payload.as_deref()))?;
+            let body = changed(before, &NewCronJob { definition, payload: payload.as_deref() })?;
             let (_, cron) = client.put_cron_job(&one.topic, &one.name, &body).await?;
             output::line(format_args!("{} updated; {}", cron.name, next(&cron)))
         }
@@ -173,19 +177,18 @@ pub(super) async fn run(args: &CronArgs) -> Result<(), Failure> {
             if *json { output::json(&cron) } else { output::line(described(&read(cron)?)) }
         }
         CronCommand::List { topic, json } => list(&client, topic, *json).await,
-        CronCommand::Pause(one) => {
-            let cron = client.pause_cron_job(&one.topic, &one.name, "pause").await?;
-            output::line(format_args!("{} {}", cron.name, next(&cron)))
-        }
-        CronCommand::Resume(one) => {
-            let cron = client.pause_cron_job(&one.topic, &one.name, "resume").await?;
-            output::line(format_args!("{} {}", cron.name, next(&cron)))
-        }
+        CronCommand::Pause(one) => pause(&client, one, "pause").await,
+        CronCommand::Resume(one) => pause(&client, one, "resume").await,
         CronCommand::Delete(one) => {
             client.delete_cron_job(&one.topic, &one.name).await?;
             output::line(format_args!("{} deleted", one.name))
         }
     }
+}
+
+async fn pause(client: &Client, one: &OneArgs, verb: &str) -> Result<(), Failure> {
+    let cron = client.pause_cron_job(&one.topic, &one.name, verb).await?;
+    output::line(format_args!("{} {}", cron.name, next(&cron)))
 }
 
 async fn list(client: &Client, topic: &TopicName, json: bool) -> Result<(), Failure> {
@@ -257,7 +260,6 @@ fn row(cron: &CronJob) -> Vec<String> {
     vec![cron.name.clone(), occurs(cron), next(cron), cron.payload.shown()]
 }
 
-/// Describes a cron job and its next times.
 fn described(cron: &CronJob) -> String {
     let timing = timing(cron);
     let times = std::iter::successors(cron.next_at, |at| timing.next(*at)).take(NEXT_TIMES);
@@ -320,10 +322,12 @@ nightly
     #[test]
     fn an_update_keeps_what_it_does_not_name() -> Result<(), Failure> {
         let before = nightly().unwrap_or_default();
-        let changes = NewCronJob { every: Some(Duration::from_secs(60)), payload: Some("x"), ..NewCronJob::default() };
+        let definition = &DefinitionArgs { every: Some(Duration::from_secs(60)), ..DefinitionArgs::default() };
+        let changes = NewCronJob { definition, payload: Some("x") };
         let expected = serde_json::json!({"every": "1m", "missed": "last", "ttl_ms": 1000, "meta": {}, "payload": "x"});
         assert_eq!(changed(before.clone(), &changes)?, expected);
-        let changes = NewCronJob { ttl: Some(Duration::from_secs(2)), ..NewCronJob::default() };
+        let definition = &DefinitionArgs { ttl: Some(Duration::from_secs(2)), ..DefinitionArgs::default() };
+        let changes = NewCronJob { definition, payload: None };
         let expected = serde_json::json!({"cron": "0 3 * * *", "time_zone": "Europe/Berlin", "missed": "last", "ttl": "2s",
             "meta": {}, "payload_base64": "/wA="});
         assert_eq!(changed(before, &changes)?, expected);

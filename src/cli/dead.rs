@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
-use super::api::{self, Dead, DeadFilter, Swept, Which};
+use super::ServerArgs;
+use super::api::{self, Dead, Swept, Which};
 use super::client::{CallResult, Client, GroupOf};
-use super::confirm::YesArgs;
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
+use super::output::{self, YesArgs};
+use super::parse::{self, GroupArgs};
 use crate::model::limits::{BATCH_MESSAGES_MAX, REDRIVE_RATE_MAX};
-use crate::model::message::{GroupName, MessageId, TopicName};
-use crate::model::time::parse_span;
+use crate::model::message::MessageId;
+use crate::model::time::{parse_span, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +42,7 @@ enum DeadCommand {
         #[command(flatten)]
         of: GroupArgs,
         #[command(flatten)]
-        filter: FilterArgs,
+        filter: DeadFilter,
         /// Messages to print at most
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -62,47 +64,24 @@ enum DeadCommand {
     },
 }
 
-#[derive(Debug, Args)]
-struct GroupArgs {
-    /// The topic
-    #[arg(value_parser = parse::topic)]
-    topic: TopicName,
-    /// The group
-    #[arg(long, default_value = "default", value_parser = parse::group)]
-    group: GroupName,
-}
-
-impl GroupArgs {
-    fn of(&self) -> GroupOf {
-        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
-    }
-}
-
-#[derive(Debug, Args)]
-struct FilterArgs {
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub(super) struct DeadFilter {
     /// Only those with this reason: max_attempts, buried, unreadable or expired
     #[arg(long)]
-    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
     /// Only those that died at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    older_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) older_than: Option<Duration>,
     /// Only those that died at most this long ago
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    younger_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) younger_than: Option<Duration>,
     /// Only those with this text in the last error or the payload
     #[arg(long)]
-    text: Option<String>,
-}
-
-impl FilterArgs {
-    fn filter(&self) -> DeadFilter {
-        DeadFilter {
-            reason: self.reason.clone(),
-            older_than: self.older_than,
-            younger_than: self.younger_than,
-            text: self.text.clone(),
-        }
-    }
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
 const DESCRIBED: [&str; 5] = ["all", "reason", "older_than", "younger_than", "text"];
@@ -118,7 +97,7 @@ struct WhichArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: DeadFilter,
     /// At most this many
     #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -135,16 +114,12 @@ pub(super) async fn run(args: &DeadArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         DeadCommand::List { of, filter, limit, history, json } => {
-            let (of, filter, mut left, mut cursor) = (of.of(), filter.filter(), *limit, None);
+            let (of, filter, mut left, mut cursor) = (of.of(), filter, *limit, None);
             while left > 0 {
-                let page = client.dead(&of, &filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
+                let page = client.dead(&of, filter, left.min(BATCH_MESSAGES_MAX), cursor.as_deref()).await?;
                 left = left.saturating_sub(page.dead_letters.len());
                 for dead in &page.dead_letters {
-                    if *json {
-                        output::json(dead)?
-                    } else {
-                        output::line(shown(dead))?
-                    }
+                    output::value(*json, dead, shown)?;
                     if *history {
                         dead.history.iter().try_for_each(|failure| output::line(attempt(failure)))?;
                     }
@@ -190,11 +165,10 @@ impl WhichArgs {
     }
 
     fn request(&self) -> Which {
-        let (filter, rate, all, dry_run) = (self.filter.filter(), self.rate, self.all, self.dry_run);
+        let (filter, rate, all, dry_run) = (self.filter.clone(), self.rate, self.all, self.dry_run);
         Which { filter, rate, all, dry_run, ..Which::default() }
     }
 
-    /// How many are meant now.
     async fn count(&self, client: &Client, of: &GroupOf) -> Result<u64, Failure> {
         let mut request = Which { dry_run: true, rate: None, limit: self.limit, ..self.request() };
         let mut count = 0;

@@ -1,17 +1,17 @@
-//! How a command fails: a sentence for people and an exit code for scripts.
+//! How a command fails: a sentence for people and an exit code for scripts. And errors of a broker as its clients see them.
 
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+
+use super::api::Problem;
 use crate::model::error::{Error, Kind};
 
-/// Something failed.
 pub(super) const FAILED: u8 = 1;
-/// The command line or the configuration is wrong (EX_USAGE).
 pub(super) const USAGE: u8 = 64;
-/// The server or the store cannot be reached, or cannot serve now (EX_UNAVAILABLE).
 pub(super) const UNAVAILABLE: u8 = 69;
-/// Ended at once by a second signal, as a shell says it of SIGINT.
-pub(super) const INTERRUPTED: u8 = 130;
+const INTERRUPTED: u8 = 130;
 
-/// Why a command did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) code: u8,
@@ -20,22 +20,18 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Something failed.
     pub(super) fn new(message: impl Into<String>) -> Failure {
         Failure { code: FAILED, message: message.into() }
     }
 
-    /// The command line or the configuration is wrong.
     pub(super) fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: message.into() }
     }
 
-    /// A second signal.
     pub(super) fn interrupted(message: impl Into<String>) -> Failure {
         Failure { code: INTERRUPTED, message: message.into() }
     }
 
-    /// Something failed, and was reported before.
     pub(super) fn said() -> Failure {
         Failure { code: FAILED, message: String::new() }
     }
@@ -48,19 +44,101 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let code = match error.kind() {
-            Kind::Unavailable | Kind::OutcomeUnknown => UNAVAILABLE,
-            Kind::Invalid
-            | Kind::Forbidden
-            | Kind::NotFound
-            | Kind::Stale
-            | Kind::Conflict
-            | Kind::Ambiguous
-            | Kind::TooLarge
-            | Kind::Full
-            | Kind::Corrupt
-            | Kind::Bug => FAILED,
-        };
+        let unavailable = matches!(error.kind(), Kind::Unavailable | Kind::OutcomeUnknown);
+        let code = if unavailable { UNAVAILABLE } else { FAILED };
         Failure { code, message: error.detail().to_owned() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CallError {
+    /// Nothing listens there: nothing was applied.
+    Unreachable(String),
+    /// The request was sent and no answer came: perhaps it was applied.
+    NoAnswer(String),
+    Problem(Box<Problem>),
+    Garbled(String),
+}
+
+impl CallError {
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            CallError::Unreachable(_) | CallError::NoAnswer(_) => true,
+            CallError::Problem(problem) => problem.is_passing(),
+            CallError::Garbled(_) => false,
+        }
+    }
+
+    pub(super) fn results<R: DeserializeOwned>(&self) -> Option<Vec<R>> {
+        let CallError::Problem(problem) = self else { return None };
+        problem.results()
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        let is_unknown = |problem: &Problem| problem.name() == "outcome-unknown";
+        matches!(self, CallError::NoAnswer(_)) || matches!(self, CallError::Problem(problem) if is_unknown(problem))
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Unreachable(text) | CallError::NoAnswer(text) | CallError::Garbled(text) => f.write_str(text),
+            CallError::Problem(problem) => problem.fmt(f),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        Failure { code: if error.is_passing() { UNAVAILABLE } else { FAILED }, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(name: &str, detail: &str) -> serde_json::Result<CallError> {
+        let text =
+            format!(r#"{{"type":"urn:dwell:error:{name}","title":"T","status":503,"detail":{detail:?},"new":1}}"#);
+        serde_json::from_str(&text).map(|problem| CallError::Problem(Box::new(problem)))
+    }
+
+    #[test]
+    fn what_is_missing_is_created_with_a_command() -> serde_json::Result<()> {
+        let cases = [
+            (r#"{"topic":"orders"}"#, "topic orders does not exist; create it with `dwell topic create orders`"),
+            (
+                r#"{"topic":"orders","group":"audit"}"#,
+                "topic orders has no group audit; create it with `dwell group create orders audit`",
+            ),
+            (
+                r#"{"topic":"orders","cron":"nightly"}"#,
+                "topic orders has no cron job nightly; `dwell cron list orders` shows those that exist",
+            ),
+        ];
+        for (missing, said) in cases {
+            let text =
+                format!(r#"{{"type":"not-found","title":"T","status":404,"detail":"PUT it","missing":{missing}}}"#);
+            let problem: Problem = serde_json::from_str(&text)?;
+            assert_eq!(problem.to_string(), format!("{said} (not-found)"));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_problem_becomes_a_sentence_and_an_exit_code() -> serde_json::Result<()> {
+        let failure = Failure::from(problem("invalid", "`delay`: is negative")?);
+        assert_eq!(failure, Failure { code: FAILED, message: "`delay`: is negative (invalid)".to_owned() });
+        assert_eq!(Failure::from(problem("unavailable", "")?).message, "T (unavailable)");
+        let many = r#"{"type": "urn:dwell:error:invalid", "title": "T", "status": 422, "detail": "`a`: is wrong; and 1 more in `errors`",
+            "errors": [{"pointer": "/a", "code": "type", "detail": "is wrong"}, {"parameter": "b", "code": "range", "detail": "too"}]}"#;
+        let shown = serde_json::from_str(many).map(|problem| CallError::Problem(Box::new(problem)))?.to_string();
+        assert_eq!(shown, "`a`: is wrong; and 1 more in `errors` (invalid)\n  b: too");
+        for passing in ["unavailable", "full", "outcome-unknown"] {
+            assert_eq!(Failure::from(problem(passing, "")?).code, UNAVAILABLE, "{passing}");
+        }
+        Ok(())
     }
 }

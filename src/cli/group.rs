@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
-use super::api::{Group, Member, NewGroup, PauseOf};
+use super::api::{Group, Member};
 use super::client::GroupOf;
-use super::confirm::YesArgs;
 use super::failure::Failure;
+use super::output::{self, YesArgs};
 use super::topic::{messages, state, table};
-use super::{ServerArgs, output, parse};
+use super::{ServerArgs, parse};
 use crate::model::message::{GroupName, TopicName};
-use crate::model::time::{Timestamp, parse_span};
+use crate::model::time::{Timestamp, parse_span, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,32 +104,43 @@ struct UpdateArgs {
     limits: LimitArgs,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args, Serialize)]
 struct LimitArgs {
     /// Messages a second, at most, by all brokers together; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse::rate)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,
     /// Deliveries in flight, at most, in all partitions together; 0 removes the limit
     #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_in_flight: Option<u32>,
 }
 
-impl LimitArgs {
-    fn of(&self, copy_of: Option<&GroupName>) -> NewGroup {
-        let copy_of = copy_of.map(GroupName::to_string);
-        NewGroup { copy_of, rate: self.rate, max_in_flight: self.max_in_flight }
-    }
+#[derive(Debug, Serialize)]
+pub(super) struct NewGroup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy_of: Option<String>,
+    #[serde(flatten)]
+    limits: LimitArgs,
 }
 
 #[derive(Debug, Args)]
 struct PauseArgs {
     #[command(flatten)]
     of: PlaceArgs,
+    #[command(flatten)]
+    pause: PauseOf,
+}
+
+#[derive(Debug, Args, Serialize)]
+pub(super) struct PauseOf {
     /// For this long from now on
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none", with = "span::optional")]
     span: Option<Duration>,
     /// Until this time
     #[arg(long, value_name = "TIME", conflicts_with = "span", value_parser = parse::time, allow_hyphen_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
 }
 
@@ -136,14 +148,14 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         GroupCommand::Create(args) => {
-            let new = args.limits.of(args.copy_of.as_ref());
-            let (created, group) = client.make_group(&args.of.of(), &new).await?;
+            let new = NewGroup { copy_of: args.copy_of.as_ref().map(GroupName::to_string), limits: args.limits };
+            let (created, group) = client.put_group(&args.of.of(), &new).await?;
             let what = if created { "created" } else { "existed" };
             output::line(format_args!("{} {what}; {}", group.group, state(&group)))
         }
         GroupCommand::Update(args) => {
             client.group(&args.of.of()).await?;
-            let (_, group) = client.make_group(&args.of.of(), &args.limits.of(None)).await?;
+            let (_, group) = client.put_group(&args.of.of(), &NewGroup { copy_of: None, limits: args.limits }).await?;
             output::line(format_args!("{} updated; {}", group.group, state(&group)))
         }
         GroupCommand::List { topic } => {
@@ -153,7 +165,7 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
         }
         GroupCommand::Get { of, json } => {
             let group = client.group(&of.of()).await?;
-            if *json { output::json(&group) } else { output::line(described(&group)) }
+            output::value(*json, &group, described)
         }
         GroupCommand::Delete { of, yes } => {
             let count: u64 = client.group(&of.of()).await?.partitions.iter().map(messages).sum();
@@ -163,8 +175,7 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             output::line(format_args!("{} deleted, with {count}", of.group))
         }
         GroupCommand::Pause(args) => {
-            let pause = PauseOf { span: args.span, until: args.until };
-            let group = client.pause(&args.of.of(), &pause).await?;
+            let group = client.pause(&args.of.of(), &args.pause).await?;
             output::line(format_args!("{} is {}", group.group, state(&group)))
         }
         GroupCommand::Resume(of) => {
@@ -174,7 +185,6 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     }
 }
 
-/// The state, and a table with a line for every partition, and one for every member if there are any.
 fn described(group: &Group) -> String {
     let partitions = table(&group.partitions.iter().collect::<Vec<_>>());
     let members = if group.members.is_empty() { String::new() } else { format!("\n\n{}", members(&group.members)) };

@@ -26,7 +26,7 @@ pub(super) fn start(config: LogConfig) {
     };
     // It fails only when logging was started before.
     if started.is_ok() {
-        std::panic::set_hook(Box::new(tell));
+        std::panic::set_hook(Box::new(log_panic));
     }
 }
 
@@ -52,23 +52,23 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Whether a character may begin another line, or hide one.
 fn ends_a_line(char: char) -> bool {
     char.is_control() && char != '\u{1b}' || ['\u{2028}', '\u{2029}'].contains(&char)
 }
 
 fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut line, char| {
-        match ends_a_line(char) {
-            true => line.extend(char.escape_default()),
-            false => line.push(char),
+        if ends_a_line(char) {
+            line.extend(char.escape_default())
+        } else {
+            line.push(char)
         }
         line
     })
 }
 
 /// A panic is a line of the log like any other, in its form and with its request.
-fn tell(panic: &PanicHookInfo<'_>) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let said = panic.payload();
     let said = said.downcast_ref::<&str>().copied().or_else(|| said.downcast_ref::<String>().map(String::as_str));
     let error: String = said.unwrap_or_default().chars().take(PANIC_SHOWN).collect();

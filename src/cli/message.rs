@@ -1,18 +1,20 @@
 //! `dwell message`: gets, lists, cancels and reschedules messages, and makes them due now.
+//! `dwell explain`: why one is not delivered yet.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::api::Payload;
-use super::client::{Client, Query};
-use super::control::{Control, Looked, NewDue};
+use super::client::{Client, MessageOf, Query};
 use super::failure::Failure;
 use super::{ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, Key, MessageId, Past, TopicName};
-use crate::model::time::{Timestamp, parse_span};
+use crate::model::time::{Timestamp, parse_span, span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,16 +103,22 @@ struct ListArgs {
 pub(super) struct WhichArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
-    pub(super) topic: TopicName,
+    topic: TopicName,
     /// The message
     #[arg(value_parser = parse::id)]
-    pub(super) id: MessageId,
+    id: MessageId,
     /// The key of the message, if it has one
     #[arg(long, value_parser = parse::key)]
-    pub(super) key: Option<Key>,
+    key: Option<Key>,
     /// Print the answer as JSON
     #[arg(long)]
-    pub(super) json: bool,
+    json: bool,
+}
+
+impl WhichArgs {
+    fn message(&self) -> MessageOf<'_> {
+        (&self.topic, &self.id, self.key.as_ref())
+    }
 }
 
 pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
@@ -118,25 +126,18 @@ pub(super) async fn run(args: &MessageArgs) -> Result<(), Failure> {
     let now = NewDue { delay: Some(Duration::ZERO), due_at: None, past: None };
     let (which, control) = match &args.command {
         MessageCommand::Get { which, group } => {
-            let looked = client.look_at(&which.topic, &which.id, which.key.as_ref(), group).await?;
-            return if which.json { output::json(&looked) } else { output::line(shown(&looked)) };
+            let looked = client.get_message(&which.message(), group).await?;
+            return output::value(which.json, &looked, shown);
         }
         MessageCommand::List(args) => return list(&client, args).await,
-        MessageCommand::Cancel(which) => (which, client.cancel(&which.topic, &which.id, which.key.as_ref()).await?),
+        MessageCommand::Cancel(which) => (which, client.cancel(&which.message()).await?),
         MessageCommand::Reschedule { which, delay, at, past, if_match } => {
             let due = NewDue { delay: *delay, due_at: *at, past: past.map(Past::name) };
-            let key = which.key.as_ref();
-            (which, client.reschedule(&which.topic, &which.id, key, &due, if_match.as_deref()).await?)
+            (which, client.reschedule(&which.message(), &due, if_match.as_deref()).await?)
         }
-        MessageCommand::Run(which) => {
-            (which, client.reschedule(&which.topic, &which.id, which.key.as_ref(), &now, None).await?)
-        }
+        MessageCommand::Run(which) => (which, client.reschedule(&which.message(), &now, None).await?),
     };
-    if which.json {
-        output::json(&control)?
-    } else {
-        output::line(told(&control))?
-    }
+    output::value(which.json, &control, told)?;
     // Some group has it in flight: that is not what was asked for.
     if control.status == "partly" { Err(Failure::said()) } else { Ok(()) }
 }
@@ -156,7 +157,7 @@ async fn list(client: &Client, args: &ListArgs) -> Result<(), Failure> {
         let page = client.messages(&args.topic, &query).await?;
         left = left.saturating_sub(page.messages.len());
         for message in &page.messages {
-            if args.json { output::json(message)? } else { output::line(listed(message))? }
+            output::value(args.json, message, listed)?;
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
@@ -196,4 +197,108 @@ fn told(control: &Control) -> String {
     let others = control.groups.iter().filter(|group| group.status != control.status);
     let others: String = others.map(|group| format!(", {} in {}", group.status, group.group)).collect();
     format!("{} {}{due}{buffered}{others}", control.id, control.status)
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  dwell explain orders close-4711 --key customer-9
+  dwell explain orders 01JH2Q9V0000000000000000 --json";
+
+/// Explain why a message is not delivered yet, in each group
+#[derive(Debug, Args)]
+#[command(after_help = EXPLAIN_EXAMPLES)]
+pub(super) struct ExplainArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn explain(args: &ExplainArgs) -> Result<(), Failure> {
+    let explained = args.server.client()?.explain(&args.which.message()).await?;
+    if args.which.json {
+        return output::json(&explained);
+    }
+    let line = |group: &GroupReason| format!("{}: {}: {}", group.group, group.reason, group.detail);
+    output::line(explained.groups.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NewDue {
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) past: Option<&'static str>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Control {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupFate>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupFate {
+    pub(super) group: String,
+    pub(super) status: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Explained {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) buffered: bool,
+    pub(super) groups: Vec<GroupReason>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GroupReason {
+    pub(super) group: String,
+    pub(super) reason: String,
+    pub(super) detail: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MessagePage {
+    pub(super) messages: Vec<Value>,
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Looked {
+    pub(super) id: String,
+    pub(super) partition: u16,
+    pub(super) state: String,
+    pub(super) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<Timestamp>,
+    pub(super) due_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) etag: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) died_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default)]
+    pub(super) meta: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub(super) payload: Payload,
 }

@@ -3,39 +3,28 @@
 
 mod address;
 mod api;
-mod unknown;
-mod verify;
 mod bench;
 mod bulk;
 mod client;
 mod completions;
 mod config;
-mod confirm;
 mod consume;
 mod cron;
-mod control;
-mod credentials;
 mod dead;
 mod demo;
 mod doctor;
-mod explain;
-mod exposition;
+mod figures;
 mod failure;
-mod forecast;
 mod group;
 mod health;
 mod logging;
 mod message;
 mod output;
+mod process;
 mod parse;
-mod percentiles;
-mod problem;
 mod push;
-mod reserve;
-mod scratch;
 mod serve;
 mod settle;
-mod signals;
 mod supervisor;
 mod top;
 mod topic;
@@ -45,15 +34,12 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use address::ServerAddress;
+use address::{Credentials, ServerAddress};
 use client::Client;
-use credentials::Credentials;
 use failure::Failure;
 
-/// Columns of the help at most, on a wider terminal too.
 const HELP_WIDTH: usize = 100;
 
-/// What `--help` says below the subcommands.
 const AFTER_HELP: &str = "\
 Exit codes:
   0    done
@@ -80,7 +66,7 @@ enum Command {
     Serve(serve::ServeArgs),
     Push(push::PushArgs),
     Consume(consume::ConsumeArgs),
-    Reserve(reserve::ReserveArgs),
+    Reserve(settle::ReserveArgs),
     Ack(settle::AckArgs),
     Nack(settle::NackArgs),
     Extend(settle::ExtendArgs),
@@ -90,10 +76,10 @@ enum Command {
     Message(message::MessageArgs),
     #[command(visible_alias = "dlq")]
     DeadLetters(dead::DeadArgs),
-    Explain(explain::ExplainArgs),
-    Forecast(forecast::ForecastArgs),
+    Explain(message::ExplainArgs),
+    Forecast(bulk::ForecastArgs),
     Bulk(bulk::BulkArgs),
-    Verify(verify::VerifyArgs),
+    Verify(health::VerifyArgs),
     Top(top::TopArgs),
     Health(health::HealthArgs),
     Doctor(doctor::DoctorArgs),
@@ -121,24 +107,19 @@ struct ServerArgs {
 impl ServerArgs {
     fn client(&self) -> Result<Client, Failure> {
         let credentials = Credentials::read(self.token_file.as_deref(), self.ca_file.as_deref())?;
-        Client::showing(&self.address(), credentials)
+        Client::with_credentials(&self.address(), credentials)
     }
 
-    /// The broker that is named, or the one on this machine.
     fn address(&self) -> ServerAddress {
         self.server.clone().unwrap_or_default()
     }
 }
 
-/// The tree of commands, for the page of the command line.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Checks that arguments are understood, without running anything. For tests of what the documentation tells people to type.
-///
-/// # Errors
-/// The text to print.
+/// Checks that arguments are understood, without running anything: for tests of what the documentation tells people to type.
 pub fn check(args: &[String]) -> Result<(), String> {
     let all = std::iter::once("dwell").chain(args.iter().map(String::as_str));
     match Cli::try_parse_from(all) {
@@ -147,13 +128,12 @@ pub fn check(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// Reads the command line, runs it, and says how it ended.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let typed: Vec<String> = std::env::args().skip(1).collect();
-            match unknown::explained(&error, &typed, &Cli::command()) {
+            match completions::explained(&error, &typed, &Cli::command()) {
                 Some(text) => output::note(text.trim_end()),
                 // Help and version are no errors; where they cannot be printed there is nobody to tell.
                 None => drop(error.print()),
@@ -179,7 +159,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args).await,
         Command::Push(args) => push::run(&args).await,
         Command::Consume(args) => consume::run(&args).await,
-        Command::Reserve(args) => reserve::run(&args).await,
+        Command::Reserve(args) => settle::reserve(&args).await,
         Command::Ack(args) => settle::ack(&args).await,
         Command::Nack(args) => settle::nack(&args).await,
         Command::Extend(args) => settle::extend(&args).await,
@@ -188,10 +168,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Cron(args) => cron::run(&args).await,
         Command::Message(args) => message::run(&args).await,
         Command::DeadLetters(args) => dead::run(&args).await,
-        Command::Explain(args) => explain::run(&args).await,
-        Command::Forecast(args) => forecast::run(&args).await,
+        Command::Explain(args) => message::explain(&args).await,
+        Command::Forecast(args) => bulk::forecast(&args).await,
         Command::Bulk(args) => bulk::run(&args).await,
-        Command::Verify(args) => verify::run(&args).await,
+        Command::Verify(args) => health::verify(&args).await,
         Command::Top(args) => top::run(&args).await,
         Command::Health(args) => health::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,

@@ -1,17 +1,17 @@
-//! Printing that survives a closed pipe: `println!` would panic under `dwell … | head`.
+//! Printing that survives a closed pipe (`println!` would panic under `dwell … | head`), and the question before something is
+//! deleted for good.
 
 use std::fmt;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal as _, Write, stderr, stdin};
 use std::process::ExitCode;
 
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::failure::Failure;
 
-/// Writes a line to stdout, at once.
-///
-/// # Errors
-/// Ends the command quietly when nobody reads any more.
+/// Writes a line to stdout, at once. # Errors: ends the command quietly when nobody reads any more.
 pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -20,13 +20,26 @@ pub(super) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     })
 }
 
-/// Writes a value as one line of JSON to stdout.
-///
-/// # Errors
-/// As [`line()`].
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     line(text)
+}
+
+/// Writes a value as JSON, or as a text for people.
+pub(super) fn value<T: Serialize, D: fmt::Display>(
+    as_json: bool,
+    value: &T,
+    text: impl FnOnce(&T) -> D,
+) -> Result<(), Failure> {
+    if as_json { json(value) } else { line(text(value)) }
+}
+
+/// Gives a bar a style; a template that cannot be read leaves that of the library.
+pub(super) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// Writes a line to stderr, for people. Where that is closed, there is nobody to tell.
@@ -34,7 +47,6 @@ pub(super) fn note(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Prints why a command failed and returns its exit code.
 pub(super) fn report(failure: &Failure) -> ExitCode {
     if !failure.message.is_empty() {
         note(format_args!("dwell: {}", failure.message));
@@ -55,12 +67,10 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// `1 message`, `2,000 messages`.
 pub(super) fn messages(count: u64) -> String {
     if count == 1 { "1 message".to_owned() } else { format!("{} messages", thousands(count)) }
 }
 
-/// A number with a comma at every thousand.
 pub(super) fn thousands(number: impl Into<u64>) -> String {
     let digits = number.into().to_string();
     let mut text = String::new();
@@ -73,7 +83,6 @@ pub(super) fn thousands(number: impl Into<u64>) -> String {
     text
 }
 
-/// Bytes for people.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, 0);
@@ -82,6 +91,38 @@ pub(super) fn bytes(count: u64) -> String {
     }
     let unit_name = UNITS.get(unit).copied().unwrap_or_default();
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {unit_name}") }
+}
+
+/// Answers the question before it is asked.
+#[derive(Debug, Args)]
+pub(super) struct YesArgs {
+    /// Do not ask for confirmation; required without a terminal
+    #[arg(long)]
+    yes: bool,
+}
+
+impl YesArgs {
+    /// Whether the question is answered already, so that nothing has to be counted for it.
+    pub(super) fn is_given(&self) -> bool {
+        self.yes
+    }
+
+    /// Asks on a terminal. # Errors: usage where there is none; a failure when the answer is not yes.
+    pub(super) fn ask(&self, question: impl fmt::Display) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        if !stdin().is_terminal() || !stderr().is_terminal() {
+            return Err(Failure::usage(format!("{question} There is no terminal to ask on; repeat with --yes")));
+        }
+        note(format_args!("{question} Type yes to go on:"));
+        let mut answer = String::new();
+        let read = stdin().read_line(&mut answer);
+        match read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+            true => Ok(()),
+            false => Err(Failure::new("nothing was changed")),
+        }
+    }
 }
 
 #[cfg(test)]

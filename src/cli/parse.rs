@@ -3,6 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use clap::Args;
+
+use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
 use crate::model::retry::{Backoff, Step};
@@ -11,44 +14,50 @@ use crate::model::topic::{Expiry, Ordering, Rate};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
 
+#[derive(Debug, Args)]
+pub(super) struct GroupArgs {
+    /// The topic
+    #[arg(value_parser = topic)]
+    pub(super) topic: TopicName,
+    /// The group
+    #[arg(long, default_value = "default", value_parser = group)]
+    pub(super) group: GroupName,
+}
+
+impl GroupArgs {
+    pub(super) fn of(&self) -> GroupOf {
+        GroupOf { topic: self.topic.clone(), group: self.group.clone() }
+    }
+}
+
 /// What all times of a command line are relative to: the hour from `now` to `+1h` is no longer than that.
 static NOW: LazyLock<Timestamp> = LazyLock::new(|| Clock::System.now());
 
-/// The detail of an error, for clap, which names the argument itself.
+/// The detail of an error alone, since clap names the argument.
 fn detail<T>(result: crate::model::error::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.detail().to_owned())
 }
 
-pub(super) fn topic(text: &str) -> Result<TopicName, String> {
-    detail(TopicName::new(text))
+macro_rules! parsers {
+    ($($name:ident: $kind:ty = $read:expr,)*) => {
+        $(pub(super) fn $name(text: &str) -> Result<$kind, String> {
+            detail($read(text))
+        })*
+    };
 }
 
-pub(super) fn group(text: &str) -> Result<GroupName, String> {
-    detail(GroupName::new(text))
-}
-
-pub(super) fn cron_name(text: &str) -> Result<ScheduleName, String> {
-    detail(ScheduleName::new(text))
-}
-
-pub(super) fn id(text: &str) -> Result<MessageId, String> {
-    detail(MessageId::new(text))
-}
-
-pub(super) fn key(text: &str) -> Result<Key, String> {
-    detail(Key::new(text))
+parsers! {
+    topic: TopicName = TopicName::new,
+    group: GroupName = GroupName::new,
+    cron_name: ScheduleName = ScheduleName::new,
+    id: MessageId = MessageId::new,
+    key: Key = Key::new,
+    conflict: Conflict = str::parse,
+    past: Past = str::parse,
 }
 
 pub(super) fn traceparent(text: &str) -> Result<TraceContext, String> {
     detail(TraceContext::parse(text, None))
-}
-
-pub(super) fn conflict(text: &str) -> Result<Conflict, String> {
-    detail(text.parse())
-}
-
-pub(super) fn past(text: &str) -> Result<Past, String> {
-    detail(text.parse())
 }
 
 /// A time as the API takes it, or one relative to now: `now`, `+1h`, `-30m`.
@@ -78,18 +87,15 @@ pub(super) fn visibility_timeout(text: &str) -> Result<Duration, String> {
     Err(format!("is not in {} to {}", show_span(VISIBILITY_TIMEOUT_MIN), show_span(VISIBILITY_TIMEOUT_MAX)))
 }
 
-/// Messages a second, or 0 for no limit.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     Rate::read_limit(text).map(|limit| limit.map_or(0.0, f64::from))
 }
 
-/// `none` or `key`.
 pub(super) fn ordering(text: &str) -> Result<Ordering, String> {
     let found = Ordering::ALL.iter().find(|ordering| ordering.name() == text);
     found.copied().ok_or_else(|| "expected none or key".to_owned())
 }
 
-/// `drop` or `bury`.
 pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
     Expiry::named(text).ok_or_else(|| "expected drop or bury".to_owned())
 }

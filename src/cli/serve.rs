@@ -8,7 +8,7 @@ use rustix::process::umask;
 
 use super::config::ConfigArgs;
 use super::failure::Failure;
-use super::signals::Signals;
+use super::process::Signals;
 use super::supervisor::Supervisor;
 use super::{logging, output};
 use crate::api::http::Listen;
@@ -85,7 +85,6 @@ fn data_dir(config: &Config) -> Result<PathBuf, Failure> {
     config.data_dir.clone().ok_or_else(|| Failure::usage("data_dir: a directory is needed"))
 }
 
-/// What a configuration makes a server of.
 pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Failure> {
     let dir = data_dir(config)?;
     let store = match config.redis.options() {
@@ -110,7 +109,6 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, spans, ..options })
 }
 
-/// What is printed once the broker serves.
 fn banner(server: &Server, config: &Config) -> String {
     let store = server.describe();
     let (curl, url) = match &config.listen {

@@ -1,4 +1,4 @@
-//! `dwell ack`, `dwell nack` and `dwell extend`: settle what `dwell reserve` took.
+//! `dwell reserve`, and `dwell ack`, `dwell nack` and `dwell extend`, which settle what it took.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::api::{self, NackOfAll};
+use super::api::{self, Delivery, Extension, NackOfAll, Reserve};
 use super::client::{CallResult, Client, GroupOf};
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
+use super::{ServerArgs, consume, output, parse};
 use crate::delivery::Verdict;
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, TopicName};
@@ -111,11 +111,13 @@ pub(super) async fn nack(args: &NackArgs) -> Result<(), Failure> {
 }
 
 pub(super) async fn extend(args: &ExtendArgs) -> Result<(), Failure> {
-    let timeout = args.visibility_timeout;
-    settle(&args.which, &args.server, async |client, of, receipts| client.extend(of, receipts, timeout).await).await
+    let visibility_timeout = args.visibility_timeout;
+    settle(&args.which, &args.server, async |client, of, receipts| {
+        client.extend(of, &Extension { receipts, visibility_timeout }).await
+    })
+    .await
 }
 
-/// Settles receipts, as many at a time as a request may have, and prints the outcome.
 async fn settle<F>(which: &ReceiptArgs, server: &ServerArgs, call: F) -> Result<(), Failure>
 where
     F: AsyncFn(&Client, &GroupOf, &[String]) -> CallResult<Vec<api::Verdict>>,
@@ -158,7 +160,6 @@ pub(super) fn refusal(verdict: &api::Verdict) -> String {
 }
 
 impl ReceiptArgs {
-    /// The receipts of the command line, and those of stdin in the place of `-`.
     fn receipts(&self) -> Result<Vec<String>, Failure> {
         let mut receipts = Vec::new();
         for receipt in &self.receipts {
@@ -172,9 +173,63 @@ impl ReceiptArgs {
     }
 }
 
-/// The lines of stdin that are not blank.
 fn read_stdin() -> Result<Vec<String>, Failure> {
     let lines: std::io::Result<Vec<String>> = std::io::stdin().lock().lines().collect();
     let lines = lines.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))?;
     Ok(lines.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+}
+
+const RESERVE_EXAMPLES: &str = "\
+Examples:
+  dwell reserve orders                         one delivery that is due now, if there is one
+  dwell reserve orders --max 10 --wait 20s --json
+  dwell reserve orders --json | jq -r .receipt | dwell ack orders -
+
+A line begins with the receipt; with --json it is an object. Without `ack`, `nack` or `extend` a
+delivery is nacked after the visibility timeout. If nothing is due, nothing is printed, with exit
+code 0.";
+
+/// Reserve messages and print them with their receipts, for a script to settle
+#[derive(Debug, Args)]
+#[command(after_help = RESERVE_EXAMPLES)]
+pub(super) struct ReserveArgs {
+    /// The topic
+    #[arg(value_parser = parse::topic)]
+    topic: TopicName,
+    /// The group to consume for
+    #[arg(long, default_value = "default", value_parser = parse::group)]
+    group: GroupName,
+    /// Deliveries to reserve at most
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=BATCH_MESSAGES_MAX as i64))]
+    max: u16,
+    /// How long to wait for the first one, at most 1m
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_span)]
+    wait: Duration,
+    /// How long a delivery may take before it is nacked [default: the topic's]
+    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
+    visibility_timeout: Option<Duration>,
+    /// Only messages that were pushed at least this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    min_age: Option<Duration>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn reserve(args: &ReserveArgs) -> Result<(), Failure> {
+    let of = GroupOf { topic: args.topic.clone(), group: args.group.clone() };
+    let request = Reserve {
+        max: args.max.into(),
+        wait: args.wait,
+        visibility_timeout: args.visibility_timeout,
+        min_age: args.min_age,
+    };
+    for delivery in &args.server.client()?.reserve(&of, &request).await? {
+        let text = |delivery: &Delivery| format!("{} {}", delivery.receipt, consume::shown(delivery));
+        output::value(args.json, delivery, text)?;
+    }
+    Ok(())
 }

@@ -1,34 +1,32 @@
-//! What started dwell and watches over it, as systemd does: it is told when dwell serves, that it works, and when it stops.
+//! Tells the process manager (systemd) when dwell serves, that it works, and when it stops.
 //!
-//! It names a socket in `NOTIFY_SOCKET` and, if it wants to hear again and again that dwell works, a span in
-//! `WATCHDOG_USEC`. Who names none is told nothing. Nothing waits for it to listen but what is said to it.
+//! `NOTIFY_SOCKET` names its socket, and `WATCHDOG_USEC` the span after which it takes silence for a failure. Without them it
+//! is told nothing.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::pending;
 use std::io;
-#[cfg(target_os = "linux")]
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 
+#[cfg(target_os = "linux")]
+use std::os::unix::ffi::OsStrExt;
+
 /// How often dwell says in each span of the watchdog that it works: one that comes late is not the last.
 const BEATS_PER_SPAN: u32 = 3;
 
-/// What watches over this process, if anything does.
 pub(super) struct Supervisor {
     /// The path of a socket, or behind an `@` its abstract name.
     socket: Option<OsString>,
-    /// The span after which silence is taken for a failure.
     span: Option<Duration>,
     tasks: Tasks,
 }
 
 impl Supervisor {
-    /// The one that started this process.
     pub(super) fn of_this_process() -> Supervisor {
         let text = |name| std::env::var_os(name).filter(|text| !text.is_empty());
         let number = |name| text(name)?.to_str()?.parse::<u64>().ok();
@@ -38,30 +36,29 @@ impl Supervisor {
         Supervisor { socket: text("NOTIFY_SOCKET"), span, tasks: Tasks::new() }
     }
 
-    /// Says that dwell serves, with one line for people, and from then on that it works.
     pub(super) async fn serving(&self, status: &str) -> Infallible {
-        self.say(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " "))).await;
-        self.beats().await
+        self.notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " "))).await;
+        self.keep_alive().await
     }
 
     /// Says that dwell stops in order, and until it has that it works.
     pub(super) async fn stopping(&self) -> Infallible {
-        self.say("STOPPING=1\nSTATUS=stopping in order\n").await;
-        self.beats().await
+        self.notify("STOPPING=1\nSTATUS=stopping in order\n").await;
+        self.keep_alive().await
     }
 
     /// Says again and again that dwell works, and only while it does: each time after the timer has fired and a thread of
     /// the runtime has taken up something new. A store that is away is no reason for silence: a restart brings none back.
-    async fn beats(&self) -> Infallible {
+    async fn keep_alive(&self) -> Infallible {
         let Some(span) = self.span else { return pending().await };
         loop {
             self.tasks.lap().await;
-            self.say("WATCHDOG=1\n").await;
+            self.notify("WATCHDOG=1\n").await;
             Clock::System.sleep(span / BEATS_PER_SPAN).await;
         }
     }
 
-    async fn say(&self, text: &str) {
+    async fn notify(&self, text: &str) {
         let Some(name) = &self.socket else { return };
         if let Err(error) = send(name, text).await {
             tracing::warn!(%error, "what is in NOTIFY_SOCKET cannot be told anything");

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
-use super::api::{Counts, Declaration, Group, MoveTo, Topic};
+use super::api::{Counts, Group, MoveTo, Topic};
 use super::client::Client;
-use super::confirm::YesArgs;
 use super::failure::Failure;
-use super::{ServerArgs, output, parse};
+use super::output::{self, YesArgs};
+use super::{ServerArgs, parse};
 use crate::model::limits::{ATTEMPTS_MAX, PARTITIONS_MAX};
 use crate::model::message::TopicName;
 use crate::model::retry::Backoff;
-use crate::model::time::{parse_span, show_span};
+use crate::model::time::{parse_span, show_span, span};
 use crate::model::topic::{Expiry, Ordering, Settings};
 use crate::platform::clock::Clock;
 
-/// The pause before it is looked again whether what was in flight came back.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
@@ -83,70 +83,68 @@ struct CreateArgs {
     /// The topic
     #[arg(value_parser = parse::topic)]
     topic: TopicName,
-    /// Number of partitions; cannot be changed later
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
-    partitions: Option<u16>,
-    /// How long a consumer has before its delivery is nacked
-    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
-    visibility_timeout: Option<Duration>,
-    /// Attempts before a message is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
-    max_attempts: Option<u32>,
-    /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
-    #[arg(long, value_parser = parse::backoff)]
-    backoff: Option<Backoff>,
-    /// How long after a message was acked a push with its id is still a duplicate
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    dedup_window: Option<Duration>,
-    /// `key`: the messages of a key one after the other; cannot be changed later
-    #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
-    ordering: Option<Ordering>,
-    /// How long after its due time a message without its own ttl is worth delivering; 0s is indefinitely
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    ttl: Option<Duration>,
-    /// What happens to an expired message: drop or bury
-    #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
-    on_expiry: Option<Expiry>,
-    /// How long dead letters are kept; 0s is indefinitely
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    dead_max_age: Option<Duration>,
-    /// How many dead letters a group keeps in each partition, the newest; 0 is all
-    #[arg(long, value_name = "N")]
-    dead_max_count: Option<u64>,
+    #[command(flatten)]
+    settings: Declaration,
 }
 
-impl CreateArgs {
-    fn declaration(&self) -> Declaration {
-        Declaration {
-            partitions: self.partitions,
-            visibility_timeout: self.visibility_timeout,
-            max_attempts: self.max_attempts,
-            backoff: self.backoff.clone(),
-            dedup_window: self.dedup_window,
-            ordering: self.ordering,
-            ttl: self.ttl,
-            on_expiry: self.on_expiry,
-            dead_max_age: self.dead_max_age,
-            dead_max_count: self.dead_max_count,
-        }
-    }
+#[derive(Debug, Default, PartialEq, Args, Serialize)]
+pub(super) struct Declaration {
+    /// Number of partitions; cannot be changed later
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partitions: Option<u16>,
+    /// How long a consumer has before its delivery is nacked
+    #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) visibility_timeout: Option<Duration>,
+    /// Attempts before a message is dead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_attempts: Option<u32>,
+    /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
+    #[arg(long, value_parser = parse::backoff)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) backoff: Option<Backoff>,
+    /// How long after a message was acked a push with its id is still a duplicate
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) dedup_window: Option<Duration>,
+    /// `key`: the messages of a key one after the other; cannot be changed later
+    #[arg(long, value_name = "none|key", value_parser = parse::ordering)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering: Option<Ordering>,
+    /// How long after its due time a message without its own ttl is worth delivering; 0s is indefinitely
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) ttl: Option<Duration>,
+    /// What happens to an expired message: drop or bury
+    #[arg(long, value_name = "WHAT", value_parser = parse::expiry)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) on_expiry: Option<Expiry>,
+    /// How long dead letters are kept; 0s is indefinitely
+    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+    #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
+    pub(super) dead_max_age: Option<Duration>,
+    /// How many dead letters a group keeps in each partition, the newest; 0 is all
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dead_max_count: Option<u64>,
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
         TopicCommand::Create(args) => {
-            let (created, topic) = client.declare(&args.topic, &args.declaration()).await?;
+            let (created, topic) = client.declare(&args.topic, &args.settings).await?;
             let what = if created { "created" } else { "existed; its settings are now as follows" };
             output::line(format_args!("{} {what}\n{}", topic.topic, settings(&topic)))
         }
         TopicCommand::Update(args) => {
-            let changed = args.declaration();
-            if changed == Declaration::default() {
+            if args.settings == Declaration::default() {
                 return Err(Failure::usage("name a setting to change, as in `--max-attempts 3`"));
             }
             client.topic(&args.topic).await?;
-            let topic = client.update_topic(&args.topic, &changed).await?;
+            let topic = client.update_topic(&args.topic, &args.settings).await?;
             output::line(format_args!("{} updated\n{}", topic.topic, settings(&topic)))
         }
         TopicCommand::List => client.topics().await?.iter().try_for_each(output::line),
@@ -168,7 +166,6 @@ pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
     }
 }
 
-/// Repeats the request until nothing is left, and says how far it came.
 async fn move_all(client: &Client, topic: &TopicName, to: &MoveTo<'_>) -> Result<(), Failure> {
     let (mut moved, mut dead, mut duplicates) = (0, 0, 0);
     loop {
@@ -215,7 +212,6 @@ fn settings(topic: &Topic) -> String {
     output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
 }
 
-/// How long and how many dead letters are kept.
 fn kept_dead(settings: &Settings) -> String {
     let age = (!settings.dead_max_age.is_zero()).then(|| show_span(settings.dead_max_age));
     let count =
@@ -234,12 +230,10 @@ fn described(topic: &Topic, groups: &[Group]) -> String {
     format!("{}\n{}{apart}{held}\n\n{}", topic.topic, settings(topic), table(&counts))
 }
 
-/// Messages in every state.
 pub(super) fn messages(counts: &Counts) -> u64 {
     counts.scheduled + counts.ready + counts.in_flight + counts.dead
 }
 
-/// What it does now, in words.
 pub(super) fn state(group: &Group) -> String {
     let mut words = match (&group.copy_of, group.paused_until) {
         (Some(source), _) => format!("{} from {source}", group.state),
@@ -255,7 +249,6 @@ pub(super) fn state(group: &Group) -> String {
     words
 }
 
-/// A line for each of the counts.
 pub(super) fn table(counts: &[&Counts]) -> String {
     let header = ["partition", "group", "scheduled", "ready", "in flight", "dead", "next due", "oldest ready", "owner"];
     let row = |counts: &&Counts| {

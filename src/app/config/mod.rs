@@ -5,37 +5,21 @@
 //! may set a variable of the process shall not be able to send its messages elsewhere, nor to let others in. This module
 //! starts nothing.
 
-mod durability;
-mod errors;
-mod keys;
-mod log;
 mod reader;
 mod redis_store;
-mod redis_url;
 mod show;
 mod sources;
-mod tls;
 mod tokens;
-mod trace;
-mod webhooks;
+#[cfg(test)]
+mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use durability::Durability;
-pub use errors::{ConfigError, ConfigErrors};
-pub use keys::{KEYS, env_name};
-pub use log::{LogFormat, LogLevel};
-pub use redis_store::{Held, RedisConfig};
-pub use redis_url::RedisUrl;
-pub use show::show;
-pub use sources::{Flag, Origin, Sources};
-pub use tokens::TOKEN_KEYS;
-pub use trace::TraceConfig;
-pub use webhooks::WEBHOOK_KEYS;
-
 use crate::api::access::Token;
-use crate::api::http::{Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles};
+use crate::api::http::{
+    Console, LISTEN_ACCEPTED, Listen, MODE_ACCEPTED, SocketMode, TlsFiles, check_certificates, check_key,
+};
 use crate::api::webhook::Webhook;
 use crate::broker;
 use crate::model::limits::{
@@ -43,72 +27,54 @@ use crate::model::limits::{
 };
 use crate::model::topic::Settings;
 use crate::outage::successor::HandOverOptions;
+use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 use crate::wal::LIMIT_BYTES;
 use reader::Reader;
+pub use redis_store::{Held, RedisConfig, RedisUrl};
+pub use show::show;
 use sources::Layers;
+pub use sources::{ConfigError, ConfigErrors, Flag, KEYS, Origin, Sources, env_name};
+pub use tokens::{TOKEN_KEYS, WEBHOOK_KEYS};
 
-/// The configuration of one broker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Where to listen. Beyond loopback only with tokens.
     pub listen: Listen,
-    /// What the console at `/ui` offers.
     pub console: Console,
-    /// Who may connect, if that is a Unix socket.
     pub socket_mode: SocketMode,
-    /// What a TCP listener encrypts with, if it does.
     pub tls: Option<TlsFiles>,
     /// Who may do what. Only the file says it.
     pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
     /// away. Absent only in a configuration that was refused.
     pub data_dir: Option<PathBuf>,
-    /// The Redis store.
     pub redis: RedisConfig,
-    /// What a push is kept in besides Redis.
     pub durability: Durability,
     /// Bytes on disk past which nothing is buffered while Redis is away; also of the journal.
     pub wal_limit_bytes: u64,
-    /// To whom a stop gives what is buffered.
     pub hand_over: Option<HandOverOptions>,
-    /// How long the journal keeps what Redis took.
     pub journal_span: Duration,
-    /// How long a lease runs without a renewal.
     pub lease_ttl: Duration,
-    /// The span from one heartbeat of a member of a group to the next.
     pub heartbeat: Duration,
-    /// How long after the last request of a consumer a group is left.
     pub idle_timeout: Duration,
-    /// How long a stop waits for deliveries that are out.
     pub drain_timeout: Duration,
-    /// Bytes of bodies that all owned partitions together hold in memory.
     pub prefetch_limit_bytes: u64,
-    /// The settings of topics that are made without any.
     pub topic_defaults: Settings,
-    /// Whether a push to a topic that does not exist makes it.
     pub auto_create: bool,
-    /// What is logged.
     pub log: LogConfig,
-    /// Where spans go, and which are made.
     pub trace: TraceConfig,
     /// Where messages are posted to. Only the file says it.
     pub webhooks: Vec<Webhook>,
 }
 
-/// The configuration of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The least important events that are logged.
     pub level: LogLevel,
-    /// How they are written.
     pub format: LogFormat,
 }
 
 impl Config {
-    /// Reads and checks the configuration.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// Reads and checks the configuration. # Errors: everything that is wrong with it, at once.
     pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
         let (layers, errors) = Layers::read(sources);
         let mut reader = Reader::new(&layers, errors);
@@ -156,7 +122,7 @@ impl Config {
             webhooks: read.webhooks(),
         };
         // Tokens that are wrong are errors of their own.
-        if let Err(why) = config.listen.check(read.asks()) {
+        if let Err(why) = config.listen.check(read.has_tokens()) {
             read.refuse("listen", LISTEN_ACCEPTED, why);
         }
         if config.data_dir.is_none() {
@@ -166,12 +132,10 @@ impl Config {
         config
     }
 
-    /// How long pushes that Redis took are kept on disk as well, if they are.
     pub fn journal_window(&self) -> Option<Duration> {
         (self.durability == Durability::Journal).then_some(self.journal_span)
     }
 
-    /// How the broker has to behave.
     pub fn broker_options(&self) -> broker::Options {
         broker::Options {
             lease_ttl: self.lease_ttl,
@@ -190,5 +154,116 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-#[cfg(test)]
-mod tests;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// In Redis; on the local disk while Redis is away.
+    Standard,
+    Journal,
+}
+
+impl Durability {
+    pub const ALL: &[Durability] = &[Durability::Standard, Durability::Journal];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Standard => "standard",
+            Durability::Journal => "journal",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub const ALL: &[LogLevel] =
+        &[LogLevel::Off, LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogLevel::Off => "off",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl LogFormat {
+    pub const ALL: &[LogFormat] = &[LogFormat::Text, LogFormat::Json];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
+/// The part of those messages that is traced whose producers said nothing about a trace, unless it is given.
+const RATIO: f64 = 0.01;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceConfig {
+    /// An OTLP/HTTP receiver; without one no spans are made.
+    pub endpoint: Option<Endpoint>,
+    pub ca_file: Option<PathBuf>,
+    /// 0 to 1: the part of those messages that is traced whose producers said nothing about a trace.
+    pub ratio: f64,
+}
+
+impl TraceConfig {
+    pub fn options(&self) -> Option<SpanOptions> {
+        let (endpoint, ca_file) = (self.endpoint.clone()?, self.ca_file.clone());
+        Some(SpanOptions { endpoint, ca_file, ratio: self.ratio })
+    }
+}
+
+impl Reader<'_> {
+    fn trace(&mut self) -> TraceConfig {
+        let parse = |text: &str| Endpoint::parse(text).map(Some);
+        let endpoint = self.parsed("trace.otlp_endpoint", ENDPOINT_ACCEPTED, None, parse);
+        let ca_file = self.certificates("trace.otlp_ca_file");
+        TraceConfig { endpoint, ca_file, ratio: self.number("trace.sample_ratio", 0.0..=1.0, RATIO) }
+    }
+}
+
+impl Reader<'_> {
+    fn tls(&mut self, listen: &Listen) -> Option<TlsFiles> {
+        let accepted = "a file with one or more certificates as PEM";
+        let certificates = |path: &str| check_certificates(Path::new(path)).map(|()| Some(PathBuf::from(path)));
+        let cert = self.parsed("tls.cert_file", accepted, None, certificates);
+        let key = self.parsed("tls.key_file", "a file with a private key as PEM", None, |path| {
+            check_key(Path::new(path)).map(|()| Some(PathBuf::from(path)))
+        });
+        let client_ca = self.parsed("tls.client_ca_file", accepted, None, certificates);
+        let given = ["tls.cert_file", "tls.key_file", "tls.client_ca_file"].map(|key| self.layers.get(key).is_some());
+        let first = ["tls.cert_file", "tls.key_file", "tls.client_ca_file"].into_iter().zip(given).find(|(_, on)| *on);
+        let first = first.map(|(key, _)| key)?;
+        if !given[0] || !given[1] {
+            self.refuse(first, "tls.cert_file and tls.key_file together", "is given without another one");
+        } else if let Listen::Unix(_) = listen {
+            self.refuse(first, "an address with a port in `listen`", "is for TLS, which a Unix socket does not need");
+        }
+        let files = TlsFiles { cert: cert?, key: key?, client_ca };
+        if let Err(why) = files.check() {
+            self.refuse("tls.key_file", "the key of the first certificate in tls.cert_file", why);
+        }
+        Some(files)
+    }
+}

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::errors::{ConfigError, ConfigErrors};
-use super::sources::{Layers, Raw};
+use super::Origin;
+use super::redis_store::mask;
+use super::sources::{ConfigError, ConfigErrors, Layers, Raw};
 use super::tokens::TOKENS;
-use super::{Origin, redis_url};
 use crate::model::limits::{
     ATTEMPTS_MAX, DEAD_MAX_AGE_MAX, DEAD_MAX_COUNT_MAX, DEDUP_WINDOW_MAX, DELAY_MAX, LADDER_STEPS_MAX, PARTITIONS_MAX,
     VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN,
@@ -29,12 +29,10 @@ impl<'a> Reader<'a> {
         Reader { layers, errors }
     }
 
-    /// Nothing, or everything that is wrong.
     pub(super) fn finish(self) -> Result<(), ConfigErrors> {
         if self.errors.is_empty() { Ok(()) } else { Err(ConfigErrors(self.errors)) }
     }
 
-    /// Notes that the value of a key cannot be taken.
     pub(super) fn refuse(&mut self, key: &str, accepted: &str, problem: impl Into<String>) {
         let given = self.layers.get(key);
         let value = given.map(|(raw, _)| match raw {
@@ -43,7 +41,7 @@ impl<'a> Reader<'a> {
                 if key == "redis.url"
                     || (key.ends_with(".url") || key.ends_with("_endpoint")) && text.contains('@') =>
             {
-                format!("{:?}", redis_url::mask(text))
+                format!("{:?}", mask(text))
             }
             // Perhaps the token itself was written where its file has to be named.
             Raw::Text(text)
@@ -62,13 +60,11 @@ impl<'a> Reader<'a> {
         self.errors.push(ConfigError { key, origin, value, problem, accepted });
     }
 
-    /// Notes that a key is missing where it has to be given.
     pub(super) fn miss(&mut self, key: String, origin: Origin, accepted: &str) {
         let (problem, accepted) = ("is missing".to_owned(), Some(accepted.to_owned()));
         self.errors.push(ConfigError { key, origin, value: None, problem, accepted });
     }
 
-    /// A key whose text `parse` understands.
     pub(super) fn parsed<T>(
         &mut self,
         key: &str,
@@ -88,7 +84,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A key that has to be given.
     pub(super) fn required<T>(
         &mut self,
         key: String,
@@ -103,20 +98,17 @@ impl<'a> Reader<'a> {
         self.parsed(&key, accepted, None, |text| parse(text).map(Some))
     }
 
-    /// A file with certificates.
     pub(super) fn certificates(&mut self, key: &str) -> Option<PathBuf> {
         self.parsed(key, "a file with one or more certificates as PEM", None, |path| {
             Roots::read(Path::new(path)).map(|_| Some(PathBuf::from(path)))
         })
     }
 
-    /// A duration in a range.
     pub(super) fn span(&mut self, key: &str, range: RangeInclusive<Duration>, default: Duration) -> Duration {
         let accepted = format!("{} to {}", show_span(*range.start()), show_span(*range.end()));
         self.parsed(key, &accepted, default, |text| in_range(parse_span(text)?, &range))
     }
 
-    /// A number in a range.
     pub(super) fn number<N>(&mut self, key: &str, range: RangeInclusive<N>, default: N) -> N
     where
         N: std::str::FromStr + std::fmt::Display + PartialOrd + Copy,
@@ -128,12 +120,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `true` or `false`.
     pub(super) fn switch(&mut self, key: &str, default: bool) -> bool {
         self.word(key, &[true, false], default, |on| if on { "true" } else { "false" })
     }
 
-    /// One of some words.
     pub(super) fn word<T: Copy>(&mut self, key: &str, all: &[T], default: T, name: fn(T) -> &'static str) -> T {
         let accepted = all.iter().map(|word| name(*word)).collect::<Vec<_>>().join(", ");
         self.parsed(key, &accepted, default, |text| {
@@ -153,7 +143,6 @@ impl<'a> Reader<'a> {
         heartbeat
     }
 
-    /// The settings of topics that are made without any.
     pub(super) fn topic_defaults(&mut self, default: Settings) -> Settings {
         let partitions = self.number("topic.partitions", 1..=PARTITIONS_MAX, default.partitions.get());
         Settings {
@@ -200,7 +189,6 @@ impl<'a> Reader<'a> {
         Backoff::Exponential { initial, max, factor, jitter }
     }
 
-    /// The steps of a ladder: a list in the file, a text with commas in the environment.
     fn steps(&mut self) -> Vec<Step> {
         let key = "topic.backoff.steps";
         let texts: Vec<String> = match self.layers.get(key) {
@@ -226,7 +214,6 @@ fn in_range<T: PartialOrd>(value: T, range: &RangeInclusive<T>) -> Result<T, Str
     if range.contains(&value) { Ok(value) } else { Err("is out of range".to_owned()) }
 }
 
-/// A value cut to what a person still reads.
 fn cut(text: String) -> String {
     if text.chars().count() <= 100 { text } else { text.chars().take(100).chain("…".chars()).collect() }
 }

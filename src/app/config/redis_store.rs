@@ -1,10 +1,10 @@
-//! The Redis store of a configuration.
+//! The Redis store of a configuration; its URL is never shown with the password.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::redis_url::{self, RedisUrl};
 use super::sources::read_text;
 use super::{Origin, show};
 use crate::app::engine::{Confirmation, RedisOptions};
@@ -13,36 +13,26 @@ use crate::model::time::show_span;
 use crate::outage::successor::{self, HandOverOptions};
 use crate::platform::secret::Secret;
 
-/// Replicas that may be waited for.
 const REPLICAS_MAX: u32 = 16;
 
 /// The least time for a call that waits for fsyncs, which gets half of it: with `appendfsync everysec` they come a second
 /// apart, and replicas report theirs once a second.
 const FSYNC_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 
-/// The configuration of the Redis store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RedisConfig {
     /// Where Redis is. Without it the store is the embedded one.
     pub url: Option<RedisUrl>,
-    /// The password, if the URL has none.
     pub password_file: Option<Held>,
-    /// The certificates that Redis' own has to follow from, if not the system's.
     pub ca_file: Option<Held>,
-    /// The certificate of this client.
     pub cert_file: Option<Held>,
-    /// Its key.
     pub key_file: Option<Held>,
-    /// What every Redis key begins with.
     pub prefix: String,
-    /// How long one call may take.
     pub timeout: Duration,
-    /// Whether to run on a Redis that may evict keys, which loses messages.
     pub allow_eviction: bool,
     /// Whether to start for the first time although Redis refuses how it is configured here, and to buffer until it does
     /// not.
     pub start_without: bool,
-    /// Which servers must have a change before it is answered.
     pub confirmation: Confirmation,
 }
 
@@ -61,19 +51,16 @@ impl Held {
         }
     }
 
-    /// What the file held, for connecting and for nothing else.
     pub fn secret(&self) -> &Secret {
         &self.text
     }
 
-    /// The path as TOML.
     pub(super) fn shown(&self) -> String {
         show::quoted(&self.path)
     }
 }
 
 impl RedisConfig {
-    /// How to reach Redis, if it is the store.
     pub fn options(&self) -> Option<RedisOptions> {
         let text = |held: &Held| held.secret().expose().to_owned();
         let secret = |held: &Held| held.secret().clone();
@@ -114,12 +101,6 @@ impl Reader<'_> {
         let mut held = |key| self.parsed(key, "a file that can be read", None, |path| Held::read(path).map(Some));
         let password_file = held("redis.password_file");
         let (ca_file, cert_file, key_file) = (held("redis.ca_file"), held("redis.cert_file"), held("redis.key_file"));
-        let allow_eviction = self.switch("redis.allow_eviction", false);
-        let start_without = self.switch("redis.start_without", false);
-        let confirmation = Confirmation {
-            replicas: self.number("redis.min_replicas", 0..=REPLICAS_MAX, 0),
-            fsync: self.switch("redis.fsync", false),
-        };
         let config = RedisConfig {
             url,
             password_file,
@@ -128,15 +109,17 @@ impl Reader<'_> {
             key_file,
             prefix,
             timeout,
-            allow_eviction,
-            start_without,
-            confirmation,
+            allow_eviction: self.switch("redis.allow_eviction", false),
+            start_without: self.switch("redis.start_without", false),
+            confirmation: Confirmation {
+                replicas: self.number("redis.min_replicas", 0..=REPLICAS_MAX, 0),
+                fsync: self.switch("redis.fsync", false),
+            },
         };
         self.agree(&config);
         config
     }
 
-    /// To whom a stop gives what is buffered, which may take as long as the deliveries before it.
     pub(super) fn hand_over(&mut self, limit: Duration) -> Option<HandOverOptions> {
         let url = self.parsed("wal.hand_over", successor::ACCEPTED, None, |text| successor::check_url(text).map(Some));
         let token_file = self.parsed("wal.hand_over_token_file", "a file that holds a token", None, |path| {
@@ -154,7 +137,6 @@ impl Reader<'_> {
         Some(HandOverOptions { url: url?, token_file, ca_file, limit })
     }
 
-    /// Refuses keys that do not go with the URL, or not without one another.
     fn agree(&mut self, config: &RedisConfig) {
         let Confirmation { replicas, fsync } = config.confirmation;
         for (key, is_given) in [("redis.min_replicas", replicas > 0), ("redis.fsync", fsync)] {
@@ -190,11 +172,151 @@ impl Reader<'_> {
             return None;
         }
         if url >= file {
-            return self.parsed("redis.url", redis_url::ACCEPTED, None, |text| RedisUrl::parse(text).map(Some));
+            return self.parsed("redis.url", ACCEPTED, None, |text| RedisUrl::parse(text).map(Some));
         }
         self.parsed("redis.url_file", "a file that holds the URL and nothing else", None, |path| {
             let text = read_text(Path::new(path))?;
             RedisUrl::parse(text.trim()).map(Some).map_err(|why| format!("what it holds {why}"))
         })
+    }
+}
+
+const ACCEPTED: &str = "redis://[user:password@]host[:port][/db], \
+     redis+sentinel://[user:password@]host[:port],…/name[/db], redis+cluster://[user:password@]host[:port],…, \
+     the same with rediss for TLS, or redis+unix:///path[?db=0]";
+
+/// A Redis URL. Printing it, also for debugging, masks the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(Secret);
+
+impl RedisUrl {
+    /// Reads a URL; the error says why it is refused, without quoting it.
+    pub fn parse(text: &str) -> Result<RedisUrl, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err("is not a URL".to_owned());
+        };
+        let kind = scheme.strip_prefix("rediss").or_else(|| scheme.strip_prefix("redis"));
+        match (scheme, kind) {
+            ("redis+unix" | "unix", _) if rest.starts_with('/') => Ok(RedisUrl(text.into())),
+            ("redis+unix" | "unix", _) => Err("has no absolute socket path".to_owned()),
+            (_, Some("" | "+sentinel" | "+cluster")) if rest.is_empty() || rest.starts_with('/') => {
+                Err("has no host".to_owned())
+            }
+            (_, Some("+sentinel")) if path(rest).is_empty() => {
+                Err("has no name of a primary behind the sentinels".to_owned())
+            }
+            (_, Some("+cluster")) if !path(rest).is_empty() => {
+                Err("has a database, and a cluster has one only".to_owned())
+            }
+            (_, Some("" | "+sentinel" | "+cluster")) => Ok(RedisUrl(text.into())),
+            _ => Err("is not a redis:// URL".to_owned()),
+        }
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.expose().starts_with("rediss")
+    }
+
+    fn has_password(&self) -> bool {
+        let url = self.0.expose();
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let login = address.split_once("://").and_then(|(_, rest)| Some(rest.rsplit_once('@')?.0));
+        login.is_some_and(|login| login.contains(':')) || query.split('&').any(|pair| pair.starts_with("pass="))
+    }
+
+    pub fn secret(&self) -> &Secret {
+        &self.0
+    }
+}
+
+fn path(rest: &str) -> &str {
+    let address = rest.split('?').next().unwrap_or_default();
+    let hosts = address.rsplit_once('@').map_or(address, |(_, hosts)| hosts);
+    hosts.split_once('/').map_or("", |(_, path)| path.trim_matches('/'))
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&mask(self.0.expose()))
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisUrl({self})")
+    }
+}
+
+/// The text with everything hidden that may be a password; all of it when it is no URL.
+pub(super) fn mask(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return "***".to_owned();
+    };
+    let (address, query) = match rest.split_once('?') {
+        // A `?` before the `@` belongs to a password that should have been escaped.
+        Some((address, query)) if !query.contains('@') => (address, Some(query)),
+        _ => (rest, None),
+    };
+    // A password may hold an unescaped `@` or `/`, so it ends at the last `@`.
+    let address = match address.rsplit_once('@') {
+        Some((user, host)) if user.contains(':') => {
+            format!("{}:***@{host}", user.split(':').next().unwrap_or_default())
+        }
+        Some((_, host)) => format!("***@{host}"),
+        None => address.to_owned(),
+    };
+    let query = query.map_or(String::new(), |query| {
+        let hide = |pair: &str| match pair.split_once('=') {
+            Some((name, _)) if !matches!(name, "db" | "protocol" | "user") => format!("{name}=***"),
+            _ => pair.to_owned(),
+        };
+        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{address}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_ever_shown() {
+        let cases = [
+            ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("redis://:s3cret@host/2", "redis://:***@host/2"),
+            ("redis://app:s3cret@host:6380/0", "redis://app:***@host:6380/0"),
+            ("redis://app:s3/c@r?et@host", "redis://app:***@host"),
+            ("redis://s3cret@host", "redis://***@host"),
+            ("redis+unix:///run/redis.sock?db=1&pass=s3cret", "redis+unix:///run/redis.sock?db=1&pass=***"),
+            ("rediss+sentinel://:s3cret@a:1,b:2/main/0", "rediss+sentinel://:***@a:1,b:2/main/0"),
+            ("redis+sentinel://a/main?sentinel_password=s3cret", "redis+sentinel://a/main?sentinel_password=***"),
+            ("s3cret", "***"),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(mask(url), shown);
+            if let Ok(parsed) = RedisUrl::parse(url) {
+                assert_eq!(parsed.secret().expose(), url);
+                assert!(!format!("{parsed} {parsed:?}").contains("s3"), "{parsed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_redis_url_is_refused() {
+        for bad in [
+            "",
+            "host:6379",
+            "http://host",
+            "redis://",
+            "redis:///0",
+            "unix://run/redis.sock",
+            "rediss://",
+            "redis+sentinel://a:1,b:2",
+            "redis+sentinel:///main",
+            "redis+cluster://a/1",
+            "redis+other://a",
+        ] {
+            assert!(RedisUrl::parse(bad).is_err(), "{bad}");
+        }
     }
 }

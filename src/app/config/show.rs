@@ -3,16 +3,12 @@
 use std::fmt::Write as _;
 
 use super::sources::{Layers, item_key};
-use super::tokens::{TOKEN_KEYS, TOKENS, token_value};
-use super::webhooks::{WEBHOOK_KEYS, WEBHOOKS, webhook_value};
+use super::tokens::{TOKEN_KEYS, TOKENS, WEBHOOK_KEYS, WEBHOOKS, token_value, webhook_value};
 use super::{Config, ConfigErrors, KEYS, Origin, Sources, env_name};
 use crate::model::retry::Backoff;
 use crate::model::time::show_span;
 
 /// The configuration in force as TOML, with the origin of each value and its environment variable; passwords are masked.
-///
-/// # Errors
-/// Everything that is wrong with the configuration.
 pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
     let config = Config::load(sources)?;
     let (layers, _) = Layers::read(sources);
@@ -42,7 +38,6 @@ pub fn show(sources: &Sources) -> Result<String, ConfigErrors> {
     Ok(text)
 }
 
-/// One of several tables.
 fn table(
     text: &mut String,
     layers: &Layers,
@@ -68,7 +63,6 @@ fn described(key: &str, origin: &Origin) -> String {
     }
 }
 
-/// The value of a key as TOML; nothing when it has none.
 fn value(config: &Config, key: &str) -> Option<String> {
     let span = |span| quoted(&show_span(span));
     let topic = &config.topic_defaults;

@@ -1,4 +1,4 @@
-//! Where the values of a configuration come from, and which of them wins.
+//! Where the values of a configuration come from, and which of them wins; the keys that exist, and errors about them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Map, Source, Value, ValueKind};
 
-use super::errors::ConfigError;
-use super::keys::{KEYS, env_name, is_foreign};
-use super::tokens::{TOKEN_KEYS, TOKENS};
-use super::webhooks::{WEBHOOK_KEYS, WEBHOOKS};
+use super::tokens::{TOKEN_KEYS, TOKENS, WEBHOOK_KEYS, WEBHOOKS};
 use crate::model::spelling::nearest;
 
 /// Bytes of a configuration file, and of a file that holds a secret. A device or a log given by mistake is not read.
@@ -20,7 +17,6 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// What there may be any number of, each a table: their name, and the keys of one.
 const TABLES: [(&str, &[&str]); 2] = [(WEBHOOKS, &WEBHOOK_KEYS), (TOKENS, &TOKEN_KEYS)];
 
-/// What errors call a key of one of several tables, counted from 0.
 pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
     match name {
         "" => format!("{tables}[{n}]"),
@@ -31,22 +27,15 @@ pub(super) fn item_key(tables: &str, n: usize, name: &str) -> String {
 /// Everything a configuration is made of. Any part of it may be a secret, so it cannot be printed; [`super::show()`] masks.
 #[derive(Clone, Default)]
 pub struct Sources {
-    /// A TOML file.
     pub file: Option<PathBuf>,
-    /// The environment; `DWELL_*`, `XDG_STATE_HOME` and `HOME` are looked at.
     pub env: Vec<(OsString, OsString)>,
-    /// Flags of the command line.
     pub flags: Vec<Flag>,
 }
 
-/// A key given as a flag.
 #[derive(Clone)]
 pub struct Flag {
-    /// The key.
     pub key: &'static str,
-    /// The flag, as in `--listen`.
     pub flag: &'static str,
-    /// The value.
     pub value: String,
 }
 
@@ -62,21 +51,15 @@ impl Sources {
     }
 }
 
-/// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave it.
     Default,
-    /// The configuration file.
     File(PathBuf),
-    /// An environment variable.
     Env(String),
-    /// A flag.
     Flag(&'static str),
 }
 
 impl Origin {
-    /// How strong it is: the stronger wins.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Origin::Default => 0,
@@ -98,49 +81,42 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value as it was written.
 #[derive(Clone, PartialEq)]
 pub(super) enum Raw {
-    /// A text, a number or a truth value.
     Text(String),
-    /// A list of those.
     List(Vec<String>),
-    /// Something else.
     Other(&'static str),
 }
 
-/// The winning value of every key that was given, and where each of several tables came from.
 #[derive(Default)]
 pub(super) struct Layers {
     values: BTreeMap<String, (Raw, Origin)>,
     tables: BTreeMap<&'static str, Vec<Origin>>,
+    errors: Vec<ConfigError>,
 }
 
 impl Layers {
-    /// Reads all sources, the weakest first, and says what is wrong with them so far.
     pub(super) fn read(sources: &Sources) -> (Layers, Vec<ConfigError>) {
-        let (mut layers, mut errors) = (Layers::default(), Vec::new());
+        let mut layers = Layers::default();
         if let Some(path) = &sources.file {
-            layers.read_file(path, &mut errors);
+            layers.read_file(path);
         }
-        layers.read_env(&sources.env, &mut errors);
+        layers.read_env(&sources.env);
         for flag in &sources.flags {
             layers.set(flag.key, (Raw::Text(flag.value.clone()), Origin::Flag(flag.flag)));
         }
+        let errors = std::mem::take(&mut layers.errors);
         (layers, errors)
     }
 
-    /// The winning value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&(Raw, Origin)> {
         self.values.get(key)
     }
 
-    /// Where the value of a key came from.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
-    /// Where each of several tables came from.
     pub(super) fn tables(&self, name: &str) -> &[Origin] {
         self.tables.get(name).map_or(&[], Vec::as_slice)
     }
@@ -149,71 +125,60 @@ impl Layers {
         self.values.insert(key.to_owned(), value);
     }
 
-    fn read_file(&mut self, path: &Path, errors: &mut Vec<ConfigError>) {
+    fn read_file(&mut self, path: &Path) {
         let origin = Origin::File(path.to_owned());
         let read = read_text(path).and_then(|text| {
             let file = config::File::from_str(&text, FileFormat::Toml);
             file.collect().map_err(|error| unquoted(&error.to_string()))
         });
         match read {
-            Ok(table) => self.read_table("", table, &origin, errors),
-            Err(problem) => errors.push(whole("the file", origin, problem)),
+            Ok(table) => self.read_table("", table, &origin),
+            Err(problem) => self.errors.push(whole("the file", origin, problem)),
         }
     }
 
-    fn read_table(&mut self, above: &str, table: Map<String, Value>, origin: &Origin, errors: &mut Vec<ConfigError>) {
-        let mut entries: Vec<_> = table.into_iter().collect();
-        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for (name, value) in entries {
+    fn read_table(&mut self, above: &str, table: Map<String, Value>, origin: &Origin) {
+        for (name, value) in table.into_iter().collect::<BTreeMap<_, _>>() {
             let path = if above.is_empty() { name } else { format!("{above}.{name}") };
             let inside = format!("{path}.");
             let section = KEYS.into_iter().chain(TABLES.map(|(tables, _)| tables)).any(|key| key.starts_with(&inside));
             if let Some((name, keys)) = TABLES.into_iter().find(|(tables, _)| *tables == path) {
-                self.read_tables(name, keys, value.kind, origin, errors);
+                self.read_tables(name, keys, value.kind, origin);
                 continue;
             }
             match (KEYS.iter().find(|key| **key == path), value.kind) {
-                (Some(key), kind) => {
-                    self.set(key, (raw(kind), origin.clone()));
+                (Some(key), kind) => self.set(key, (raw(kind), origin.clone())),
+                (None, ValueKind::Table(inner)) if section => self.read_table(&path, inner, origin),
+                (None, _) if section => {
+                    self.errors.push(whole(&path, origin.clone(), "is a section, not a key".into()))
                 }
-                (None, ValueKind::Table(inner)) if section => self.read_table(&path, inner, origin, errors),
-                (None, _) if section => errors.push(whole(&path, origin.clone(), "is a section, not a key".into())),
-                (None, _) => errors.push(unknown(&path, origin.clone(), nearest(&path, KEYS.into_iter()))),
+                (None, _) => self.errors.push(unknown(&path, origin.clone(), nearest(&path, KEYS.into_iter()))),
             }
         }
     }
 
-    fn read_tables(
-        &mut self,
-        name: &'static str,
-        keys: &[&'static str],
-        kind: ValueKind,
-        origin: &Origin,
-        errors: &mut Vec<ConfigError>,
-    ) {
+    fn read_tables(&mut self, name: &'static str, keys: &[&'static str], kind: ValueKind, origin: &Origin) {
         let ValueKind::Array(tables) = kind else {
-            return errors.push(whole(name, origin.clone(), format!("is one of many: write [[{name}]]")));
+            return self.errors.push(whole(name, origin.clone(), format!("is one of many: write [[{name}]]")));
         };
         for (n, table) in tables.into_iter().enumerate() {
             self.tables.entry(name).or_default().push(origin.clone());
             let ValueKind::Table(table) = table.kind else {
                 let problem = format!("is no table: write [[{name}]]");
-                errors.push(whole(&item_key(name, n, ""), origin.clone(), problem));
+                self.errors.push(whole(&item_key(name, n, ""), origin.clone(), problem));
                 continue;
             };
-            let mut entries: Vec<_> = table.into_iter().collect();
-            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-            for (given, value) in entries {
+            for (given, value) in table.into_iter().collect::<BTreeMap<_, _>>() {
                 let key = item_key(name, n, &given);
                 match keys.contains(&given.as_str()) {
                     true => self.set(&key, (raw(value.kind), origin.clone())),
-                    false => errors.push(unknown(&key, origin.clone(), nearest(&given, keys.iter().copied()))),
+                    false => self.errors.push(unknown(&key, origin.clone(), nearest(&given, keys.iter().copied()))),
                 }
             }
         }
     }
 
-    fn read_env(&mut self, env: &[(OsString, OsString)], errors: &mut Vec<ConfigError>) {
+    fn read_env(&mut self, env: &[(OsString, OsString)]) {
         let keys: BTreeMap<String, &'static str> = KEYS.into_iter().map(|key| (env_name(key), key)).collect();
         let mut ours: Vec<_> = env.iter().filter_map(|(name, value)| Some((name.to_str()?, value))).collect();
         ours.retain(|(name, _)| name.starts_with("DWELL_"));
@@ -223,12 +188,10 @@ impl Layers {
             match (keys.get(name), value.to_str()) {
                 // An empty variable is how compose files and shells say "not set".
                 (Some(_), Some("")) => {}
-                (Some(key), Some(text)) => {
-                    self.set(key, (Raw::Text(text.to_owned()), origin));
-                }
-                (Some(key), None) => errors.push(whole(key, origin, "is not UTF-8".to_owned())),
+                (Some(key), Some(text)) => self.set(key, (Raw::Text(text.to_owned()), origin)),
+                (Some(key), None) => self.errors.push(whole(key, origin, "is not UTF-8".to_owned())),
                 (None, _) if is_foreign(name) => {}
-                (None, _) => errors.push(unknown(name, origin, nearest(name, keys.keys().map(String::as_str)))),
+                (None, _) => self.errors.push(unknown(name, origin, nearest(name, keys.keys().map(String::as_str)))),
             }
         }
     }
@@ -242,7 +205,6 @@ fn unquoted(error: &str) -> String {
     said.join(": ").trim_end_matches([':', ' ']).to_owned()
 }
 
-/// The text of a file, which may not be large.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let why = |error: std::io::Error| format!("cannot be read: {error}");
     let mut text = String::new();
@@ -279,4 +241,159 @@ fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
         None => "is not known; `dwell config show` lists every key".to_owned(),
     };
     whole(key, origin, problem)
+}
+
+pub const KEYS: [&str; 51] = [
+    "listen",
+    "console",
+    "socket_mode",
+    "data_dir",
+    "durability",
+    "tls.cert_file",
+    "tls.key_file",
+    "tls.client_ca_file",
+    "redis.url",
+    "redis.url_file",
+    "redis.password_file",
+    "redis.ca_file",
+    "redis.cert_file",
+    "redis.key_file",
+    "redis.prefix",
+    "redis.timeout",
+    "redis.allow_eviction",
+    "redis.start_without",
+    "redis.min_replicas",
+    "redis.fsync",
+    "wal.limit_bytes",
+    "wal.hand_over",
+    "wal.hand_over_token_file",
+    "wal.hand_over_ca_file",
+    "journal.window",
+    "lease.ttl",
+    "group.heartbeat",
+    "group.idle_timeout",
+    "group.drain_timeout",
+    "group.prefetch_limit_bytes",
+    "topic.partitions",
+    "topic.visibility_timeout",
+    "topic.max_attempts",
+    "topic.dedup_window",
+    "topic.ordering",
+    "topic.ttl",
+    "topic.on_expiry",
+    "topic.dead_max_age",
+    "topic.dead_max_count",
+    "topic.auto_create",
+    "topic.backoff.kind",
+    "topic.backoff.initial",
+    "topic.backoff.max",
+    "topic.backoff.factor",
+    "topic.backoff.jitter",
+    "topic.backoff.steps",
+    "log.level",
+    "log.format",
+    "trace.otlp_endpoint",
+    "trace.otlp_ca_file",
+    "trace.sample_ratio",
+];
+
+/// The environment variable of a key.
+///
+/// ```
+/// assert_eq!(dwell::app::config::env_name("redis.url"), "DWELL_REDIS_URL");
+/// ```
+pub fn env_name(key: &str) -> String {
+    format!("DWELL_{}", key.to_uppercase().replace('.', "_"))
+}
+
+/// Variables that begin with `DWELL_` and are not keys: the command line's own, and what `consume --exec` gives to the
+/// command it runs, which may well be dwell again.
+const OTHERS: [&str; 16] = [
+    "DWELL_CONFIG",
+    "DWELL_SERVER",
+    "DWELL_TOKEN_FILE",
+    "DWELL_CA_FILE",
+    "DWELL_TOPIC",
+    "DWELL_GROUP",
+    "DWELL_ID",
+    "DWELL_KEY",
+    "DWELL_ATTEMPT",
+    "DWELL_PARTITION",
+    "DWELL_DUE_AT",
+    "DWELL_PUSHED_AT",
+    "DWELL_LATENESS_MS",
+    "DWELL_CONTENT_TYPE",
+    "DWELL_TRACEPARENT",
+    "DWELL_TRACESTATE",
+];
+
+/// Whether a variable beginning with `DWELL_` is somebody's misspelt key.
+///
+/// Kubernetes gives every container variables for every service, so a service named `dwell` or `dwell-metrics` adds
+/// `DWELL_SERVICE_HOST`, `DWELL_METRICS_PORT_9100_TCP_ADDR` and the like. Those are nobody's mistake.
+fn is_foreign(variable: &str) -> bool {
+    let kubernetes = variable.ends_with("_SERVICE_HOST")
+        || variable.contains("_SERVICE_PORT")
+        || variable.ends_with("_PORT")
+        || variable.contains("_TCP")
+        || variable.contains("_UDP");
+    kubernetes || variable.starts_with("DWELL_META_") || OTHERS.contains(&variable)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    pub key: String,
+    pub origin: Origin,
+    pub value: Option<String>,
+    pub problem: String,
+    pub accepted: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        if let Some(value) = &self.value {
+            write!(f, " = {value}")?;
+        }
+        write!(f, " ({}): {}", self.origin, self.problem)?;
+        match &self.accepted {
+            Some(accepted) => write!(f, "; accepted: {accepted}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => f.write_str("1 error in the configuration:")?,
+            many => write!(f, "{many} errors in the configuration:")?,
+        }
+        for error in &self.0 {
+            write!(f, "\n  {error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_kubernetes_and_of_commands_are_not_keys() {
+        for foreign in ["DWELL_SERVICE_HOST", "DWELL_PORT_7373_TCP_ADDR", "DWELL_PORT", "DWELL_SERVER", "DWELL_META_A"]
+        {
+            assert!(is_foreign(foreign), "{foreign}");
+        }
+        for key in KEYS {
+            assert!(!is_foreign(&env_name(key)), "{key}");
+        }
+        assert!(!is_foreign("DWELL_REDIS_TIMOUT"));
+    }
 }

@@ -1,18 +1,19 @@
 //! What a whole configuration does with its sources.
 
-mod tokens;
-mod webhooks;
-
 use std::io::Result as IoResult;
 use std::time::Duration;
 
 use super::*;
+use crate::api::access::{Scope, Scopes};
+use crate::app::config::{secs, show};
 use crate::app::engine::Confirmation;
+use crate::model::limits::TOKENS_MAX;
+use crate::model::limits::WEBHOOKS_MAX;
 use crate::model::retry::{Backoff, Step};
 use crate::model::topic::Ordering;
+use crate::platform::secret::Secret;
 use crate::telemetry::spans::Endpoint;
 
-/// A configuration of `file` below `env` below `flags`, in a directory of its own.
 fn sources(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoResult<(tempfile::TempDir, Sources)> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("dwell.toml");
@@ -24,7 +25,9 @@ fn sources(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> 
 
 fn load(file: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> IoResult<Result<Config, String>> {
     let (dir, sources) = sources(file, env, flags)?;
-    let errors = |errors: ConfigErrors| errors.to_string().replace(&*dir.path().to_string_lossy(), "");
+    let dir = dir.path().to_string_lossy();
+    let shown = |errors: ConfigErrors| errors.to_string().replace(&format!("(file {dir}/dwell.toml)"), "(file)");
+    let errors = |errors| shown(errors).replace(&*dir, "");
     Ok(Config::load(&sources).map_err(errors))
 }
 
@@ -43,45 +46,35 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
     Ok(())
 }
 
-/// Files with one thing wrong, and what is said of it.
 const WRONG: [(&str, &str); 47] = [
-    ("socket_mode = '0666'", "socket_mode = \"0666\" (file /dwell.toml): lets everybody on this machine in; accepted"),
-    ("socket_mode = 0o660", "socket_mode = \"432\" (file /dwell.toml): is not four octal digits in quotes"),
-    ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file /dwell.toml): is reachable from other machines"),
-    ("listen = 7373", "listen = \"7373\" (file /dwell.toml): is not an address with a port; accepted: ADDRESS:PORT"),
-    ("console = 'on'", "console = \"on\" (file /dwell.toml): is none of the words; accepted: full, read_only, off"),
-    ("data_dir = ''", "data_dir = \"\" (file /dwell.toml): is empty"),
-    ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file /dwell.toml): is not a redis:// URL"),
-    ("redis.url_file = '/does/not/exist'", "redis.url_file = \"/does/not/exist\" (file /dwell.toml): cannot be read"),
-    ("redis.prefix = 'a:b'", "redis.prefix = \"a:b\" (file /dwell.toml): has another character; accepted: 1 to 100 of"),
-    ("redis.timeout = '49ms'", "redis.timeout = \"49ms\" (file /dwell.toml): is out of range; accepted: 50ms to 1m"),
-    (
-        "redis.timeout = '60001ms'",
-        "redis.timeout = \"60001ms\" (file /dwell.toml): is out of range; accepted: 50ms to 1m",
-    ),
-    (
-        "redis.allow_eviction = 'yes'",
-        "redis.allow_eviction = \"yes\" (file /dwell.toml): is none of the words; accepted",
-    ),
-    ("redis = 'redis://host'", "redis (file /dwell.toml): is a section, not a key"),
-    ("lease.ttl = '999ms'", "lease.ttl = \"999ms\" (file /dwell.toml): is out of range; accepted: 1s to 10m"),
+    ("socket_mode = '0666'", "socket_mode = \"0666\" (file): lets everybody on this machine in; accepted"),
+    ("socket_mode = 0o660", "socket_mode = \"432\" (file): is not four octal digits in quotes"),
+    ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file): is reachable from other machines"),
+    ("listen = 7373", "listen = \"7373\" (file): is not an address with a port; accepted: ADDRESS:PORT"),
+    ("console = 'on'", "console = \"on\" (file): is none of the words; accepted: full, read_only, off"),
+    ("data_dir = ''", "data_dir = \"\" (file): is empty"),
+    ("redis.url = 'http://:s3cret@host'", "redis.url = \"http://:***@host\" (file): is not a redis:// URL"),
+    ("redis.url_file = '/does/not/exist'", "redis.url_file = \"/does/not/exist\" (file): cannot be read"),
+    ("redis.prefix = 'a:b'", "redis.prefix = \"a:b\" (file): has another character; accepted: 1 to 100 of"),
+    ("redis.timeout = '49ms'", "redis.timeout = \"49ms\" (file): is out of range; accepted: 50ms to 1m"),
+    ("redis.timeout = '60001ms'", "redis.timeout = \"60001ms\" (file): is out of range; accepted: 50ms to 1m"),
+    ("redis.allow_eviction = 'yes'", "redis.allow_eviction = \"yes\" (file): is none of the words; accepted"),
+    ("redis = 'redis://host'", "redis (file): is a section, not a key"),
+    ("lease.ttl = '999ms'", "lease.ttl = \"999ms\" (file): is out of range; accepted: 1s to 10m"),
     ("lease.ttl = '10m1s'", "accepted: 1s to 10m"),
     (
         "lease.ttl = '2s'\ngroup.heartbeat = '1s'",
-        "group.heartbeat = \"1s\" (file /dwell.toml): 1s is too long; accepted: at most a third of lease.ttl, which is 2s",
+        "group.heartbeat = \"1s\" (file): 1s is too long; accepted: at most a third of lease.ttl, which is 2s",
     ),
     ("lease.ttl = '3s'\ngroup.heartbeat = '1001ms'", "accepted: at most a third of lease.ttl, which is 3s"),
-    ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file /dwell.toml): \"-1s\" is negative"),
-    ("topic.partitions = 0", "topic.partitions = \"0\" (file /dwell.toml): is out of range; accepted: 1 to 1024"),
+    ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file): \"-1s\" is negative"),
+    ("topic.partitions = 0", "topic.partitions = \"0\" (file): is out of range; accepted: 1 to 1024"),
     ("topic.partitions = 1025", "accepted: 1 to 1024"),
-    ("topic.partitions = [8]", "topic.partitions = [\"8\"] (file /dwell.toml): is a list; accepted: 1 to 1024"),
-    (
-        "lease.ttl = 5",
-        "lease.ttl = \"5\" (file /dwell.toml): 5 has no unit; write \"5s\" or \"5ms\"; accepted: 1s to 10m",
-    ),
+    ("topic.partitions = [8]", "topic.partitions = [\"8\"] (file): is a list; accepted: 1 to 1024"),
+    ("lease.ttl = 5", "lease.ttl = \"5\" (file): 5 has no unit; write \"5s\" or \"5ms\"; accepted: 1s to 10m"),
     ("topic.visibility_timeout = '99ms'", "accepted: 100ms to 12h"),
     ("topic.max_attempts = 1001", "accepted: 1 to 1000"),
-    ("topic.max_attempts = 1.5", "topic.max_attempts = \"1.5\" (file /dwell.toml): is not such a number"),
+    ("topic.max_attempts = 1.5", "topic.max_attempts = \"1.5\" (file): is not such a number"),
     ("topic.dedup_window = '8d'", "accepted: 0s to 168h"),
     ("topic.ordering = 'fifo'", "accepted: none, key"),
     ("topic.ttl = '3651d'", "accepted: 0s to 87600h"),
@@ -94,22 +87,19 @@ const WRONG: [(&str, &str); 47] = [
         "topic.backoff.steps = ['1s']",
         "belongs to the other kind of backoff; accepted: nothing, while topic.backoff.kind",
     ),
-    (
-        "topic.backoff.max = '10ms'",
-        "\"10ms\" (file /dwell.toml): 10ms is too short; accepted: at least topic.backoff.ini",
-    ),
+    ("topic.backoff.max = '10ms'", "\"10ms\" (file): 10ms is too short; accepted: at least topic.backoff.ini"),
     ("topic.backoff.factor = 0.9", "accepted: 1 to 100"),
     ("topic.backoff.jitter = nan", "accepted: 0 to 1"),
-    ("topic.backoff = { kind = 'ladder', steps = [] }", "topic.backoff.steps = [] (file /dwell.toml): has 0 steps"),
+    ("topic.backoff = { kind = 'ladder', steps = [] }", "topic.backoff.steps = [] (file): has 0 steps"),
     ("topic.backoff = { kind = 'ladder', steps = ['x'] }", "\"x\" is not a duration"),
-    ("topic.backoff = { kind = 'ladder', max = '1s', steps = ['1s'] }", "topic.backoff.max = \"1s\" (file"),
-    ("log.level = 'loud'", "log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn"),
-    ("log.format = {}", "log.format = a table (file /dwell.toml): is a table; accepted: text, json"),
+    ("topic.backoff = { kind = 'ladder', max = '1s', steps = ['1s'] }", "topic.backoff.max = \"1s\" (file)"),
+    ("log.level = 'loud'", "log.level = \"loud\" (file): is none of the words; accepted: off, error, warn"),
+    ("log.format = {}", "log.format = a table (file): is a table; accepted: text, json"),
     ("trace.sample_ratio = 1.5", "accepted: 0 to 1"),
     ("trace.sample_ratio = nan", "accepted: 0 to 1"),
     ("trace.otlp_endpoint = 'grpc://a'", "is neither an http:// nor an https:// URL"),
-    ("redis.timout = '1s'", "redis.timout (file /dwell.toml): is not known; did you mean redis.timeout?"),
-    ("listen = ", "the file (file /dwell.toml): TOML parse error at line 1"),
+    ("redis.timout = '1s'", "redis.timout (file): is not known; did you mean redis.timeout?"),
+    ("listen = ", "the file (file): TOML parse error at line 1"),
 ];
 
 #[test]
@@ -129,17 +119,16 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
     let env = [("DWELL_LEASE_TTL", "1ms"), ("DWELL_TOPIC_PARTITONS", "3"), ("DWELL_PORT", "tcp://10.0.0.1:7373")];
     let errors = load("log.level = 'loud'\ntypo = 1", &env, &[("listen", "nowhere")])?.err().unwrap_or_default();
     let expected = "5 errors in the configuration:
-  typo (file /dwell.toml): is not known; `dwell config show` lists every key
+  typo (file): is not known; `dwell config show` lists every key
   DWELL_TOPIC_PARTITONS (environment variable DWELL_TOPIC_PARTITONS): is not known; did you mean DWELL_TOPIC_PARTITIONS?
   listen = \"nowhere\" (flag --flag): is not an address with a port; accepted: ADDRESS:PORT, localhost:PORT \
         or unix:/absolute/path
   lease.ttl = \"1ms\" (environment variable DWELL_LEASE_TTL): is out of range; accepted: 1s to 10m
-  log.level = \"loud\" (file /dwell.toml): is none of the words; accepted: off, error, warn, info, debug, trace";
+  log.level = \"loud\" (file): is none of the words; accepted: off, error, warn, info, debug, trace";
     assert_eq!(errors, expected);
     Ok(())
 }
 
-/// Every key that is not of a kind of backoff, and none that is a file.
 const COMMON: [(&str, &str); 34] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
@@ -342,9 +331,7 @@ fn values_that_contradict_each_other_are_refused() -> IoResult<()> {
     let file = "lease.ttl = '2s'\ngroup.heartbeat = '500ms'\nredis.timeout = '2s'\n";
     assert!(load(file, &[], &[])?.is_ok(), "without Redis its timeout does not matter");
     let errors = load(&format!("{file}redis.url = 'redis://host'"), &[], &[])?.err().unwrap_or_default();
-    assert!(
-        errors.contains("redis.timeout = \"2s\" (file /dwell.toml): 2s is too long; accepted: less than lease.ttl")
-    );
+    assert!(errors.contains("redis.timeout = \"2s\" (file): 2s is too long; accepted: less than lease.ttl"));
     Ok(())
 }
 
@@ -422,5 +409,151 @@ fn the_annotated_example_is_the_default_and_names_every_key() -> IoResult<()> {
     let mut keys: Vec<_> = KEYS.map(str::to_owned).into_iter().chain(webhook).chain(token).collect();
     keys.sort();
     assert_eq!(named, keys);
+    Ok(())
+}
+
+fn table(dir: &tempfile::TempDir, name: &str, token: &str, scopes: &str) -> IoResult<String> {
+    let path = dir.path().join(name);
+    std::fs::write(&path, token)?;
+    Ok(format!("[[auth.token]]\nname = '{name}'\nfile = '{}'\nscopes = {scopes}\n", path.display()))
+}
+
+#[test]
+fn tokens_are_read_and_open_the_way_beyond_loopback() -> IoResult<()> {
+    let dir = tempfile::tempdir()?;
+    let shop = table(&dir, "shop", "s3cret-0123456789\n", "['produce', 'consume']")?;
+    let ops = table(&dir, "ops", "s3cret-9876543210", "['admin']")?;
+    let config = load(&format!("listen = '0.0.0.0:7373'\n{shop}{ops}"), &[], &[])?;
+    assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+    let tokens = config.map(|config| config.tokens).unwrap_or_default();
+    let read: Vec<_> = tokens.iter().map(|token| (&*token.name, token.scopes)).collect();
+    let both = Scopes::of(&[Scope::Produce, Scope::Consume]);
+    assert_eq!(read, [("shop", both), ("ops", Scopes::of(&[Scope::Admin]))]);
+    let (_dir, given) = sources(&shop, &[], &[])?;
+    let shown = show(&given).unwrap_or_default();
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("[[auth.token]] name = \"shop\" # file /"), "{shown}");
+    assert!(shown.contains("scopes = [\"produce\", \"consume\"]") && !shown.contains("s3cret"), "{shown}");
+    assert_eq!(load(&shown, &[], &[])?.map(|config| config.tokens), load(&shop, &[], &[])?.map(|config| config.tokens));
+    Ok(())
+}
+
+#[test]
+fn everything_wrong_with_every_token_is_said_at_once_and_no_token_is() -> IoResult<()> {
+    let dir = tempfile::tempdir()?;
+    let good = table(&dir, "good", "s3cret-0123456789", "['produce']")?;
+    let same = table(&dir, "same", "s3cret-0123456789", "['admin']")?;
+    let short = table(&dir, "short", "s3cret", "[]")?;
+    let empty = table(&dir, "empty", "\n", "'admin'")?;
+    let words = table(&dir, "words", "s3cret s3cret s3cret", "['produce', 'Admin']")?;
+    let wrong = "[[auth.token]]\nname = 'a b'\nfile = 's3cret-0123456789'\ntoken = 's3cret-0123456789'\n";
+    let local = "[[auth.token]]\nname = 'local'\nfile = '/does/not/exist'\nscopes = ['admin']\n";
+    // An address that needs tokens is not refused on top of it.
+    let file = ["listen = '0.0.0.0:7373'\n", &good, &good, &same, &short, &empty, &words, wrong, local].concat();
+    let errors = load(&file, &[("DWELL_AUTH_TOKEN", "s3cret")], &[])?.err().unwrap_or_default();
+    assert!(errors.starts_with("15 errors in the configuration:"), "{errors}");
+    for said in [
+        "auth.token[6].token (file): is not known",
+        "DWELL_AUTH_TOKEN (environment variable DWELL_AUTH_TOKEN): is not known",
+        "auth.token[1].name = \"good\" (file): is the name of another token",
+        "auth.token[2].file = \"/same\" (file): holds the token of \"good\"",
+        "auth.token[3].file = \"/short\" (file): holds a token of 6 characters; 16 to 1024 are needed",
+        "auth.token[3].scopes = [] (file): is empty",
+        "auth.token[4].file = \"/empty\" (file): is empty",
+        "auth.token[4].scopes = \"admin\" (file): is no list; accepted: a list of \"view\", \"produce\", \"consume\"",
+        "auth.token[5].file = \"/words\" (file): holds something that is no visible ASCII",
+        "auth.token[5].scopes = [\"produce\", \"Admin\"] (file): has another word",
+        "auth.token[6].name = \"a b\" (file): has another character",
+        "auth.token[6].file = \"***\" (file): cannot be read",
+        "auth.token[6].scopes (file): is missing",
+        "auth.token[7].name = \"local\" (file): is the name of whoever needs no token",
+        "auth.token[7].file = \"/does/not/exist\" (file): cannot be read",
+    ] {
+        assert!(
+            errors.replace(&*dir.path().to_string_lossy(), "").contains(&format!("\n  {said}")),
+            "{said}\n{errors}"
+        );
+    }
+    assert!(!errors.contains("s3cret"), "{errors}");
+    let errors = |file: &str| load(file, &[], &[]).map(|loaded| loaded.err().unwrap_or_default());
+    assert!(errors("[auth.token]\nname = 'a'")?.contains("auth.token (file): is one of many: write [[auth"));
+    assert!(errors("auth = 'a'")?.contains("auth (file): is a section, not a key"));
+    assert!(errors("auth.tokens = []")?.contains("auth.tokens (file): is not known"));
+    assert!(errors("listen = '0.0.0.0:1'")?.contains("add an [[auth.token]]"));
+    let many: String = (0..=TOKENS_MAX)
+        .map(|n| table(&dir, &format!("t{n}"), &format!("s3cret-0123456789-{n}"), "['produce']"))
+        .collect::<IoResult<Vec<_>>>()?
+        .concat();
+    assert!(
+        errors(&many)?.starts_with("1 error in the configuration:\n  auth.token[100] (default): is one of 101 tokens")
+    );
+    Ok(())
+}
+
+const WEBHOOK: &str = "[[webhook]]\ntopic = 'orders'\nurl = 'http://localhost:8080/orders'\n";
+
+#[test]
+fn webhooks_are_read_with_their_defaults() -> IoResult<()> {
+    let (dir, _) = sources("", &[], &[])?;
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret\n")?;
+    let second = format!(
+        "[[webhook]]\ntopic = 'mails'\ngroup = 'audit'\nurl = 'http://10.0.0.1/'\nconcurrency = 256\ntimeout = '1h'\n\
+         secret_file = '{}'\nallow_remote = true\nenabled = false\n",
+        secret.display()
+    );
+    let webhooks = load(&format!("{WEBHOOK}{second}"), &[], &[])?.map(|config| config.webhooks).unwrap_or_default();
+    assert_eq!(webhooks.len(), 2);
+    let (first, second) = (&webhooks[0], &webhooks[1]);
+    assert_eq!((first.topic.as_str(), first.group.as_str(), first.enabled), ("orders", "default", true));
+    assert_eq!((first.concurrency, first.timeout, &first.secret), (8, secs(10), &None));
+    assert_eq!(first.target.to_string(), "http://localhost:8080/orders");
+    assert_eq!((second.group.as_str(), second.concurrency, second.enabled), ("audit", 256, false));
+    assert_eq!((second.timeout, &second.secret), (secs(3_600), &Some(Secret::new("s3cret"))));
+    assert!(second.target.allows_remote() && !format!("{webhooks:?}").contains("s3cret"));
+    Ok(())
+}
+
+#[test]
+fn everything_wrong_with_every_webhook_is_said_at_once() -> IoResult<()> {
+    let file = "[[webhook]]\nurl = 'http://u:s3cret@localhost/'\nconcurrency = 257\ntimeout = '99ms'\ntypo = 1\n\
+                [[webhook]]\ntopic = 'a b'\ngroup = '..'\nurl = 'http://169.254.169.254/'\nsecret_file = '/does/not/exist'\n\
+                allow_remot = true\nenabled = 'yes'\n";
+    let errors = load(file, &[("DWELL_WEBHOOK_URL", "http://localhost/")], &[])?.err().unwrap_or_default();
+    let expected = "12 errors in the configuration:
+  webhook[0].typo (file): is not known; `dwell config show` lists every key
+  webhook[1].allow_remot (file): is not known; did you mean allow_remote?
+  DWELL_WEBHOOK_URL (environment variable DWELL_WEBHOOK_URL): is not known; `dwell config show` lists every key
+  webhook[0].topic (file): is missing; accepted: 1 to 100 of A-Z a-z 0-9 . _ -
+  webhook[0].url = \"http://u:***@localhost/\" (file): has a user or a password; sign with a secret_file";
+    assert!(errors.starts_with(expected), "{errors}");
+    for said in [
+        "\n  webhook[0].concurrency = \"257\" (file): is out of range; accepted: 1 to 256",
+        "\n  webhook[0].timeout = \"99ms\" (file): is out of range; accepted: 100ms to 1h",
+        "\n  webhook[1].topic = \"a b\" (file): a name has only letters",
+        "\n  webhook[1].group = \"..\" (file): a name is not only dots",
+        "\n  webhook[1].url = \"http://169.254.169.254/\" (file): 169.254.169.254 is not on this machine",
+        "\n  webhook[1].secret_file = \"/does/not/exist\" (file): cannot be read",
+        "\n  webhook[1].enabled = \"yes\" (file): is none of the words; accepted: true, false",
+    ] {
+        assert!(errors.contains(said), "{said}\n{errors}");
+    }
+    let errors = |file: &str| load(file, &[], &[]).map(|loaded| loaded.err().unwrap_or_default());
+    assert!(errors("[webhook]\ntopic = 'orders'")?.contains("webhook (file): is one of many: write [[web"));
+    assert!(errors("webhook = ['http://localhost']")?.contains("webhook[0] (file): is no table"));
+    assert_eq!(errors(&WEBHOOK.repeat(WEBHOOKS_MAX))?, "");
+    assert!(errors(&WEBHOOK.repeat(WEBHOOKS_MAX + 1))?.contains("is one of 101 webhooks; accepted: at"));
+    Ok(())
+}
+
+#[test]
+fn webhooks_are_shown_with_their_origins_and_are_read_back() -> IoResult<()> {
+    let (_dir, given) = sources(WEBHOOK, &[], &[])?;
+    let shown = show(&given).unwrap_or_default();
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in ["[[webhook]] topic = \"orders\" # file /", "concurrency = 8 # default", "# secret_file = # default"] {
+        assert!(words.contains(line), "{line}\n{shown}");
+    }
+    assert_eq!(load(&shown, &[], &[])?.map(|config| config.webhooks), load(WEBHOOK, &[], &[])?.map(|c| c.webhooks));
     Ok(())
 }

@@ -1,31 +1,32 @@
-//! The access tokens of a configuration: one table each.
+//! The access tokens and webhooks of a configuration: one table each.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Origin;
 use super::reader::Reader;
 use super::show::quoted;
-use super::sources::{Layers, Raw, item_key};
+use super::sources::{Layers, Raw, item_key, read_text};
 use crate::api::access::{Scope, Scopes, Token};
-use crate::model::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX};
-use crate::platform::secret::Bearer;
-use crate::platform::secret::TokenFile;
+use crate::api::webhook::{TARGET_ACCEPTED, Target, Webhook};
+use crate::model::error::Error;
+use crate::model::limits::{
+    NAME_BYTES_MAX, TOKEN_BYTES_MIN, TOKENS_MAX, WEBHOOK_CONCURRENCY_MAX, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN,
+    WEBHOOKS_MAX,
+};
+use crate::model::message::{GroupName, TopicName};
+use crate::model::time::show_span;
+use crate::platform::secret::Secret;
+use crate::platform::secret::{Bearer, TokenFile};
 
-/// Where the tables are.
 pub(super) const TOKENS: &str = "auth.token";
 
-/// Every key of an `[[auth.token]]`.
 pub const TOKEN_KEYS: [&str; 3] = ["name", "file", "scopes"];
 
 impl Reader<'_> {
-    /// Every token that could be read; what is wrong with the others is noted.
     pub(super) fn tokens(&mut self) -> Vec<Token> {
-        let origins = self.layers.tables(TOKENS).to_vec();
-        if origins.len() > TOKENS_MAX {
-            let why = format!("is one of {} tokens", origins.len());
-            self.refuse(&item_key(TOKENS, TOKENS_MAX, ""), &format!("at most {TOKENS_MAX}"), why);
-        }
+        let origins = self.tables(TOKENS, TOKENS_MAX, "tokens");
         let mut read: Vec<(Token, Bearer)> = Vec::new();
         for (n, origin) in origins.into_iter().enumerate() {
             let Some((token, bearer)) = self.token(n, &origin) else { continue };
@@ -40,8 +41,17 @@ impl Reader<'_> {
         read.into_iter().map(|(token, _)| token).collect()
     }
 
-    /// Whether there is a token in the configuration, right or wrong.
-    pub(super) fn asks(&self) -> bool {
+    /// Where each of several tables came from; one too many is refused.
+    fn tables(&mut self, name: &str, max: usize, what: &str) -> Vec<Origin> {
+        let origins = self.layers.tables(name).to_vec();
+        if origins.len() > max {
+            let why = format!("is one of {} {what}", origins.len());
+            self.refuse(&item_key(name, max, ""), &format!("at most {max}"), why);
+        }
+        origins
+    }
+
+    pub(super) fn has_tokens(&self) -> bool {
         !self.layers.tables(TOKENS).is_empty()
     }
 
@@ -104,9 +114,69 @@ pub(super) fn token_value(token: &Token, n: usize, name: &str, layers: &Layers) 
             let scopes: Vec<_> = token.scopes.each().map(|scope| quoted(scope.name())).collect();
             format!("[{}]", scopes.join(", "))
         }
-        _ => match layers.get(&item_key(TOKENS, n, name))? {
-            (Raw::Text(text), _) => quoted(text),
-            (Raw::List(_) | Raw::Other(_), _) => return None,
-        },
+        _ => return path_of(layers, &item_key(TOKENS, n, name)),
     })
+}
+
+pub const WEBHOOK_KEYS: [&str; 9] =
+    ["topic", "group", "url", "concurrency", "timeout", "secret_file", "ca_file", "allow_remote", "enabled"];
+
+const CONCURRENCY: usize = 8;
+const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const WEBHOOKS: &str = "webhook";
+
+impl Reader<'_> {
+    pub(super) fn webhooks(&mut self) -> Vec<Webhook> {
+        let origins = self.tables(WEBHOOKS, WEBHOOKS_MAX, "webhooks");
+        origins.into_iter().enumerate().filter_map(|(n, origin)| self.webhook(n, &origin)).collect()
+    }
+
+    fn webhook(&mut self, n: usize, origin: &Origin) -> Option<Webhook> {
+        let key = |name| item_key(WEBHOOKS, n, name);
+        let name = format!("1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
+        let topic = self.required(key("topic"), origin, &name, |text| TopicName::new(text).map_err(why));
+        let standard = GroupName::standard();
+        let group = self.parsed(&key("group"), &name, standard, |text| GroupName::new(text).map_err(why));
+        let allow_remote = self.switch(&key("allow_remote"), false);
+        let target = self.required(key("url"), origin, TARGET_ACCEPTED, |text| Target::parse(text, allow_remote));
+        let concurrency = self.number(&key("concurrency"), 1..=WEBHOOK_CONCURRENCY_MAX, CONCURRENCY);
+        let timeout = self.span(&key("timeout"), WEBHOOK_TIMEOUT_MIN..=WEBHOOK_TIMEOUT_MAX, TIMEOUT);
+        let secret = self.parsed(&key("secret_file"), "a file that holds the secret and nothing else", None, |path| {
+            let text = read_text(Path::new(path))?;
+            match text.trim() {
+                "" => Err("is empty".to_owned()),
+                secret => Ok(Some(Secret::new(secret))),
+            }
+        });
+        let ca_file = self.certificates(&key("ca_file"));
+        let enabled = self.switch(&key("enabled"), true);
+        let (topic, target) = (topic?, target?);
+        Some(Webhook { topic, group, target, concurrency, timeout, secret, ca_file, enabled })
+    }
+}
+
+fn why(error: Error) -> String {
+    error.detail().split_once(": ").map_or(error.detail(), |(_, why)| why).to_owned()
+}
+
+/// The value of a key as TOML; nothing when it has none. A secret is not shown, only where it is.
+pub(super) fn webhook_value(webhook: &Webhook, n: usize, name: &str, layers: &Layers) -> Option<String> {
+    Some(match name {
+        "topic" => quoted(webhook.topic.as_str()),
+        "group" => quoted(webhook.group.as_str()),
+        "url" => quoted(&webhook.target.to_string()),
+        "concurrency" => webhook.concurrency.to_string(),
+        "timeout" => quoted(&show_span(webhook.timeout)),
+        "allow_remote" => webhook.target.allows_remote().to_string(),
+        "enabled" => webhook.enabled.to_string(),
+        _ => return path_of(layers, &item_key(WEBHOOKS, n, name)),
+    })
+}
+
+/// A path as it was given, as TOML.
+fn path_of(layers: &Layers, key: &str) -> Option<String> {
+    match layers.get(key)? {
+        (Raw::Text(text), _) => Some(quoted(text)),
+        (Raw::List(_) | Raw::Other(_), _) => None,
+    }
 }

@@ -3,67 +3,47 @@
 //! Every round measures everything once, the ceilings too, so that a machine that is busy for a while is busy for both.
 
 mod results;
-mod ceiling;
-mod cost;
 mod target;
-mod workload;
-mod pending;
-mod plan;
-mod process;
-mod progress;
-mod report;
-mod scale;
-mod sidecar;
 mod speed;
 mod store;
 mod latency;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
+use clap::Args;
+use indicatif::ProgressBar;
 
 use super::failure::Failure;
-use super::logging;
-use super::signals::Signals;
-use crate::app::config::{LogConfig, LogFormat, LogLevel};
+use super::output::{note, styled};
+use super::process::Signals;
+use super::{logging, parse};
+use crate::app::config::{LogConfig, LogFormat, LogLevel, RedisUrl};
 use crate::app::embed::Dwell;
+use crate::model::limits::PARTITIONS_MAX;
 use crate::model::message::TopicName;
 use crate::model::time::Timestamp;
 use crate::platform::clock::Clock;
-pub(super) use plan::BenchArgs;
-use plan::Plan;
-use progress::Progress;
+use latency::{RATE, levels};
 use results::{Name, Results};
-use sidecar::Sidecar;
-use store::{Place, Stores};
+use store::{Place, Sidecar, Stores};
 use target::Target;
 
-/// Messages of a batch.
 const BATCH: usize = 100;
-
-/// Requests of batches that are out at the same time.
 const LANES: usize = 8;
 
 pub(super) async fn run(args: &BenchArgs) -> Result<(), Failure> {
     logging::start(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
     let plan = Plan::new(args)?;
-    let stores = Stores::open(args.redis.as_ref(), args.prefix()).await?;
+    let stores = Stores::open(args.redis.as_ref(), args.prefix.as_ref().map(TopicName::as_str)).await?;
     let bench = Bench::start(plan, stores).await?;
-    let ended = {
-        let measured = bench.measure();
-        let signal = signals.next();
-        tokio::pin!(measured, signal);
-        match future::select(measured, signal).await {
-            Either::Left((result, _)) => result,
-            Either::Right((signal, _)) => Err(Failure::interrupted(format!("{signal}: the bench was not finished"))),
-        }
-    };
+    let ended = signals.or(bench.measure(), "the bench was not finished").await;
     bench.progress.finish();
     let published = match &ended {
-        Ok(()) => report::publish(&bench, &bench.store_name().await?, args.json.as_deref()),
+        Ok(()) => results::publish(&bench, &bench.store_name().await?, args.json.as_deref()),
         Err(_) => Ok(()),
     };
     let cleaned = bench.stop().await;
@@ -77,7 +57,7 @@ struct Bench {
     library: Dwell,
     sidecar: Sidecar,
     payload: String,
-    book: RefCell<Results>,
+    results: RefCell<Results>,
     progress: Progress,
     topics: Cell<usize>,
     /// How far the store's clock is ahead of ours, microseconds.
@@ -100,7 +80,7 @@ impl Bench {
             stores,
             library,
             sidecar,
-            book: RefCell::default(),
+            results: RefCell::default(),
             progress,
             topics: Cell::new(0),
             store_ahead_us,
@@ -108,90 +88,84 @@ impl Bench {
     }
 
     async fn measure(&self) -> Result<(), Failure> {
-        let doors = [Target::Library(self.library.broker().clone()), Target::Http(self.sidecar.client.clone())];
+        let targets = [Target::Library(self.library.broker().clone()), Target::Http(self.sidecar.client.clone())];
         self.binary()?;
         for round in 1..=self.plan.rounds {
             self.progress.round(round, self.plan.rounds);
             if ["push", "drain", "life", "scale"].iter().any(|name| self.plan.wants(name)) {
                 self.progress.step("ceiling");
-                ceiling::run(self).await?;
+                speed::ceilings(self).await?;
                 self.progress.step("push, drain, life");
-                speed::run(self).await?;
+                speed::throughput(self).await?;
             }
             if let Some(bare) = self.stores.bare.as_ref().filter(|_| self.plan.wants("cost")) {
                 self.progress.step("cost");
-                cost::run(self, bare).await?;
+                speed::cost(self, bare).await?;
             }
             if self.plan.wants("lateness") {
                 latency::ceiling(self).await?;
             }
-            for door in &doors {
+            for target in &targets {
                 if self.plan.wants("lateness") {
                     self.progress.step("lateness");
-                    latency::lateness(self, door, door.name()).await?;
+                    latency::lateness(self, target, target.name()).await?;
                 }
                 if self.plan.wants("burst") {
                     self.progress.step("burst");
-                    latency::burst(self, door).await?;
+                    latency::burst(self, target).await?;
                 }
             }
             if self.plan.wants("scale") {
                 self.progress.step("scale");
-                scale::run(self).await?;
+                speed::scale(self).await?;
             }
         }
         if self.plan.wants("pending") {
-            pending::run(self).await?;
+            latency::pending(self).await?;
         }
         Ok(())
     }
 
-    /// What starting it costs.
     fn binary(&self) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("cannot look at this binary: {error}"));
         let path = std::env::current_exe().map_err(failed)?;
         let bytes = std::fs::metadata(path).map_err(failed)?.len();
-        self.note(("binary", "dwell".to_owned()), "MB", pending::ratio(bytes, 1_000_000), None);
+        self.note(("binary", "dwell".to_owned()), "MB", latency::ratio(bytes, 1_000_000), None);
         let ready = self.sidecar.ready_after.as_secs_f64() * 1e3;
         self.note(("start to ready", "sidecar, empty".to_owned()), "ms", ready, None);
         Ok(())
     }
 
     fn note(&self, name: Name, unit: &'static str, value: f64, ceiling: Option<Name>) {
-        self.book.borrow_mut().note(name, unit, value, ceiling);
+        self.results.borrow_mut().note(name, unit, value, ceiling);
     }
 
-    /// Processor time of the sidecar so far.
     fn processor(&self) -> Result<Duration, Failure> {
-        process::cpu(self.sidecar.pid)
+        store::cpu(self.sidecar.pid)
     }
 
-    /// Notes processor time of the sidecar, for each of so many messages.
     fn note_processor(&self, way: String, spent: Duration, messages: usize, ceiling: Option<Name>) {
         let micros = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX);
-        self.note(("processor", way), "µs/message", pending::ratio(micros, messages), ceiling);
+        self.note(("processor", way), "µs/message", latency::ratio(micros, messages), ceiling);
     }
 
-    /// A new topic with the partitions of the plan.
-    async fn topic(&self, door: &Target, name: &str) -> Result<TopicName, Failure> {
-        self.topic_of(door, name, self.plan.partitions).await
+    async fn topic(&self, target: &Target, name: &str) -> Result<TopicName, Failure> {
+        self.topic_of(target, name, self.plan.partitions).await
     }
 
     /// A new topic: nothing that an earlier measure left behind is in it.
-    async fn topic_of(&self, door: &Target, name: &str, partitions: NonZeroU16) -> Result<TopicName, Failure> {
+    async fn topic_of(&self, target: &Target, name: &str, partitions: NonZeroU16) -> Result<TopicName, Failure> {
         self.topics.set(self.topics.get() + 1);
         let topic = TopicName::new(format!("{name}-{}", self.topics.get()))?;
-        door.declare(&topic, partitions).await?;
+        target.declare(&topic, partitions).await?;
         Ok(topic)
     }
 
-    /// A time of the store's clock on ours.
     fn local(&self, at: Timestamp) -> Timestamp {
         let ahead_ms = self.store_ahead_us / 1_000;
         Timestamp::from_ms(at.as_ms().saturating_add_signed(-ahead_ms))
     }
 
-    /// What bare keys begin with.
     fn bare_prefix(&self) -> String {
         match self.stores.place("bare") {
             Place::Redis { prefix, .. } => prefix,
@@ -206,11 +180,142 @@ impl Bench {
         }
     }
 
-    /// Stops the brokers, then deletes what they wrote.
     async fn stop(self) -> Result<(), Failure> {
         let stopped = self.sidecar.stop().await;
         let closed = self.library.close().await;
         self.stores.clear().await?;
         stopped.and(closed.map_err(Failure::from))
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell bench                                  the embedded store, in a temporary directory
+  dwell bench --redis redis://127.0.0.1:6379   Redis, under another prefix, which is deleted
+  dwell bench --quick --only life --only push  one run of some measures
+  dwell bench --only scale --redis redis://127.0.0.1:6379
+  dwell bench --json result.json
+
+Measures:
+  push, drain, life   messages a second stored, reserved and acked, both; library and HTTP
+  cost                Redis' processor time for the life of a message, beside bare commands
+  lateness            2,000 messages a second: from the due time to the receipt
+  burst               50,000 messages due at the same instant: to the last ack
+  pending             memory, idle cost and start with many messages that are not due
+  scale               1 to 64 partitions, 1 to 4 members; only when it is named
+
+A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
+GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
+does nothing else.";
+
+const MEASURES: [&str; 7] = ["push", "drain", "life", "cost", "lateness", "burst", "pending"];
+
+/// Measure how fast dwell is on this machine, beside what the machine does without it
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct BenchArgs {
+    /// Use this Redis, not the embedded store
+    #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
+    redis: Option<RedisUrl>,
+    /// What every Redis key begins with; nothing may be there
+    #[arg(long, value_name = "NAME", value_parser = parse::topic, requires = "redis")]
+    prefix: Option<TopicName>,
+    /// One run instead of five
+    #[arg(long)]
+    quick: bool,
+    /// Messages of a throughput run, 100 to 1,000,000
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    messages: u32,
+    /// Messages that are not due, 1,000 to 10,000,000; 50 times `--messages` if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    pending: Option<u32>,
+    /// Bytes of a payload, 1 to 65,536
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    bytes: u32,
+    /// Partitions of the topics
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(PARTITIONS_MAX)))]
+    partitions: u16,
+    /// Only this measure; may be repeated
+    #[arg(long, value_name = "MEASURE")]
+    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale"])]
+    only: Vec<String>,
+    /// Write the result to this file as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    rounds: usize,
+    messages: usize,
+    pending: usize,
+    lateness_messages: usize,
+    burst_messages: usize,
+    bytes: usize,
+    partitions: NonZeroU16,
+    idle: Duration,
+    only: Vec<String>,
+    in_redis: bool,
+}
+
+impl Plan {
+    fn new(args: &BenchArgs) -> Result<Plan, Failure> {
+        let count = |number: u32| usize::try_from(number).map_err(|_| Failure::usage("a number is too large"));
+        let messages = count(args.messages)?;
+        let partitions = NonZeroU16::new(args.partitions).ok_or_else(|| Failure::usage("no partitions"))?;
+        // With fewer messages everything is shorter; the usual number gives what the measures are named after.
+        Ok(Plan {
+            rounds: if args.quick { 1 } else { 5 },
+            messages,
+            pending: args.pending.map_or(Ok((messages * 50).max(1_000)), count)?,
+            lateness_messages: messages.min(RATE * 5),
+            burst_messages: (messages * 5 / 2).min(50_000),
+            bytes: count(args.bytes)?,
+            partitions,
+            idle: if messages < 10_000 { Duration::from_secs(1) } else { Duration::from_secs(20) },
+            only: args.only.clone(),
+            in_redis: args.redis.is_some(),
+        })
+    }
+
+    fn wants(&self, measure: &str) -> bool {
+        if self.only.is_empty() { MEASURES.contains(&measure) } else { self.only.iter().any(|only| only == measure) }
+    }
+
+    /// Messages of a load of single ones: a lone connection waits for each, so it gets a tenth.
+    fn single_messages(&self, connections: usize) -> usize {
+        if connections == 1 { (self.messages / 10).max(1) } else { self.messages }
+    }
+
+    fn steps(&self) -> usize {
+        let of = |measure: &str, steps: usize| if self.wants(measure) { steps } else { 0 };
+        let speed = if ["push", "drain", "life", "scale"].iter().any(|name| self.wants(name)) { 2 } else { 0 };
+        let cost = if self.in_redis { of("cost", 1) } else { 0 };
+        let round = speed + cost + of("lateness", 2) + of("burst", 2) + of("scale", 1);
+        round * self.rounds + of("pending", levels(self.pending))
+    }
+}
+
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(steps: usize) -> Progress {
+        let bar = ProgressBar::new(u64::try_from(steps).unwrap_or(u64::MAX));
+        Progress(styled(bar, "  {elapsed_precise} {bar:30} {pos:>4} of {len}  {msg}"))
+    }
+
+    fn step(&self, what: &str) {
+        self.0.inc(1);
+        self.0.set_message(what.to_owned());
+    }
+
+    fn round(&self, round: usize, rounds: usize) {
+        if self.0.is_hidden() {
+            note(format_args!("  round {round} of {rounds}"));
+        }
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
     }
 }

@@ -1,27 +1,31 @@
-//! What was measured: one figure for each measure and way, with all its runs.
+//! What was measured: one figure for each measure and way, with all its runs; the table and the file of them.
+
+use std::path::Path;
 
 use serde::Serialize;
+
+use super::Bench;
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::model::time::Timestamp;
+use crate::platform::clock::Clock;
 
 /// What a figure is called: the measure, and the way to it.
 pub(super) type Name = (&'static str, String);
 
-/// All figures, in the order of their first run.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     figures: Vec<Figure>,
 }
 
-/// One figure.
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) name: Name,
     pub(super) unit: &'static str,
     pub(super) runs: Vec<f64>,
-    /// What it is compared with.
     pub(super) ceiling: Option<Name>,
 }
 
-/// A figure as it is printed and written.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) measure: &'static str,
@@ -33,13 +37,11 @@ pub(super) struct Row {
     pub(super) runs: Vec<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ceiling: Option<String>,
-    /// The median, divided by that of the ceiling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ratio: Option<f64>,
 }
 
 impl Results {
-    /// Notes a run.
     pub(super) fn note(&mut self, name: Name, unit: &'static str, value: f64, ceiling: Option<Name>) {
         match self.figures.iter_mut().find(|figure| figure.name == name) {
             Some(figure) => figure.runs.push(value),
@@ -47,7 +49,6 @@ impl Results {
         }
     }
 
-    /// Every figure, those of a measure together, with its ratio where its ceiling was measured too.
     pub(super) fn rows(&self) -> Vec<Row> {
         let row = |figure: &Figure| {
             let ceiling = figure.ceiling.as_ref().filter(|name| **name != figure.name);
@@ -84,24 +85,111 @@ fn median(runs: &[f64]) -> f64 {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
+#[derive(Serialize)]
+struct Document<'a> {
+    version: &'static str,
+    at: Timestamp,
+    machine: String,
+    store: &'a str,
+    messages: usize,
+    payload_bytes: usize,
+    rounds: usize,
+    rows: Vec<Row>,
+}
+
+pub(super) fn publish(bench: &Bench, store: &str, json: Option<&Path>) -> Result<(), Failure> {
+    let rows = bench.results.borrow().rows();
+    output::line(format_args!(
+        "\ndwell {}, {}, {store}\n{} messages of {} bytes, {} partitions; the median of {} runs, the lowest and the highest\n",
+        env!("CARGO_PKG_VERSION"),
+        machine(),
+        output::thousands(u64::try_from(bench.plan.messages).unwrap_or(u64::MAX)),
+        bench.payload.len(),
+        bench.plan.partitions,
+        bench.plan.rounds,
+    ))?;
+    output::line(table(&rows))?;
+    let Some(path) = json else { return Ok(()) };
+    let document = Document {
+        version: env!("CARGO_PKG_VERSION"),
+        at: Clock::System.now(),
+        machine: machine(),
+        store,
+        messages: bench.plan.messages,
+        payload_bytes: bench.payload.len(),
+        rounds: bench.plan.rounds,
+        rows,
+    };
+    let failed = |why: String| Failure::new(format!("cannot write {}: {why}", path.display()));
+    let text = serde_json::to_string_pretty(&document).map_err(|error| failed(error.to_string()))?;
+    std::fs::write(path, text + "\n").map_err(|error| failed(error.to_string()))
+}
+
+pub(super) fn machine() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{processors} processors ({model})")
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = ["measure", "way", "median", "lowest", "highest", "unit", "ratio", "to"].map(str::to_owned).to_vec();
+    let mut cells = vec![head];
+    let mut before = "";
+    for row in rows {
+        let measure = if row.measure == before { "" } else { row.measure };
+        before = row.measure;
+        cells.push(vec![
+            measure.to_owned(),
+            row.way.clone(),
+            number(row.median),
+            number(row.lowest),
+            number(row.highest),
+            row.unit.to_owned(),
+            row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
+            row.ceiling.clone().unwrap_or_default(),
+        ]);
+    }
+    output::columns(&cells, &[2, 3, 4, 6])
+}
+
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => {
+            let whole = value.round() as u64;
+            output::thousands(whole)
+        }
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_row_is_the_median_of_its_runs_and_its_ratio_that_of_medians() {
-        let mut book = Results::default();
+        let mut results = Results::default();
         let name = |way: &str| ("push", way.to_owned());
         for value in [30.0, 10.0, 20.0] {
-            book.note(name("library"), "messages/s", value, Some(name("bare")));
-            book.note(name("HTTP"), "messages/s", value, Some(name("not measured")));
-            book.note(name("bare"), "messages/s", value * 2.0, None);
+            results.note(name("library"), "messages/s", value, Some(name("bare")));
+            results.note(name("HTTP"), "messages/s", value, Some(name("not measured")));
+            results.note(name("bare"), "messages/s", value * 2.0, None);
         }
-        let rows = book.rows();
+        let rows = results.rows();
         let [library, http, bare] = &rows[..] else { return assert_eq!(rows.len(), 3) };
         assert_eq!((library.median, library.lowest, library.highest), (20.0, 10.0, 30.0));
         assert_eq!((library.ratio, library.ceiling.as_deref()), (Some(0.5), Some("bare")));
         assert_eq!((http.ratio, http.ceiling.as_deref()), (None, None));
         assert_eq!((bare.median, bare.ratio), (40.0, None));
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_count() {
+        for (value, text) in [(0.0, "0.00"), (1.234, "1.23"), (12.34, "12.3"), (1_234.5, "1,235"), (100.0, "100")] {
+            assert_eq!(number(value), text);
+        }
     }
 }

@@ -1,18 +1,26 @@
-//! Throughput: pushing, draining a backlog, and the whole life of messages at once.
+//! Throughput: pushing, draining a backlog, and the whole life of messages at once; with more partitions and members; what a
+//! message costs Redis; and the ceilings that these are compared with.
 
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write as _;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use super::ceiling::{ceiling, livez};
-use super::target::{Target, Wanted};
-use super::workload::Load;
+use futures_util::future::try_join_all;
+
+use super::latency::{lives, ratio};
+use super::results::Name;
+use super::target::{Load, Tally, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES};
+use crate::app::embed::Dwell;
+use crate::app::engine::{BaselineRedis, BaselineStyle, RedisUsage};
 use crate::cli::failure::Failure;
+use crate::platform::clock::Clock;
 
-/// Connections of the load of single messages.
-pub(super) const CONNECTIONS: [usize; 3] = [1, 32, 256];
+const CONNECTIONS: [usize; 3] = [1, 32, 256];
 
-/// Measures every way once.
-pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
+pub(super) async fn throughput(bench: &Bench) -> Result<(), Failure> {
     let library = Target::Library(bench.library.broker().clone());
     let http = Target::Http(bench.sidecar.client.clone());
     batches(bench, &library).await?;
@@ -23,58 +31,270 @@ pub(super) async fn run(bench: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn batches(bench: &Bench, door: &Target) -> Result<(), Failure> {
-    let way = format!("{}, batch {BATCH}", door.name());
+async fn batches(bench: &Bench, target: &Target) -> Result<(), Failure> {
+    let way = format!("{}, batch {BATCH}", target.name());
     let of = |what: &str| match bench.stores.bare {
         Some(_) => ceiling(&format!("bare {what}")),
         None => ceiling("write and fsync").filter(|_| what != "drain"),
     };
-    measured(bench, door, &way, (BATCH, LANES), bench.plan.messages, of).await
+    measured(bench, target, &way, (BATCH, LANES), bench.plan.messages, of).await
 }
 
-async fn single(bench: &Bench, door: &Target, connections: usize) -> Result<(), Failure> {
-    let way = format!("{}, single, {connections} connections", door.name());
+async fn single(bench: &Bench, target: &Target, connections: usize) -> Result<(), Failure> {
+    let way = format!("{}, single, {connections} connections", target.name());
     let messages = bench.plan.single_messages(connections);
-    measured(bench, door, &way, (1, connections), messages, |_| ceiling(&livez(connections))).await
+    measured(bench, target, &way, (1, connections), messages, |_| ceiling(&livez(connections))).await
 }
 
 async fn measured(
     bench: &Bench,
-    door: &Target,
+    target: &Target,
     way: &str,
     (batch, lanes): (usize, usize),
     messages: usize,
-    of: impl Fn(&str) -> Option<super::results::Name>,
+    of: impl Fn(&str) -> Option<Name>,
 ) -> Result<(), Failure> {
     let note = |what: &'static str, value| bench.note((what, way.to_owned()), "messages/s", value, of(what));
-    // What it costs the sidecar says more than how fast it was, where others want the processors too.
-    let cost = |what: &str, spent: Duration| match door {
-        Target::Http(_) => bench.note_processor(format!("{what}, {way}"), spent, messages, ceiling_processor()),
+    // What it costs the sidecar says more than how fast it was, where others want the processors too. It is compared with the
+    // smallest request.
+    let cost = |what: &str, spent: Duration| match target {
+        Target::Http(_) => {
+            bench.note_processor(format!("{what}, {way}"), spent, messages, Some(("processor", livez(32))))
+        }
         Target::Library(_) => {}
     };
     if bench.plan.wants("push") || bench.plan.wants("drain") {
-        let topic = bench.topic(door, "backlog").await?;
-        let load = Load { door, topic, payload: &bench.payload, batch, lanes };
+        let topic = bench.topic(target, "backlog").await?;
+        let load = Load { target, topic, payload: &bench.payload, batch, lanes };
         let before = bench.processor()?;
         note("push", load.push(messages, |_| Wanted::default()).await?);
         let between = bench.processor()?;
         note("drain", load.drain(messages).await?);
         cost("push", between.saturating_sub(before));
         cost("drain", bench.processor()?.saturating_sub(between));
-        door.delete(&load.topic).await?;
+        target.delete(&load.topic).await?;
     }
     if bench.plan.wants("life") {
-        let topic = bench.topic(door, "life").await?;
-        let load = Load { door, topic, payload: &bench.payload, batch, lanes };
+        let topic = bench.topic(target, "life").await?;
+        let load = Load { target, topic, payload: &bench.payload, batch, lanes };
         let before = bench.processor()?;
         note("life", load.life(messages).await?);
         cost("life", bench.processor()?.saturating_sub(before));
-        door.delete(&load.topic).await?;
+        target.delete(&load.topic).await?;
     }
     Ok(())
 }
 
-/// What the sidecar's processor time for a message is compared with: that for the smallest request.
-fn ceiling_processor() -> Option<super::results::Name> {
-    Some(("processor", livez(32)))
+const PINGS: usize = 100;
+
+pub(super) fn ceiling(way: &str) -> Option<Name> {
+    Some(("ceiling", way.to_owned()))
+}
+
+pub(super) fn livez(connections: usize) -> String {
+    format!("GET /livez, {connections} connections")
+}
+
+pub(super) async fn ceilings(bench: &Bench) -> Result<(), Failure> {
+    let messages = bench.plan.messages;
+    let note = |way: &str, unit, value| bench.note(("ceiling", way.to_owned()), unit, value, None);
+    match &bench.stores.bare {
+        Some(bare) => {
+            let key = |lane: usize| format!("{}:{lane}", bench.bare_prefix());
+            let lanes = PushBatcher { bare, payload: bench.payload.as_bytes(), key: &key };
+            note("bare push", "messages/s", lanes.run(messages, Step::Push).await?);
+            note("bare drain", "messages/s", lanes.run(messages, Step::Take).await?);
+            note("bare life", "messages/s", lanes.run(messages, Step::Both).await?);
+            let began = Clock::System.instant();
+            for _ in 0..messages.div_ceil(PINGS) {
+                bare.ping(PINGS).await?;
+            }
+            let pings = messages.div_ceil(PINGS) * PINGS;
+            note("PING, pipelined", "requests/s", per_second(pings, Clock::System.instant().since(began)));
+        }
+        None => note("write and fsync", "messages/s", fsyncs(bench)?),
+    }
+    for connections in CONNECTIONS {
+        let requests = bench.plan.single_messages(connections);
+        let left = Cell::new(requests);
+        let lane = async || {
+            while left.get() > 0 {
+                left.set(left.get() - 1);
+                bench.sidecar.client.live().await?;
+            }
+            Ok::<_, Failure>(())
+        };
+        let (began, processor) = (Clock::System.instant(), bench.processor()?);
+        try_join_all((0..connections).map(|_| lane())).await?;
+        let spent = bench.processor()?.saturating_sub(processor);
+        bench.note_processor(livez(connections), spent, requests, None);
+        note(&livez(connections), "requests/s", per_second(requests, Clock::System.instant().since(began)));
+    }
+    Ok(())
+}
+
+fn fsyncs(bench: &Bench) -> Result<f64, Failure> {
+    let path = bench.stores.scratch.path().join("ceiling");
+    let failed = |error: std::io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
+    let mut file = File::create(&path).map_err(failed)?;
+    let batch = bench.payload.repeat(BATCH);
+    let batches = bench.plan.messages.div_ceil(BATCH);
+    let began = Clock::System.instant();
+    for _ in 0..batches {
+        file.write_all(batch.as_bytes()).map_err(failed)?;
+        file.sync_data().map_err(failed)?;
+    }
+    let took = Clock::System.instant().since(began);
+    std::fs::remove_file(&path).map_err(failed)?;
+    Ok(per_second(batches * BATCH, took))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Push,
+    Take,
+    Both,
+}
+
+struct PushBatcher<'a> {
+    bare: &'a BaselineRedis,
+    payload: &'a [u8],
+    key: &'a dyn Fn(usize) -> String,
+}
+
+impl PushBatcher<'_> {
+    async fn run(&self, messages: usize, step: Step) -> Result<f64, Failure> {
+        let batches = messages.div_ceil(LANES * BATCH).max(1);
+        let lane = async |lane: usize| {
+            let key = (self.key)(lane);
+            for n in 0..batches {
+                if step != Step::Take {
+                    self.bare.push(&key, &ids(n), self.payload, BaselineStyle::Together).await?;
+                }
+                if step != Step::Push && self.bare.take(&key, BATCH, BaselineStyle::Together).await? != BATCH {
+                    return Err(Failure::new("bare messages are missing"));
+                }
+            }
+            Ok(())
+        };
+        let began = Clock::System.instant();
+        try_join_all((0..LANES).map(lane)).await?;
+        Ok(per_second(batches * LANES * BATCH, Clock::System.instant().since(began)))
+    }
+}
+
+pub(super) fn ids(batch: usize) -> Vec<String> {
+    (0..BATCH).map(|n| format!("{:026}", batch * BATCH + n)).collect()
+}
+
+const BARE: [&str; 6] = ["zadd", "hset", "zrange", "zrem", "hmget", "hdel"];
+
+const INSIDE: [&str; 5] = ["zadd", "hset", "zrange", "hmget", "hdel"];
+
+/// What the other costs are compared with: a command for each message, as one pipelines without scripts.
+const CEILING: &str = "bare, a command for each message";
+
+pub(super) async fn cost(bench: &Bench, bare: &BaselineRedis) -> Result<(), Failure> {
+    let lives_count = bench.plan.messages.div_ceil(BATCH);
+    let key = format!("{}:cost", bench.bare_prefix());
+    for (style, way) in [(BaselineStyle::Each, CEILING), (BaselineStyle::Together, "bare, a command for each batch")] {
+        let before = bare.usage().await?;
+        for n in 0..lives_count {
+            bare.push(&key, &ids(n), bench.payload.as_bytes(), style).await?;
+            bare.take(&key, BATCH, style).await?;
+        }
+        note(bench, bare, way, &BARE, &before).await?;
+    }
+    let target = Target::Library(bench.library.broker().clone());
+    let topic = bench.topic_of(&target, "cost", NonZeroU16::MIN).await?;
+    // The lease is taken before.
+    target.reserve(&topic, 1, Duration::ZERO).await?;
+    let before = bare.usage().await?;
+    lives(bench, &target, &topic, lives_count).await?;
+    note(bench, bare, "dwell", &["evalsha"], &before).await?;
+    inside(bench, bare, &before).await?;
+    target.delete(&topic).await
+}
+
+/// What the commands took that the scripts called; the rest of the scripts' time is Lua.
+async fn inside(bench: &Bench, bare: &BaselineRedis, before: &RedisUsage) -> Result<(), Failure> {
+    let after = bare.usage().await?;
+    let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;
+    let of_scripts = Some(("cost", "dwell, commands".to_owned()));
+    for command in INSIDE {
+        let (_, micros) = after.of(&[command], before);
+        let way = format!("dwell, inside the scripts: {}", command.to_uppercase());
+        bench.note(("cost", way), "µs/message", ratio(micros, messages), of_scripts.clone());
+    }
+    Ok(())
+}
+
+async fn note(
+    bench: &Bench,
+    bare: &BaselineRedis,
+    way: &str,
+    commands: &[&str],
+    before: &RedisUsage,
+) -> Result<(), Failure> {
+    let after = bare.usage().await?;
+    let messages = bench.plan.messages.div_ceil(BATCH) * BATCH;
+    let (_, micros) = after.of(commands, before);
+    let of = |what: &str| Some(("cost", format!("{CEILING}, {what}")));
+    let name = |what: &str| ("cost", format!("{way}, {what}"));
+    bench.note(name("commands"), "µs/message", ratio(micros, messages), of("commands"));
+    let cpu = after.cpu_us.saturating_sub(before.cpu_us);
+    bench.note(name("whole process"), "µs/message", ratio(cpu, messages), of("whole process"));
+    Ok(())
+}
+
+const PARTITIONS: [u16; 4] = [1, 4, 16, 64];
+
+const MEMBERS: [usize; 3] = [1, 2, 4];
+
+/// Measures every size once. Several members need a store that they share.
+pub(super) async fn scale(bench: &Bench) -> Result<(), Failure> {
+    let one = Target::Library(bench.library.broker().clone());
+    let of = || ceiling(if bench.stores.bare.is_some() { "bare life" } else { "write and fsync" });
+    for partitions in PARTITIONS {
+        let topic = bench.topic_of(&one, "scale", NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN)).await?;
+        let load = Load { target: &one, topic, payload: &bench.payload, batch: BATCH, lanes: LANES };
+        let rate = load.life(bench.plan.messages).await?;
+        bench.note(("scale", format!("{partitions} partitions, 1 member")), "messages/s", rate, of());
+        one.delete(&load.topic).await?;
+    }
+    for members in MEMBERS.into_iter().filter(|_| bench.stores.bare.is_some()) {
+        let mut fleet = Vec::new();
+        for n in 0..members {
+            fleet.push(bench.stores.library("scale", &format!("member-{n}")).await?);
+        }
+        let rate = shared(bench, &fleet).await?;
+        bench.note(("scale", format!("16 partitions, {members} members")), "messages/s", rate, of());
+        for member in fleet {
+            member.close().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn shared(bench: &Bench, fleet: &[Dwell]) -> Result<f64, Failure> {
+    let targets: Vec<Target> = fleet.iter().map(|member| Target::Library(member.broker().clone())).collect();
+    let Some(first) = targets.first() else { return Ok(0.0) };
+    let topic = bench.topic_of(first, "fleet", NonZeroU16::new(16).unwrap_or(NonZeroU16::MIN)).await?;
+    let each = bench.plan.messages.div_ceil(fleet.len());
+    // Until each has its share: it asks, and waits a moment.
+    let joining = targets.iter().map(|target| target.reserve(&topic, 1, Duration::from_millis(1_500)));
+    try_join_all(joining).await?;
+    let began = Clock::System.instant();
+    let lanes = LANES.div_ceil(fleet.len());
+    let loads: Vec<Load> = targets
+        .iter()
+        .map(|target| Load { target, topic: topic.clone(), payload: &bench.payload, batch: BATCH, lanes })
+        .collect();
+    let tally = Tally::new(each * fleet.len());
+    let pushing = try_join_all(loads.iter().map(|load| load.push(each, |_| Default::default())));
+    let consuming = try_join_all(loads.iter().map(|load| load.consuming(&tally, |_| ())));
+    futures_util::future::try_join(pushing, consuming).await?;
+    let rate = per_second(each * fleet.len(), Clock::System.instant().since(began));
+    first.delete(&topic).await?;
+    Ok(rate)
 }

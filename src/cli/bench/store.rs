@@ -1,13 +1,23 @@
-//! Where a bench keeps its messages: directories that go at the end, or prefixes of a Redis that it empties.
+//! Where a bench keeps its messages (directories that go at the end, or prefixes of a Redis that it empties), and the sidecar
+//! that it measures.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::app::config::RedisUrl;
 use crate::app::embed::Dwell;
 use crate::app::engine::{BaselineRedis, OutageOptions, RedisOptions, StoreOptions};
 use crate::broker;
+use crate::cli::address::ServerAddress;
+use crate::cli::client::Client;
 use crate::cli::failure::Failure;
-use crate::cli::scratch::ScratchDir;
+use crate::cli::process::ScratchDir;
+use crate::platform::clock::Clock;
 
 /// How long one call to Redis may take. A bench loads it on purpose.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,27 +28,22 @@ const BARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is appended to the prefix: brokers that are measured beside each other share nothing.
 const PARTS: [&str; 5] = ["library", "http", "pending", "scale", "bare"];
 
-/// Where one broker keeps its messages.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Embedded,
     Redis { url: RedisUrl, prefix: String },
 }
 
-/// The directories of a bench, and its Redis if it has one.
 pub(super) struct Stores {
     pub(super) scratch: ScratchDir,
     redis: Option<(RedisUrl, String)>,
-    /// The same Redis without dwell.
     pub(super) bare: Option<BaselineRedis>,
 }
 
 impl Stores {
-    /// # Errors
-    /// Also when there are keys under the prefix already.
+    /// # Errors: also when there are keys under the prefix already.
     pub(super) async fn open(redis: Option<&RedisUrl>, prefix: Option<&str>) -> Result<Stores, Failure> {
-        let name = format!("dwell-bench-{}", ulid::Ulid::new().to_string().to_lowercase());
-        let scratch = ScratchDir::new(&name)?;
+        let (scratch, name) = ScratchDir::new("bench")?;
         let Some(url) = redis else { return Ok(Stores { scratch, redis: None, bare: None }) };
         let prefix = prefix.unwrap_or(&name).to_owned();
         let options = RedisOptions { timeout: BARE_TIMEOUT, ..RedisOptions::new(url.secret().clone()) };
@@ -55,7 +60,6 @@ impl Stores {
         Ok(Stores { scratch, redis: Some((url.clone(), prefix)), bare: Some(bare) })
     }
 
-    /// Where a part of the bench keeps its messages; one of [`PARTS`].
     pub(super) fn place(&self, part: &str) -> Place {
         match &self.redis {
             None => Place::Embedded,
@@ -63,7 +67,6 @@ impl Stores {
         }
     }
 
-    /// A broker in this process. `name` is of its directory.
     pub(super) async fn library(&self, part: &str, name: &str) -> Result<Dwell, Failure> {
         let dir = self.scratch.path().join(name);
         let store = match self.place(part) {
@@ -80,7 +83,6 @@ impl Stores {
         Ok(Dwell::open(store, options).await?)
     }
 
-    /// Deletes what it wrote to Redis; directories go when this is dropped.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
         if let (Some(bare), Some((_, prefix))) = (&self.bare, &self.redis) {
             for part in PARTS {
@@ -89,4 +91,102 @@ impl Stores {
         }
         Ok(())
     }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running sidecar. Dropping it kills it.
+pub(super) struct Sidecar {
+    child: Child,
+    /// Kept open, so that it can write.
+    _stdout: BufReader<ChildStdout>,
+    pub(super) pid: u32,
+    pub(super) client: Client,
+    pub(super) ready_after: Duration,
+}
+
+impl Sidecar {
+    pub(super) async fn start(dir: &Path, place: &Place) -> Result<Sidecar, Failure> {
+        let failed = |error: std::io::Error| Failure::new(format!("cannot start a sidecar: {error}"));
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        // Nothing from the environment: every bench is the same. The URL may hold a password, so it is no argument.
+        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data-dir").arg(dir).env_clear();
+        command.env("DWELL_LOG_LEVEL", "warn").env("HOME", dir);
+        if let Place::Redis { url, prefix } = place {
+            command.env("DWELL_REDIS_URL", url.secret().expose()).env("DWELL_REDIS_PREFIX", prefix);
+            command.env("DWELL_REDIS_ALLOW_EVICTION", "true");
+        }
+        let began = Clock::System.instant();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(failed)?;
+        let stdout = child.stdout.take().ok_or_else(|| Failure::new("a sidecar without stdout"))?;
+        let mut stdout = BufReader::new(stdout);
+        let address = tokio::select! {
+            address = address(&mut stdout) => address?,
+            () = Clock::System.sleep(PATIENCE) => return Err(Failure::new("the sidecar did not start")),
+        };
+        let client = Client::new(&ServerAddress::parse(&address).map_err(Failure::new)?)?;
+        client.ready().await?;
+        let ready_after = Clock::System.instant().since(began);
+        let pid = child.id().ok_or_else(|| Failure::new("the sidecar has ended"))?;
+        Ok(Sidecar { child, _stdout: stdout, pid, client, ready_after })
+    }
+
+    pub(super) async fn stop(mut self) -> Result<(), Failure> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended by itself; then waiting says how.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        tokio::select! {
+            ended = self.child.wait() => match ended {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(Failure::new(format!("the sidecar ended with {status}"))),
+                Err(error) => Err(Failure::new(format!("cannot wait for the sidecar: {error}"))),
+            },
+            () = Clock::System.sleep(PATIENCE) => Err(Failure::new("the sidecar did not stop")),
+        }
+    }
+}
+
+async fn address(stdout: &mut BufReader<ChildStdout>) -> Result<String, Failure> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = stdout.read_line(&mut line).await;
+        match read {
+            Ok(0) => return Err(Failure::new("the sidecar ended before it served")),
+            Ok(_) => {}
+            Err(error) => return Err(Failure::new(format!("cannot read what the sidecar says: {error}"))),
+        }
+        if let Some(address) = line.trim().strip_prefix("address") {
+            return Ok(address.trim().to_owned());
+        }
+    }
+}
+
+pub(super) fn cpu(pid: u32) -> Result<Duration, Failure> {
+    let threads = format!("/proc/{pid}/task");
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(&threads).map_err(unreadable(&threads))? {
+        let path = thread.map_err(unreadable(&threads))?.path().join("schedstat");
+        // A thread may have ended since the directory was read.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        nanos += text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+pub(super) fn resident(pid: u32) -> Result<u64, Failure> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
+    let field = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    field
+        .and_then(|kilobytes| kilobytes.parse::<u64>().ok())
+        .map(|kilobytes| kilobytes * 1_024)
+        .ok_or_else(|| Failure::new(format!("{path} does not say how much memory it has")))
+}
+
+fn unreadable(path: &str) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::new(format!("cannot read {path}: {error}"))
 }

@@ -1,35 +1,37 @@
-//! How the load reaches a broker: as a library, or over HTTP. Both take the same calls.
+//! How the load reaches a broker: as a library, or over HTTP. Both take the same calls. And the
+//! load itself.
 
+use std::cell::Cell;
 use std::num::NonZeroU16;
+use std::time::Duration;
 
+use futures_util::future::{self, Either, try_join_all};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, ReserveRequest};
-use crate::cli::api::{Declaration, Reserve};
+use crate::cli::api::Reserve;
 use crate::cli::client::{Client, GroupOf, Query};
 use crate::cli::failure::Failure;
+use crate::cli::topic::Declaration;
 use crate::delivery::Decision;
-use crate::model::message::{GroupName, NewMessage, TopicName};
+use crate::model::message::{GroupName, Key, NewMessage, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::Settings;
+use crate::platform::clock::{Clock, Instant};
 
-/// A way into a broker.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// In this process.
     Library(Broker),
-    /// Over a socket.
     Http(Client),
 }
 
-/// A delivery, as far as a bench looks at it.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Taken {
     pub(super) receipt: String,
     pub(super) due_at: Timestamp,
 }
 
-/// A message of a batch over HTTP.
 #[derive(Serialize)]
 struct Item<'a> {
     payload: &'a str,
@@ -39,7 +41,6 @@ struct Item<'a> {
     due_at: Option<Timestamp>,
 }
 
-/// What is pushed: when it is due, at once if nothing is said, and with which key.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) due_at: Option<Timestamp>,
@@ -49,7 +50,7 @@ pub(super) struct Wanted {
 impl Wanted {
     fn message(self, payload: &str) -> Result<NewMessage, Failure> {
         let mut message = NewMessage::new(payload.to_owned());
-        message.key = self.key.map(crate::model::message::Key::new).transpose()?;
+        message.key = self.key.map(Key::new).transpose()?;
         Ok(match self.due_at {
             Some(due_at) => message.at(due_at),
             None => message,
@@ -68,14 +69,14 @@ impl Target {
     pub(super) async fn declare(&self, topic: &TopicName, partitions: NonZeroU16) -> Result<(), Failure> {
         match self {
             Target::Library(broker) => {
-                broker.declare(topic.clone(), Settings { partitions, ..Settings::default() }).await?;
+                let settings = Settings { partitions, ..Settings::default() };
+                Ok(broker.declare(topic.clone(), settings).await.map(drop)?)
             }
             Target::Http(client) => {
                 let settings = Declaration { partitions: Some(partitions.get()), ..Declaration::default() };
-                client.declare(topic, &settings).await?;
+                Ok(client.declare(topic, &settings).await.map(drop)?)
             }
         }
-        Ok(())
     }
 
     pub(super) async fn delete(&self, topic: &TopicName) -> Result<(), Failure> {
@@ -118,13 +119,7 @@ impl Target {
         }
     }
 
-    /// Takes deliveries, or waits for the first one.
-    pub(super) async fn reserve(
-        &self,
-        topic: &TopicName,
-        max: usize,
-        wait: std::time::Duration,
-    ) -> Result<Vec<Taken>, Failure> {
+    pub(super) async fn reserve(&self, topic: &TopicName, max: usize, wait: Duration) -> Result<Vec<Taken>, Failure> {
         match self {
             Target::Library(broker) => {
                 let request = ReserveRequest { max, wait, visibility_timeout: None };
@@ -159,4 +154,137 @@ impl Target {
 
 fn of(topic: &TopicName) -> GroupOf {
     GroupOf { topic: topic.clone(), group: GroupName::standard() }
+}
+
+const WAIT: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(super) struct Load<'a> {
+    pub(super) target: &'a Target,
+    pub(super) topic: TopicName,
+    pub(super) payload: &'a str,
+    /// Messages of a request; one is the request for a single message.
+    pub(super) batch: usize,
+    pub(super) lanes: usize,
+}
+
+/// What consumers have seen so far. Everything runs in one future, so cells are enough.
+pub(super) struct Tally {
+    left: Cell<usize>,
+    first: Cell<Option<(Instant, usize)>>,
+    last: Cell<Instant>,
+    done: CancellationToken,
+}
+
+impl Tally {
+    pub(super) fn new(messages: usize) -> Tally {
+        let (left, first, last) = (Cell::new(messages), Cell::new(None), Cell::new(Clock::System.instant()));
+        Tally { left, first, last, done: CancellationToken::new() }
+    }
+}
+
+impl Load<'_> {
+    /// Pushes so many messages; answers how many a second.
+    pub(super) async fn push(&self, messages: usize, wanted: impl Fn(usize) -> Wanted) -> Result<f64, Failure> {
+        let began = Clock::System.instant();
+        self.pushing(messages, wanted).await?;
+        Ok(per_second(messages, Clock::System.instant().since(began)))
+    }
+
+    async fn pushing(&self, messages: usize, wanted: impl Fn(usize) -> Wanted) -> Result<(), Failure> {
+        let next = Cell::new(0);
+        let lane = async || {
+            loop {
+                let from = next.get();
+                let to = (from + self.batch).min(messages);
+                if from == to {
+                    return Ok::<_, Failure>(());
+                }
+                next.set(to);
+                match self.batch {
+                    1 => self.target.push(&self.topic, self.payload, wanted(from)).await?,
+                    _ => {
+                        let batch: Vec<_> = (from..to).map(&wanted).collect();
+                        self.target.push_batch(&self.topic, self.payload, &batch).await?;
+                    }
+                }
+            }
+        };
+        try_join_all((0..self.lanes).map(|_| lane())).await.map(drop)
+    }
+
+    /// Consumes so many messages, until the last ack; `seen` gets every delivery when it comes.
+    pub(super) async fn consume(&self, messages: usize, seen: impl Fn(&Taken)) -> Result<Instant, Failure> {
+        let tally = Tally::new(messages);
+        self.consuming(&tally, seen).await?;
+        Ok(tally.last.get())
+    }
+
+    /// Consumes a backlog; answers how many a second, from the first delivery on: taking the leases is not counted.
+    pub(super) async fn drain(&self, messages: usize) -> Result<f64, Failure> {
+        let tally = Tally::new(messages);
+        self.consuming(&tally, |_| ()).await?;
+        let (began, first) = tally.first.get().unwrap_or((tally.last.get(), 0));
+        let counted = if first < messages { messages - first } else { messages };
+        Ok(per_second(counted, tally.last.get().since(began)))
+    }
+
+    /// Pushes and consumes at the same time; answers how many a second, from the first push to the last ack.
+    pub(super) async fn life(&self, messages: usize) -> Result<f64, Failure> {
+        // The leases are taken before.
+        self.target.reserve(&self.topic, 1, Duration::ZERO).await?;
+        let began = Clock::System.instant();
+        let tally = Tally::new(messages);
+        let pushing = self.pushing(messages, |_| Wanted::default());
+        future::try_join(pushing, self.consuming(&tally, |_| ())).await?;
+        Ok(per_second(messages, tally.last.get().since(began)))
+    }
+
+    /// Consumes until all loads of a tally together have acked its messages.
+    pub(super) async fn consuming(&self, tally: &Tally, seen: impl Fn(&Taken)) -> Result<(), Failure> {
+        let lane = async || {
+            loop {
+                let taken = self.target.reserve(&self.topic, self.batch, WAIT).await?;
+                if taken.is_empty() {
+                    continue;
+                }
+                taken.iter().for_each(&seen);
+                let count = taken.len();
+                if tally.first.get().is_none() {
+                    tally.first.set(Some((Clock::System.instant(), count)));
+                }
+                self.target.ack(&self.topic, taken).await?;
+                tally.left.set(tally.left.get().saturating_sub(count));
+                if tally.left.get() == 0 {
+                    tally.last.set(Clock::System.instant());
+                    tally.done.cancel();
+                    return Ok::<_, Failure>(());
+                }
+            }
+        };
+        let lanes = try_join_all((0..self.lanes).map(|_| lane()));
+        let done = async {
+            tokio::select! {
+                () = tally.done.cancelled() => Ok(()),
+                () = Clock::System.sleep(PATIENCE) => {
+                    Err(Failure::new(format!("{} messages were not acked after {PATIENCE:?}", tally.left.get())))
+                }
+            }
+        };
+        tokio::pin!(lanes, done);
+        // The lanes that still wait when all is done are dropped.
+        match future::select(lanes, done).await {
+            Either::Left((ended, done)) => match ended {
+                Ok(_) => done.await,
+                Err(failure) => Err(failure),
+            },
+            Either::Right((done, _)) => done,
+        }
+    }
+}
+
+/// A rate; of nothing it is zero.
+pub(super) fn per_second(count: usize, took: Duration) -> f64 {
+    let count = count as f64;
+    if took.is_zero() { 0.0 } else { count / took.as_secs_f64() }
 }

@@ -1,4 +1,4 @@
-//! Runs a command for a delivery, and moves the deadline on while it runs.
+//! Runs a command for a delivery, extends the deadline while it runs, and keeps the end of its stderr.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-use super::tail::Tail;
-use crate::cli::api::Delivery;
+use crate::cli::api::{Delivery, Extension};
 use crate::cli::client::{Client, GroupOf};
 use crate::cli::output;
 use crate::cli::settle::refusal;
@@ -25,14 +24,12 @@ const STDERR_BYTES: usize = REASON_BYTES_MAX - 64;
 /// How long to read on after the command ended: what it left running in the background may hold its stderr for ever.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// What to say of a delivery after its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ack,
     Nack(String),
 }
 
-/// A command for every delivery of a group.
 pub(super) struct Exec {
     command: String,
     client: Client,
@@ -71,7 +68,6 @@ impl Exec {
         }
     }
 
-    /// Waits for the end of the command while its pipes are served and its deadline is kept ahead.
     async fn wait(
         &self,
         child: &mut Child,
@@ -103,7 +99,7 @@ impl Exec {
     async fn extend(&self, delivery: &Delivery) {
         let receipts = std::slice::from_ref(&delivery.receipt);
         let id = &delivery.id;
-        match self.client.extend(&self.of, receipts, self.visibility_timeout).await {
+        match self.client.extend(&self.of, &Extension { receipts, visibility_timeout: self.visibility_timeout }).await {
             Ok(verdicts) => {
                 for refused in verdicts.iter().filter(|verdict| verdict.reason.is_some()).map(refusal) {
                     output::note(format_args!("{id}: its deadline could not be moved: {refused}"));
@@ -145,7 +141,6 @@ impl ProcessGroup {
         ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
     }
 
-    /// What it left running in the background is its own business.
     fn ended(mut self) {
         self.0 = None;
     }
@@ -167,7 +162,6 @@ async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     }
 }
 
-/// Passes stderr on and keeps its end.
 async fn follow(stderr: Option<ChildStderr>, tail: &RefCell<Tail>) {
     let Some(mut stderr) = stderr else { return };
     let mut chunk = [0; 4_096];
@@ -184,6 +178,36 @@ fn ended(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => status.to_string(),
+    }
+}
+
+#[derive(Debug)]
+struct Tail {
+    bytes: Vec<u8>,
+    limit: usize,
+    cut: bool,
+}
+
+impl Tail {
+    fn new(limit: usize) -> Tail {
+        Tail { bytes: Vec::new(), limit, cut: false }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if let Some(excess) = self.bytes.len().checked_sub(self.limit).filter(|excess| *excess > 0) {
+            self.bytes.drain(..excess);
+            self.cut = true;
+        }
+    }
+
+    /// The end as text, without a character that was cut in half.
+    fn text(&self) -> String {
+        let is_inside = |byte: &u8| (0x80..0xc0).contains(byte);
+        let start = if self.cut { self.bytes.iter().take_while(|byte| is_inside(byte)).count() } else { 0 };
+        let text = String::from_utf8_lossy(self.bytes.get(start..).unwrap_or_default());
+        let dots = if self.cut { "…" } else { "" };
+        format!("{dots}{}", text.trim())
     }
 }
 
@@ -277,5 +301,18 @@ mod tests {
         assert!(reason.starts_with("exit code 1: …") && reason.ends_with("9999 10000\nend"), "{reason}");
         assert!(reason.len() <= REASON_BYTES_MAX, "{}", reason.len());
         Ok(())
+    }
+
+    #[test]
+    fn a_short_text_is_whole_and_of_a_long_one_the_end_is_kept() {
+        let mut tail = Tail::new(5);
+        tail.write(b"ab\n");
+        assert_eq!(tail.text(), "ab");
+        tail.write("cdéf\n".as_bytes());
+        assert_eq!(tail.text(), "…déf");
+        tail.write("é€".as_bytes());
+        assert_eq!(tail.text(), "…é€");
+        tail.write(b"!");
+        assert_eq!(tail.text(), "…€!");
     }
 }

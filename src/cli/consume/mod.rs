@@ -1,8 +1,6 @@
 //! `dwell consume`: prints deliveries, or runs a command for each, and settles them.
 
 mod exec;
-mod source;
-mod tail;
 
 use std::time::Duration;
 
@@ -10,18 +8,17 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::api::{Delivery, Nack, Verdict};
-use super::client::{CallResult, Client, GroupOf};
+use super::api::{Delivery, Nack, Reserve, Verdict};
+use super::client::{CallResult, Client, DeliveryStream, GroupOf};
 use super::failure::Failure;
+use super::process::Signals;
 use super::settle::refusal;
-use super::signals::Signals;
 use super::{ServerArgs, output, parse};
 use crate::model::limits::BATCH_MESSAGES_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::parse_span;
 use crate::platform::clock::Clock;
 use exec::{Exec, Outcome};
-use source::Source;
 
 /// How long to wait after the first, second, … failure in a row. After the last one it is over.
 const RETRY_AFTER_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 3_000, 5_000, 5_000, 5_000, 5_000];
@@ -75,7 +72,6 @@ pub(super) struct ConsumeArgs {
     server: ServerArgs,
 }
 
-/// What became of the deliveries so far.
 #[derive(Debug, Default)]
 struct Tally {
     delivered: u64,
@@ -107,9 +103,13 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, signals: &mut Signals, tally: &mut Tally) -> Result<(), Failure> {
-        let (client, of) = (self.client.clone(), self.of.clone());
-        let mut source =
-            Source::new(client, of, self.args.visibility_timeout, self.args.stream).aged(self.args.min_age);
+        let mut source = Source {
+            client: self.client.clone(),
+            of: self.of.clone(),
+            args: self.args,
+            clock: Clock::System,
+            stream: None,
+        };
         let max = self.args.max.map_or(if self.args.exec.is_some() { 1 } else { 10 }, usize::from);
         while self.args.count.is_none_or(|count| tally.delivered < count) {
             let left = self.args.count.map_or(u64::MAX, |count| count - tally.delivered);
@@ -145,7 +145,7 @@ impl Consumer<'_> {
     async fn handle(&mut self, deliveries: Vec<Delivery>, tally: &mut Tally) -> Result<(), Failure> {
         let Some(command) = &self.args.exec else {
             for delivery in &deliveries {
-                if self.args.json { output::json(delivery)? } else { output::line(shown(delivery))? }
+                output::value(self.args.json, delivery, shown)?;
             }
             let receipts: Vec<String> = deliveries.into_iter().map(|delivery| delivery.receipt).collect();
             let verdicts = self.settled(|| self.client.ack(&self.of, &receipts)).await?;
@@ -167,7 +167,6 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Runs the command for one delivery and settles it.
     async fn run_one(&self, exec: &Exec, delivery: &Delivery) -> Result<Vec<Verdict>, Failure> {
         if self.args.json {
             output::json(delivery)?
@@ -229,4 +228,55 @@ pub(super) fn shown(delivery: &Delivery) -> String {
     let Delivery { due_at, id, attempt, lateness_ms, key, .. } = delivery;
     let key = key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
     format!("{due_at} {id} attempt {attempt}, {lateness_ms} ms late{key}: {}", delivery.payload.shown())
+}
+
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Takes deliveries of a group; a broker that is away for a while is waited for.
+struct Source<'a> {
+    client: Client,
+    of: GroupOf,
+    args: &'a ConsumeArgs,
+    clock: Clock,
+    stream: Option<DeliveryStream>,
+}
+
+impl Source<'_> {
+    /// The next deliveries: at least one, and not more than `max` at a time.
+    async fn take(&mut self, max: usize) -> Result<Vec<Delivery>, Failure> {
+        let mut waits = RETRY_AFTER_MS.map(Duration::from_millis).into_iter();
+        let mut first = true;
+        loop {
+            let error = match self.ask(max).await {
+                Ok(deliveries) if deliveries.is_empty() => continue,
+                Ok(deliveries) => return Ok(deliveries),
+                Err(error) => error,
+            };
+            match waits.next().filter(|_| error.is_passing()) {
+                Some(wait) => {
+                    if std::mem::take(&mut first) {
+                        output::note(format_args!("{error}; trying again"));
+                    }
+                    self.clock.sleep(wait).await;
+                }
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn ask(&mut self, max: usize) -> CallResult<Vec<Delivery>> {
+        let (visibility_timeout, min_age) = (self.args.visibility_timeout, self.args.min_age);
+        if !self.args.stream {
+            let request = Reserve { max, wait: WAIT, visibility_timeout, min_age };
+            return self.client.reserve(&self.of, &request).await;
+        }
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.client.stream(&self.of, max, visibility_timeout).await?,
+        };
+        // A stream that fails or ends is not put back: the next one is another.
+        let deliveries = stream.next().await?;
+        self.stream = Some(stream);
+        Ok(deliveries)
+    }
 }

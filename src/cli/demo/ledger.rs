@@ -1,4 +1,5 @@
-//! What was pushed, what came, and what was said of it: by our own clock, whatever the broker claims.
+//! What was pushed, what came, and what was said of it: by our own clock, whatever the broker claims. And how
+//! far the store's clock is ahead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -7,20 +8,15 @@ use super::orders::{Kind, Planned};
 use crate::cli::api::{Delivery, Pushed};
 use crate::model::time::Timestamp;
 
-/// The life of every message of the demo.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     lives: HashMap<String, Life>,
-    /// Deliveries of messages that nobody pushed.
     pub(super) strangers: Vec<String>,
-    /// Settlements that were not answered as they should.
     pub(super) refused: Vec<String>,
-    /// Orders that were closed, and that were paid in time.
     pub(super) closed: u64,
     pub(super) paid: u64,
 }
 
-/// The life of one message.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) kind: Kind,
@@ -32,22 +28,16 @@ pub(super) struct Life {
     pub(super) given_up: bool,
 }
 
-/// One delivery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) attempt: u32,
-    /// When we got it.
     pub(super) at: Timestamp,
-    /// When it was due, as the delivery says.
     pub(super) due_at: Timestamp,
-    /// How late the broker says it handed it over.
     pub(super) lateness: Duration,
-    /// When we sent the nack, and after how long it may come again.
     pub(super) nacked: Option<(Timestamp, Duration)>,
 }
 
 impl Life {
-    /// Whether nothing more has to happen to it.
     fn is_over(&self) -> bool {
         self.acked || self.given_up
     }
@@ -71,7 +61,6 @@ impl Ledger {
         }
     }
 
-    /// Notes what pushes were answered with.
     pub(super) fn pushed(&mut self, results: &[Pushed]) {
         for result in results.iter().filter(|result| result.is_accepted()) {
             if let Some(life) = result.id.as_ref().and_then(|id| self.lives.get_mut(id)) {
@@ -80,7 +69,6 @@ impl Ledger {
         }
     }
 
-    /// Notes a delivery.
     pub(super) fn delivered(&mut self, delivery: &Delivery, at: Timestamp) {
         let lateness = Duration::from_millis(delivery.lateness_ms);
         let seen = Seen { attempt: delivery.attempt, at, due_at: delivery.due_at, lateness, nacked: None };
@@ -97,7 +85,6 @@ impl Ledger {
         }
     }
 
-    /// Notes what a settlement was answered with.
     pub(super) fn settled(&mut self, id: &str, wanted: &str, status: &str) {
         // Pending is a promise to do it; whether it was kept shows at the end, when nothing may be left.
         let expected = match status {
@@ -115,17 +102,14 @@ impl Ledger {
         }
     }
 
-    /// All lives.
     pub(super) fn lives(&self) -> impl Iterator<Item = (&str, &Life)> {
         self.lives.iter().map(|(id, life)| (id.as_str(), life))
     }
 
-    /// Lives of one kind.
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Life> {
         self.lives.values().filter(move |life| life.kind == kind)
     }
 
-    /// Messages that were pushed and are neither acked nor given up.
     pub(super) fn open(&self) -> usize {
         self.lives.values().filter(|life| !life.is_over()).count()
     }
@@ -139,5 +123,58 @@ impl Ledger {
             *deliveries += life.seen.len() as u64;
         }
         counts
+    }
+}
+
+/// What the answers to pushes say about the store's clock: a due time is the store's time at accept plus the delay, and
+/// accept lies between sending and answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offset {
+    at_least_ms: i64,
+    at_most_ms: i64,
+}
+
+impl Default for Offset {
+    fn default() -> Offset {
+        Offset { at_least_ms: i64::MIN, at_most_ms: i64::MAX }
+    }
+}
+
+impl Offset {
+    pub(super) fn observe(&mut self, due_at: Timestamp, delay: Duration, sent_at: Timestamp, answered_at: Timestamp) {
+        let ms = |at: Timestamp| i64::try_from(at.as_ms()).unwrap_or(i64::MAX);
+        let accepted = ms(due_at) - i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        // The store rounds its time up to the millisecond, we cut ours down: one of each.
+        self.at_least_ms = self.at_least_ms.max(accepted - ms(answered_at) - 2);
+        self.at_most_ms = self.at_most_ms.min(accepted - ms(sent_at));
+    }
+
+    /// How far the store's clock is ahead of ours at most; zero when it may well be the same clock.
+    pub(super) fn ahead(&self) -> Duration {
+        match (self.at_least_ms, self.at_most_ms) {
+            (..=0, 0..) => Duration::ZERO,
+            (_, at_most) => Duration::from_millis(u64::try_from(at_most).unwrap_or(0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_clock_has_no_offset_and_another_one_is_measured() {
+        let at = Timestamp::from_ms;
+        let delay = Duration::from_secs(1);
+        let with = |store_ms: u64| {
+            let mut offset = Offset::default();
+            offset.observe(at(store_ms + 1_000), delay, at(500), at(510));
+            offset.observe(at(store_ms + 1_004), delay, at(504), at(507));
+            offset.ahead().as_millis()
+        };
+        assert_eq!(with(500), 0);
+        assert_eq!(with(503), 0);
+        assert_eq!(with(700), 200);
+        assert_eq!(with(300), 0, "a store behind us delivers late by our clock, never early");
     }
 }

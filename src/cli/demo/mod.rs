@@ -2,41 +2,38 @@
 //!
 //! It starts a broker in this process and speaks to it only as any other client would.
 
-mod broker;
-mod consumer;
 mod ledger;
-mod live;
-mod offset;
 mod orders;
 mod promises;
-mod report;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{self, Either};
+use indicatif::{MultiProgress, ProgressBar};
 
 use super::address::ServerAddress;
-use super::api::{DeadFilter, Declaration, Topic};
+use super::api::Topic;
 use super::client::{Client, GroupOf};
+use super::dead::DeadFilter;
 use super::failure::Failure;
-use super::signals::Signals;
-use super::{logging, output};
-use crate::app::config::{LogConfig, LogFormat, LogLevel, RedisUrl};
+use super::logging;
+use super::output::{self, note, styled, thousands};
+use super::process::{ScratchDir, Signals};
+use super::topic::Declaration;
+use crate::api::http::Listen;
+use crate::app::config::{Config, LogConfig, LogFormat, LogLevel, RedisUrl, Sources};
+use crate::app::engine::{OutageOptions, RedisOptions, StoreOptions};
+use crate::app::server::{Server, ServerOptions};
+use crate::broker::Options;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::retry::{Backoff, Step};
 use crate::platform::clock::{Clock, Instant};
-use consumer::Consumer;
-use ledger::Ledger;
-use live::Live;
-use offset::Offset;
-use orders::{Order, Planned};
+use ledger::{Ledger, Offset};
+use orders::{Consumer, Kind, Order, Planned};
 
-/// Consumers that share the orders.
 const CONSUMERS: usize = 4;
-
-/// Messages of one request to the broker.
 const BATCH: usize = 500;
 
 /// How long after the last due time everything has to be settled; past it, what is missing counts as lost.
@@ -64,28 +61,18 @@ pub(super) struct DemoArgs {
 pub(super) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     logging::start(LogConfig { level: LogLevel::Warn, format: LogFormat::Text });
     let mut signals = Signals::listen()?;
-    let broker = broker::start(args.redis.as_ref()).await?;
+    let broker = start(args.redis.as_ref()).await?;
     output::line(format_args!("dwell {}: {}", env!("CARGO_PKG_VERSION"), broker.introduction()))?;
     let shown = {
         let demo = Demo::new(&broker)?;
         let played = demo.play();
         tokio::pin!(played);
-        let ended = {
-            let signal = signals.next();
-            tokio::pin!(signal);
-            match future::select(&mut played, signal).await {
-                Either::Left((result, _)) => result,
-                Either::Right((signal, _)) => Err(Failure::interrupted(format!("{signal}: the demo was not finished"))),
-            }
-        };
+        let ended = signals.or(&mut played, "the demo was not finished").await;
         let cleaned = demo.clean().await;
         ended.and_then(|held| cleaned.map(|()| held))
     };
     broker.stop().await?;
-    match shown? {
-        true => Ok(()),
-        false => Err(Failure::said()),
-    }
+    if shown? { Ok(()) } else { Err(Failure::said()) }
 }
 
 /// One run, and what it has seen so far. Everything runs in one future, so a cell is enough.
@@ -100,8 +87,8 @@ struct Demo {
 }
 
 impl Demo {
-    fn new(broker: &broker::DemoBroker) -> Result<Demo, Failure> {
-        let address = ServerAddress::parse(&broker.url()).map_err(Failure::new)?;
+    fn new(broker: &DemoBroker) -> Result<Demo, Failure> {
+        let address = ServerAddress::parse(&broker.server.url()).map_err(Failure::new)?;
         let of =
             |topic: &str| Ok::<_, Failure>(GroupOf { topic: TopicName::new(topic)?, group: GroupName::standard() });
         Ok(Demo {
@@ -111,11 +98,10 @@ impl Demo {
             ledger: RefCell::default(),
             offset: RefCell::default(),
             clock: Clock::System,
-            in_redis: broker.is_redis(),
+            in_redis: broker.redis_prefix.is_some(),
         })
     }
 
-    /// Plays both acts and prints the report; says whether every promise held.
     async fn play(&self) -> Result<bool, Failure> {
         let started = self.clock.instant();
         let orders = orders::orders();
@@ -126,7 +112,7 @@ impl Demo {
         live.finish();
         let facts = self.facts(started).await?;
         let promises = promises::judge(&self.ledger.borrow(), &facts);
-        report::print(&self.ledger.borrow(), &facts, &promises, &orders)?;
+        promises::print(&self.ledger.borrow(), &facts, &promises, &orders)?;
         Ok(promises.iter().all(|promise| promise.held))
     }
 
@@ -138,7 +124,6 @@ impl Demo {
         Ok(())
     }
 
-    /// Consumers wait, messages are pushed, and all of them are settled, or patience ends.
     async fn act(
         &self,
         of: &GroupOf,
@@ -184,18 +169,16 @@ impl Demo {
         Ok(())
     }
 
-    /// Returns when nothing is open any more, or patience ends; shows meanwhile how far it is.
     async fn settled(&self, until: Instant, live: &Live) {
         loop {
             live.show(&self.ledger.borrow(), self.clock.instant());
             if self.ledger.borrow().open() == 0 || self.clock.instant() >= until {
                 return;
             }
-            self.clock.sleep(live::EVERY).await;
+            self.clock.sleep(EVERY).await;
         }
     }
 
-    /// What the broker says at the end.
     async fn facts(&self, started: Instant) -> Result<promises::Facts, Failure> {
         let left = |topic: Topic| topic.totals.iter().map(|of| of.scheduled + of.ready + of.in_flight).sum::<u64>();
         let mut left_over = 0;
@@ -209,12 +192,111 @@ impl Demo {
         Ok(promises::Facts { left_over, dead, took, store_ahead: ahead })
     }
 
-    /// Deletes what was made in a Redis that belongs to somebody.
     async fn clean(&self) -> Result<(), Failure> {
         if self.in_redis {
             self.client.delete_topic(&self.orders.topic).await?;
             self.client.delete_topic(&self.pulse.topic).await?;
         }
         Ok(())
+    }
+}
+
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+struct DemoBroker {
+    server: Server,
+    redis_prefix: Option<String>,
+    _dir: ScratchDir,
+}
+
+async fn start(redis: Option<&RedisUrl>) -> Result<DemoBroker, Failure> {
+    let (dir, name) = ScratchDir::new("demo")?;
+    let (store, redis_prefix) = match redis {
+        Some(url) => {
+            let redis = RedisOptions {
+                prefix: name.clone(),
+                timeout: REDIS_TIMEOUT,
+                allow_eviction: true,
+                ..RedisOptions::new(url.secret().clone())
+            };
+            (StoreOptions::Redis { redis, failover: OutageOptions::new(dir.path()) }, Some(name))
+        }
+        None => (StoreOptions::Embedded { dir: dir.path().join("store") }, None),
+    };
+    // The defaults, and nothing from the environment: every demo is the same.
+    let env = vec![("HOME".into(), std::env::temp_dir().into_os_string())];
+    let config = Config::load(&Sources { env, ..Sources::default() })?;
+    let how = Options { drain_timeout: DRAIN_TIMEOUT, ..config.broker_options() };
+    let options = ServerOptions::new(Listen::ephemeral(), store, how);
+    Ok(DemoBroker { server: Server::start(options).await?, redis_prefix, _dir: dir })
+}
+
+impl DemoBroker {
+    fn introduction(&self) -> String {
+        let store = self.server.describe();
+        let under = self.redis_prefix.as_ref().map_or(String::new(), |prefix| format!(", keys under {prefix}"));
+        let (kind, location, durability) = (store.kind, store.location, store.durability);
+        format!("a broker at {} on the {kind} store ({location}{under})\n{durability}\n", self.server.url())
+    }
+
+    async fn stop(self) -> Result<(), Failure> {
+        Ok(self.server.stop().await?)
+    }
+}
+
+const EVERY: Duration = Duration::from_millis(100);
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+const ROWS: [(Kind, &str); 5] = [
+    (Kind::Close, "close the order if unpaid"),
+    (Kind::Sms, "send an SMS"),
+    (Kind::Callback, "call back, third attempt"),
+    (Kind::Poison, "poison to dead letters"),
+    (Kind::Pulse, "one idle consumer"),
+];
+
+struct Live {
+    bars: Vec<(Kind, ProgressBar)>,
+    /// Kept, since the bars draw through it.
+    table: MultiProgress,
+    started: Instant,
+    next_line: Cell<Instant>,
+}
+
+impl Live {
+    fn new(orders: &[Planned], pulses: &[Planned], started: Instant) -> Live {
+        let table = MultiProgress::new();
+        let bar = |(kind, name): (Kind, &'static str)| {
+            let all = orders.iter().chain(pulses).filter(|message| message.kind == kind).count();
+            let bar = table.add(ProgressBar::new(all as u64)).with_prefix(name);
+            (kind, styled(bar, "  {prefix:<26} {bar:30} {pos:>5} of {len:>5}  {msg}"))
+        };
+        Live { bars: ROWS.into_iter().map(bar).collect(), table, started, next_line: Cell::new(started) }
+    }
+
+    fn show(&self, ledger: &Ledger, now: Instant) {
+        let counts = ledger.counts();
+        for (kind, bar) in &self.bars {
+            let (over, deliveries) = counts.get(kind).copied().unwrap_or_default();
+            bar.set_position(over);
+            if matches!(kind, Kind::Callback | Kind::Poison) {
+                bar.set_message(format!("{deliveries} deliveries"));
+            }
+        }
+        if self.table.is_hidden() && now >= self.next_line.get() {
+            self.next_line.set(now.plus(LINE_EVERY));
+            let (over, deliveries) = counts.values().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+            let all: u64 = self.bars.iter().filter_map(|(_, bar)| bar.length()).sum();
+            let at = now.since(self.started).as_secs_f64();
+            let [over, all, deliveries] = [over, all, deliveries].map(thousands);
+            note(format_args!("  {at:>4.1} s  {over} of {all} messages settled, {deliveries} deliveries"));
+        }
+    }
+
+    fn finish(&self) {
+        for (_, bar) in &self.bars {
+            bar.abandon();
+        }
     }
 }

@@ -1,26 +1,26 @@
-//! The orders of the demo and the messages that go with them. The same every time: chance is seeded.
+//! The orders of the demo and the messages that go with them. The same every time: chance is seeded. And their
+//! consumers.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::Ledger;
+use crate::cli::api::{Delivery, Nack, Reserve, Verdict};
+use crate::cli::client::{CallResult, Client, GroupOf};
+use crate::cli::failure::Failure;
 use crate::model::time::span;
+use crate::platform::clock::{Clock, Instant};
 
-/// Orders in the stream.
 const ORDERS: u32 = 3_000;
-
-/// One of so many orders gets an SMS before it is closed.
 const SMS_EVERY: u32 = 5;
-
-/// One of so many orders has a callback whose receiver is down at first.
 const CALLBACK_EVERY: u32 = 30;
-
-/// Messages for the idle consumer.
 const PULSES: u32 = 1_000;
-
-/// What chance begins with.
 const SEED: u64 = 7_373;
 
 const fn ms(ms: u64) -> Duration {
@@ -32,33 +32,20 @@ const CLOSE_AFTER: (Duration, Duration) = (ms(5_000), ms(6_000));
 
 /// When an SMS reminds of it: 10 to 15 minutes.
 const SMS_AFTER: (Duration, Duration) = (ms(2_000), ms(3_000));
-
-/// When a callback is made.
 const CALLBACK_AFTER: (Duration, Duration) = (ms(1_000), ms(2_000));
-
-/// When the poison comes.
 const POISON_AFTER: Duration = ms(1_500);
-
-/// Over which time the messages for the idle consumer are spread, and how long before the first.
 const PULSE_OVER: (Duration, Duration) = (ms(300), ms(10_300));
 
-/// How long the consumer asks to wait after the first and the second failure of a callback.
 pub(super) const CALLBACK_RETRIES: [Duration; 2] = [ms(400), ms(800)];
 
-/// The backoff of the topic, which only the poison meets.
 pub(super) const POISON_BACKOFF: [Duration; 2] = [ms(300), ms(600)];
 
-/// What is to be done with an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Action {
-    /// Close it, if it is still unpaid.
     CloseIfUnpaid,
-    /// Remind the customer.
     SendSms,
-    /// Tell the shop.
     Callback,
-    /// For the idle consumer.
     Pulse,
 }
 
@@ -72,7 +59,6 @@ pub(super) struct Order {
     pub(super) paid: bool,
 }
 
-/// What a payload says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Work {
     pub(super) order: String,
@@ -90,19 +76,13 @@ pub(super) struct Work {
 /// Why a message is pushed: what the ledger counts by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Closes an order.
     Close,
-    /// Sends an SMS.
     Sms,
-    /// A callback that fails twice and then succeeds.
     Callback,
-    /// Cannot be read by any consumer.
     Poison,
-    /// For the idle consumer.
     Pulse,
 }
 
-/// A message to push, as the API takes it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Planned {
     pub(super) id: String,
@@ -117,10 +97,8 @@ pub(super) struct Planned {
     pub(super) kind: Kind,
 }
 
-/// Attempts of the poison.
 pub(super) const POISON_ATTEMPTS: u32 = 3;
 
-/// The orders of the shop.
 pub(super) fn orders() -> Vec<Order> {
     const FIRST: [&str; 10] = ["Ada", "Mara", "Jonas", "Wei", "Amara", "Luis", "Noor", "Ivo", "Hana", "Tomasz"];
     const LAST: [&str; 10] =
@@ -139,12 +117,10 @@ pub(super) fn orders() -> Vec<Order> {
     (0..ORDERS).map(order).collect()
 }
 
-/// Which orders were paid, by their number.
 pub(super) fn paid(orders: &[Order]) -> HashMap<&str, bool> {
     orders.iter().map(|order| (order.number.as_str(), order.paid)).collect()
 }
 
-/// The messages of the order stream, in the order in which they are pushed.
 pub(super) fn plan(orders: &[Order]) -> Vec<Planned> {
     let mut rng = Rng::with_seed(SEED + 1);
     let mut planned = Vec::new();
@@ -163,7 +139,6 @@ pub(super) fn plan(orders: &[Order]) -> Vec<Planned> {
     planned
 }
 
-/// The messages for the idle consumer, spread evenly by chance.
 pub(super) fn pulses() -> Vec<Planned> {
     let mut rng = Rng::with_seed(SEED + 2);
     let pulse = |index: u32| {
@@ -218,10 +193,110 @@ fn planned(kind: Kind, work: &Work, name: &str, delay: Duration) -> Planned {
     }
 }
 
+const MAX: usize = 100;
+const WAIT: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy)]
+pub(super) struct Consumer<'a> {
+    pub(super) client: &'a Client,
+    pub(super) of: &'a GroupOf,
+    pub(super) ledger: &'a RefCell<Ledger>,
+    pub(super) clock: &'a Clock,
+    pub(super) orders: &'a [Order],
+}
+
+#[derive(Default)]
+struct Decisions {
+    acks: Vec<(String, String)>,
+    nacks: Vec<(String, Nack)>,
+}
+
+impl Consumer<'_> {
+    /// Consumes until `until`. Everything that fails here ends the demo.
+    pub(super) async fn run(self, until: Instant) -> Result<(), Failure> {
+        let paid = paid(self.orders);
+        let request = Reserve { max: MAX, wait: WAIT, visibility_timeout: None, min_age: None };
+        let mut settling = FuturesUnordered::new();
+        while self.clock.instant() < until {
+            let reserving = self.client.reserve(self.of, &request);
+            tokio::pin!(reserving);
+            let deliveries = loop {
+                tokio::select! {
+                    deliveries = &mut reserving => break deliveries?,
+                    Some(settled) = settling.next(), if !settling.is_empty() => settled?,
+                }
+            };
+            let at = self.clock.now();
+            let mut decisions = Decisions::default();
+            for delivery in &deliveries {
+                self.ledger.borrow_mut().delivered(delivery, at);
+                self.decide(delivery, &mut decisions, |order| paid.get(order).copied().unwrap_or(false));
+            }
+            settling.push(self.settle(decisions));
+        }
+        while let Some(settled) = settling.next().await {
+            settled?;
+        }
+        Ok(())
+    }
+
+    fn decide(&self, delivery: &Delivery, decisions: &mut Decisions, is_paid: impl Fn(&str) -> bool) {
+        let text = delivery.payload.text.as_deref().unwrap_or_default();
+        let failed = |delay, again, reason: String| {
+            self.ledger.borrow_mut().nacking(&delivery.id, self.clock.now(), again);
+            (delivery.id.clone(), Nack { receipt: delivery.receipt.clone(), delay, reason: Some(reason) })
+        };
+        let before = usize::try_from(delivery.attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+        match serde_json::from_str::<Work>(text) {
+            Err(why) => {
+                // The consumer leaves it to the topic's backoff, and the broker to give up.
+                let again = POISON_BACKOFF.get(before).copied().filter(|_| delivery.attempt < POISON_ATTEMPTS);
+                decisions.nacks.push(failed(None, again, format!("unreadable payload: {why}")));
+                return;
+            }
+            Ok(work) if work.action == Action::Callback => {
+                if let Some(delay) = CALLBACK_RETRIES.get(before).copied() {
+                    let reason = format!("503 Service Unavailable from the shop, order {}", work.order);
+                    decisions.nacks.push(failed(Some(delay), Some(delay), reason));
+                    return;
+                }
+            }
+            Ok(work) if work.action == Action::CloseIfUnpaid => {
+                let mut ledger = self.ledger.borrow_mut();
+                if is_paid(&work.order) { ledger.paid += 1 } else { ledger.closed += 1 }
+            }
+            Ok(_) => {}
+        }
+        decisions.acks.push((delivery.id.clone(), delivery.receipt.clone()));
+    }
+
+    async fn settle(self, decisions: Decisions) -> Result<(), Failure> {
+        if !decisions.acks.is_empty() {
+            let (ids, receipts): (Vec<_>, Vec<_>) = decisions.acks.into_iter().unzip();
+            self.note(&ids, "acked", self.client.ack(self.of, &receipts).await)?;
+        }
+        if !decisions.nacks.is_empty() {
+            let (ids, nacks): (Vec<_>, Vec<_>) = decisions.nacks.into_iter().unzip();
+            self.note(&ids, "nacked", self.client.nack(self.of, &nacks).await)?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, ids: &[String], wanted: &str, verdicts: CallResult<Vec<Verdict>>) -> Result<(), Failure> {
+        let verdicts = verdicts?;
+        let mut ledger = self.ledger.borrow_mut();
+        for (id, verdict) in ids.iter().zip(&verdicts) {
+            ledger.settled(id, wanted, &verdict.status);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashSet;
+
+    use super::*;
 
     #[test]
     fn every_demo_pushes_the_same_messages_under_ids_of_their_own() {

@@ -1,35 +1,30 @@
-//! Whether every promise held, from the ledger and from what the broker says at the end.
+//! Whether every promise held, from the ledger and from what the broker says at the end; the report of it.
 
 use std::time::Duration;
 
-use super::ledger::{Ledger, Life};
-use super::orders::{CALLBACK_RETRIES, Kind, POISON_ATTEMPTS};
+use super::ledger::{Ledger, Life, Seen};
+use super::orders::{CALLBACK_RETRIES, Kind, Order, POISON_ATTEMPTS};
 use crate::cli::api::Dead;
-use crate::cli::output::thousands;
+use crate::cli::failure::Failure;
+use crate::cli::figures::Percentiles;
+use crate::cli::output::{self, thousands};
 
-/// What the broker says at the end.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Messages that are scheduled, ready or in flight.
     pub(super) left_over: u64,
-    /// The dead messages.
     pub(super) dead: Vec<Dead>,
-    /// How long it took.
     pub(super) took: Duration,
     /// How far the store's clock is ahead of ours at most; zero when it is ours.
     pub(super) store_ahead: Duration,
 }
 
-/// A promise, and whether it held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Promise {
     pub(super) name: &'static str,
     pub(super) held: bool,
-    /// What was seen.
     pub(super) evidence: String,
 }
 
-/// Judges every promise.
 pub(super) fn judge(ledger: &Ledger, facts: &Facts) -> Vec<Promise> {
     vec![
         never_early(ledger, facts),
@@ -40,16 +35,11 @@ pub(super) fn judge(ledger: &Ledger, facts: &Facts) -> Vec<Promise> {
     ]
 }
 
-/// Up to three of the offenders, for the evidence.
-fn some(offenders: &[String]) -> String {
-    let more = offenders.len().saturating_sub(3);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{rest}", offenders.get(..3).unwrap_or(offenders).join(", "))
-}
-
 fn promise(name: &'static str, offenders: &[String], evidence: String) -> Promise {
+    let rest = if offenders.len() > 3 { format!(" and {} more", offenders.len() - 3) } else { String::new() };
+    let against = format!("{}{rest}", offenders.get(..3).unwrap_or(offenders).join(", "));
     let held = offenders.is_empty();
-    Promise { name, held, evidence: if held { evidence } else { some(offenders) } }
+    Promise { name, held, evidence: if held { evidence } else { against } }
 }
 
 fn never_early(ledger: &Ledger, facts: &Facts) -> Promise {
@@ -142,11 +132,81 @@ fn retries(ledger: &Ledger) -> Promise {
     promise("retries exact", &wrong, evidence)
 }
 
+const TARGET: Duration = Duration::from_millis(10);
+
+pub(super) fn print(ledger: &Ledger, facts: &Facts, promises: &[Promise], orders: &[Order]) -> Result<(), Failure> {
+    output::line(delivered(ledger, orders))?;
+    output::line(lateness(ledger, facts))?;
+    for dead in &facts.dead {
+        let error = dead.last_error.as_deref().unwrap_or("no error was given");
+        let (id, reason, attempts) = (&dead.id, &dead.reason, dead.attempts);
+        output::line(format_args!("\nDead letter\n  {id}: {reason} after {attempts} attempts\n  last error: {error}"))?;
+        output::line(format_args!("  payload: {}", dead.payload.shown()))?;
+    }
+    output::line("\nPromises")?;
+    for Promise { name, held, evidence } in promises {
+        output::line(format_args!("  {}  {name}: {evidence}", if *held { "PASS" } else { "FAIL" }))?;
+    }
+    let verdict =
+        if promises.iter().all(|promise| promise.held) { "every promise held" } else { "A PROMISE WAS BROKEN" };
+    output::line(format_args!("\n{verdict}, in {:.1} s", facts.took.as_secs_f64()))
+}
+
+fn delivered(ledger: &Ledger, orders: &[Order]) -> String {
+    let counts = ledger.counts();
+    let of = |kind| counts.get(&kind).copied().unwrap_or_default();
+    let (closes, sms, callbacks, poison, pulses) =
+        (of(Kind::Close), of(Kind::Sms), of(Kind::Callback), of(Kind::Poison), of(Kind::Pulse));
+    let row = |name: &str, (messages, deliveries): (u64, u64), note: String| {
+        vec![format!("  {name}"), thousands(messages), thousands(deliveries), note]
+    };
+    let closed = format!("{} closed, {} paid in time", thousands(ledger.closed), thousands(ledger.paid));
+    let retries =
+        |(messages, deliveries): (u64, u64)| format!("{} retries", thousands(deliveries.saturating_sub(messages)));
+    let rows = [
+        ["  what", "messages", "deliveries", ""].map(str::to_owned).to_vec(),
+        row("close the order if unpaid", closes, closed),
+        row("SMS after a while", sms, String::new()),
+        row("callback, fails twice", callbacks, retries(callbacks)),
+        row("poison", poison, retries(poison)),
+        row("one idle consumer", pulses, "spread over 10 s".to_owned()),
+    ];
+    format!("\nDelivered ({} orders)\n{}", thousands(orders.len() as u64), output::columns(&rows, &[1, 2]))
+}
+
+fn lateness(ledger: &Ledger, facts: &Facts) -> String {
+    let spans = |pulse: bool, of: &dyn Fn(&Seen) -> Option<Duration>| {
+        let lives = ledger.lives().filter(|(_, life)| (life.kind == Kind::Pulse) == pulse);
+        Percentiles::of(lives.flat_map(|(_, life)| &life.seen).filter_map(of).collect())
+    };
+    let handed = |seen: &Seen| Some(seen.lateness);
+    // Only first attempts: a retry is late by its own delay, not by the due time.
+    let received = |seen: &Seen| (seen.attempt == 1).then(|| seen.at.plus(facts.store_ahead).since(seen.due_at));
+    let idle = spans(true, &handed);
+    let rows = [
+        ["  from due to", "p50", "p99", "max"].map(str::to_owned).to_vec(),
+        row(spans(false, &handed), "hand-over, orders, 4 consumers"),
+        row(spans(false, &received), "receipt, orders, by our clock"),
+        row(idle, "hand-over, one idle consumer"),
+        row(spans(true, &received), "receipt, one idle consumer, by our clock"),
+    ];
+    let met = if idle.p99 < TARGET { "met" } else { "missed on this machine, this time" };
+    format!(
+        "\nLateness\n{}\n  goal for one idle consumer: p99 under {TARGET:?}: {met}",
+        output::columns(&rows, &[1, 2, 3])
+    )
+}
+
+fn row(percentiles: Percentiles, name: &str) -> Vec<String> {
+    let ms = |span: Duration| format!("{} ms", span.as_millis());
+    vec![format!("  {name}"), ms(percentiles.p50), ms(percentiles.p99), ms(percentiles.max)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::orders::{self, Planned};
     use super::*;
-    use crate::cli::api::{Delivery, Payload, Pushed};
+    use crate::cli::api::{Delivery, Pushed};
     use crate::model::time::Timestamp;
 
     const DUE_MS: u64 = 1_000_000;
@@ -190,42 +250,15 @@ mod tests {
     }
 
     fn delivery(id: &str, attempt: u32) -> Delivery {
-        Delivery {
-            receipt: "1".to_owned(),
-            id: id.to_owned(),
-            key: None,
-            payload: Payload::default(),
-            priority: None,
-            traceparent: None,
-            tracestate: None,
-            content_type: None,
-            meta: Default::default(),
-            attempt,
-            partition: 0,
-            due_at: Timestamp::from_ms(DUE_MS),
-            pushed_at: Timestamp::ZERO,
-            deadline: Timestamp::ZERO,
-            lateness_ms: 0,
-        }
+        let due_at = Timestamp::from_ms(DUE_MS);
+        Delivery { receipt: "1".to_owned(), id: id.to_owned(), attempt, due_at, ..Delivery::default() }
     }
 
     fn dead(id: &str) -> Dead {
-        Dead {
-            id: id.to_owned(),
-            partition: 0,
-            died_at: Timestamp::ZERO,
-            reason: "max_attempts".to_owned(),
-            attempts: 3,
-            history: Vec::new(),
-            last_error: Some("unreadable".to_owned()),
-            key: None,
-            due_at: None,
-            unreadable: None,
-            payload: Payload::default(),
-        }
+        let (reason, last_error) = ("max_attempts".to_owned(), Some("unreadable".to_owned()));
+        Dead { id: id.to_owned(), reason, attempts: 3, last_error, ..Dead::default() }
     }
 
-    /// The names of the promises that were broken.
     fn broken(ledger: &Ledger, facts: &Facts) -> Vec<&'static str> {
         judge(ledger, facts).into_iter().filter(|promise| !promise.held).map(|promise| promise.name).collect()
     }

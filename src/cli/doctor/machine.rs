@@ -1,15 +1,24 @@
-//! Looks at this machine.
+//! Looks at this machine and at a broker that may be running, and judges them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Where systemd-timesyncd says that it set the clock.
+use super::Finding;
+use crate::app::config::Config;
+use crate::cli::address::{Credentials, ServerAddress};
+use crate::cli::client::Client;
+use crate::cli::failure::{CallError, Failure};
+use crate::cli::{ServerArgs, figures};
+use crate::model::limits::CONNECTIONS_MAX;
+use crate::platform::clock::Clock;
+
 const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 
 /// Open files that a process may have; `None` for no limit. Of this process, when the other one's cannot be seen: then
 /// its number is not answered.
-pub(super) fn open_files(of: Option<u32>) -> (Option<u64>, Option<u32>) {
+pub(super) fn open_files_of(of: Option<u32>) -> (Option<u64>, Option<u32>) {
     let seen = of.and_then(|pid| {
         let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
         Some((soft_limit(&limits)?, Some(pid)))
@@ -17,7 +26,6 @@ pub(super) fn open_files(of: Option<u32>) -> (Option<u64>, Option<u32>) {
     seen.unwrap_or_else(|| (getrlimit(Resource::Nofile).current, None))
 }
 
-/// A line is `Max open files            1024                 524288               files`.
 fn soft_limit(limits: &str) -> Option<Option<u64>> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_ascii_whitespace().next()? {
@@ -32,8 +40,112 @@ pub(super) fn is_synchronised() -> Option<bool> {
     mark.parent().filter(|dir| dir.is_dir()).map(|_| mark.exists())
 }
 
+/// Files that a broker opens besides its connections: logs, sockets to Redis, and a margin.
+const OTHER_FILES: u64 = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BrokerFacts {
+    Absent,
+    NotReady(String),
+    Ready { degraded: Option<String>, version: Option<String> },
+}
+
+pub(super) fn open_files(limit: Option<u64>, of: Option<u32>) -> Finding {
+    let whose = of.map_or("here; a service has limits of its own".to_owned(), |pid| format!("of process {pid}"));
+    match limit {
+        Some(limit) if limit < CONNECTIONS_MAX as u64 + OTHER_FILES => {
+            let found = format!(
+                "{limit} {whose}, and dwell takes up to {CONNECTIONS_MAX} connections: those past the limit wait"
+            );
+            let advice = "LimitNOFILE=20000 in its systemd unit, or `ulimit -n 20000` before it is started";
+            Finding::warn("open-files", found, advice)
+        }
+        Some(limit) => Finding::ok("open-files", format!("{limit} {whose}")),
+        None => Finding::ok("open-files", format!("no limit {whose}")),
+    }
+}
+
+pub(super) fn time(is_synchronised: Option<bool>) -> Finding {
+    match is_synchronised {
+        Some(true) => Finding::ok("time", "this machine's clock is kept in time"),
+        Some(false) => {
+            Finding::warn("time", "this machine's clock has not been set yet", "timedatectl timesync-status")
+        }
+        None => Finding::skip("time", "no systemd-timesyncd here; `chronyc tracking` or the like says it"),
+    }
+}
+
+pub(super) fn broker(place: &str, facts: &BrokerFacts, version: &str) -> Finding {
+    match facts {
+        BrokerFacts::Absent => Finding::skip("broker", format!("none answers at {place}")),
+        BrokerFacts::NotReady(why) => Finding::fail(
+            "broker",
+            format!("{place} accepts no pushes: {why}"),
+            "look at the lines above, and at its log",
+        ),
+        BrokerFacts::Ready { degraded: Some(why), .. } => {
+            Finding::warn("broker", format!("{place} is degraded: {why}"), "look at the lines above, and at its log")
+        }
+        BrokerFacts::Ready { version: Some(running), .. } if running != version => {
+            let found = format!("{place} is dwell {running}, this is {version}");
+            Finding::warn("broker", found, "restart it with the newer of the two")
+        }
+        BrokerFacts::Ready { .. } => Finding::ok("broker", format!("{place} is ready, dwell {version}")),
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+pub(super) async fn look(server: &ServerArgs, config: &Config) -> Finding {
+    let (address, client) = match server.server {
+        Some(_) => (server.address(), server.client()),
+        None => {
+            let address = address(config);
+            let client = client(server, config, &address);
+            (address, client)
+        }
+    };
+    match client {
+        Ok(client) => broker(&address.to_string(), &facts(&client).await, env!("CARGO_PKG_VERSION")),
+        Err(failure) => {
+            let advice = "--server, --token-file and --ca-file name another broker, and what to show to it";
+            Finding::fail("broker", format!("{address} cannot be asked: {}", failure.message), advice)
+        }
+    }
+}
+
+fn address(config: &Config) -> ServerAddress {
+    ServerAddress::parse(&config.listen.on_this_machine().url(config.tls.is_some())).unwrap_or_default()
+}
+
+fn client(server: &ServerArgs, config: &Config, address: &ServerAddress) -> Result<Client, Failure> {
+    let token = server.token_file.as_ref().or(config.tokens.first().map(|token| &token.file));
+    Client::with_credentials(address, Credentials::read(token.map(PathBuf::as_path), server.ca_file.as_deref())?)
+}
+
+async fn facts(client: &Client) -> BrokerFacts {
+    tokio::select! {
+        facts = ask(client) => facts,
+        () = Clock::System.sleep(PATIENCE) => {
+            BrokerFacts::NotReady(format!("it did not answer within {} s", PATIENCE.as_secs()))
+        }
+    }
+}
+
+async fn ask(client: &Client) -> BrokerFacts {
+    let ready = match client.readiness().await {
+        Ok(ready) => ready,
+        Err(CallError::Unreachable(_)) => return BrokerFacts::Absent,
+        Err(error) => return BrokerFacts::NotReady(error.to_string()),
+    };
+    let metrics = client.metrics().await.unwrap_or_default();
+    let build = figures::read(&metrics).into_iter().find(|sample| sample.name == "dwell_build_info");
+    BrokerFacts::Ready { degraded: ready.detail, version: build.map(|build| build.label("version").to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Status;
     use super::*;
 
     #[test]
@@ -42,7 +154,29 @@ mod tests {
         assert_eq!(soft_limit(limits), Some(Some(1_024)));
         assert_eq!(soft_limit("Max open files  unlimited unlimited files"), Some(None));
         assert_eq!(soft_limit(""), None);
-        assert_eq!(open_files(Some(std::process::id())).1, Some(std::process::id()));
-        assert_eq!(open_files(None), (getrlimit(Resource::Nofile).current, None));
+        assert_eq!(open_files_of(Some(std::process::id())).1, Some(std::process::id()));
+        assert_eq!(open_files_of(None), (getrlimit(Resource::Nofile).current, None));
+    }
+
+    #[test]
+    fn a_limit_below_what_dwell_may_need_is_a_warning() {
+        let status = |limit| open_files(limit, None).status;
+        assert_eq!([status(Some(10_099)), status(Some(10_100)), status(None)], [Status::Warn, Status::Ok, Status::Ok]);
+        assert!(open_files(Some(1_024), Some(7)).found.starts_with("1024 of process 7"));
+        assert_eq!([Some(true), Some(false), None].map(|is| time(is).status), [Status::Ok, Status::Warn, Status::Skip]);
+    }
+
+    #[test]
+    fn a_broker_is_ready_degraded_not_ready_or_another() {
+        let status = |facts: BrokerFacts| broker("here", &facts, "1.2.3").status;
+        let ready = |degraded: Option<&str>, version: &str| BrokerFacts::Ready {
+            degraded: degraded.map(str::to_owned),
+            version: Some(version.to_owned()),
+        };
+        assert_eq!(status(BrokerFacts::Absent), Status::Skip);
+        assert_eq!(status(BrokerFacts::NotReady("full".to_owned())), Status::Fail);
+        assert_eq!(status(ready(Some("the store is away"), "1.2.3")), Status::Warn);
+        assert_eq!(status(ready(None, "1.2.2")), Status::Warn);
+        assert_eq!(status(ready(None, "1.2.3")), Status::Ok);
     }
 }

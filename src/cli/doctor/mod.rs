@@ -1,12 +1,13 @@
 //! `dwell doctor`: looks at everything that could make an installation lose, delay or refuse messages.
 //!
-//! It reads, and writes one small file that it removes, so it may run beside the broker. What is seen is judged in
-//! `judge`.
+//! It reads, and writes one small file that it removes, so it may run beside the broker.
 
-mod broker;
 mod disk;
-mod finding;
-mod judge;
+mod persistence;
+mod redis;
+mod speed;
+#[cfg(test)]
+mod testing;
 mod machine;
 
 use std::path::Path;
@@ -14,21 +15,18 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
-use self::disk::DataDir;
-use self::finding::{Finding, Status, count, shown};
-use self::judge::Terms;
+use self::redis::Terms;
 use super::config::ConfigArgs;
 use super::failure::{FAILED, Failure, UNAVAILABLE, USAGE};
 use super::{ServerArgs, output};
 use crate::app::config::Config;
 use crate::app::engine::{Checkup, Outcome};
 use crate::platform::clock::Clock;
+use disk::DataDir;
 
-/// How long the disk may take to answer everything.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often the sign that it works moves.
 const SIGN: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
@@ -66,11 +64,8 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
         Ok(config) => config,
         Err(errors) => {
             let wrong = |error: &crate::app::config::ConfigError| {
-                Finding::fail(
-                    "configuration",
-                    error.to_string(),
-                    "correct it; `dwell config show` says where each value comes from",
-                )
+                let advice = "correct it; `dwell config show` says where each value comes from";
+                Finding::fail("configuration", error.to_string(), advice)
             };
             let skipped =
                 ["redis", "data-dir", "broker"].map(|check| Finding::skip(check, "the configuration is wrong"));
@@ -91,7 +86,6 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-/// Everything that was found, and whether Redis was reached if there has to be one.
 async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<(Vec<Finding>, bool), Failure> {
     let mut findings = vec![Finding::ok("configuration", "correct")];
     let (mut identity, mut is_reached) = (None, true);
@@ -107,7 +101,7 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
         };
         let checkup = Checkup::of(options, config.lease_ttl).await?;
         is_reached = !checkup.nodes.iter().all(|node| matches!(node.outcome, Outcome::Unreachable(_)));
-        findings.extend(judge::redis(&checkup, &terms));
+        findings.extend(self::redis::redis(&checkup, &terms));
         if !is_reached {
             let skipped = ["version", "role", "permissions", "eviction", "memory", "persistence", "keys"];
             findings.extend(skipped.map(|check| Finding::skip(check, "Redis was not reached")));
@@ -121,32 +115,29 @@ async fn look(args: &DoctorArgs, config: &Config, sign: &ProgressBar) -> Result<
     if let Some(dir) = &config.data_dir {
         match data_dir(config, dir).await {
             Some(seen) => {
-                findings.extend(judge::disk(&seen.disk));
+                findings.extend(disk::disk(&seen.disk));
                 if redis.is_some() {
-                    findings.push(judge::log("wal", &seen.wal, config.wal_limit_bytes, identity.as_deref()));
-                    let journal = judge::log("journal", &seen.journal, config.wal_limit_bytes, identity.as_deref());
+                    findings.push(disk::log("wal", &seen.wal, config.wal_limit_bytes, identity.as_deref()));
+                    let journal = disk::log("journal", &seen.journal, config.wal_limit_bytes, identity.as_deref());
                     findings.extend(config.journal_window().map(|_| journal));
                 } else {
-                    findings.push(judge::store(&seen.store));
+                    findings.push(disk::store(&seen.store));
                 }
                 holder = seen.holder();
             }
             None => {
                 let found = format!("{} did not answer within {} s", dir.display(), DISK_PATIENCE.as_secs());
-                findings.push(Finding::fail(
-                    "data-dir",
-                    found,
-                    "dmesg: the disk hangs, or a server on the network is unavailable",
-                ));
+                let advice = "dmesg: the disk hangs, or a server on the network is unavailable";
+                findings.push(Finding::fail("data-dir", found, advice));
                 let skipped = ["disk-space", "disk-latency", if redis.is_some() { "wal" } else { "store" }];
                 findings.extend(skipped.map(|check| Finding::skip(check, "the disk did not answer")));
             }
         }
     }
-    let (limit, of) = machine::open_files(holder);
-    findings.extend([judge::open_files(limit, of), judge::time(machine::is_synchronised())]);
+    let (limit, of) = machine::open_files_of(holder);
+    findings.extend([machine::open_files(limit, of), machine::time(machine::is_synchronised())]);
     sign.set_message("looking for a broker");
-    findings.push(broker::look(&args.server, config).await);
+    findings.push(machine::look(&args.server, config).await);
     Ok((findings, is_reached))
 }
 
@@ -160,8 +151,94 @@ async fn data_dir(config: &Config, dir: &Path) -> Option<DataDir> {
 }
 
 fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
-    match json {
-        true => findings.iter().try_for_each(output::json),
-        false => output::line(shown(findings)),
+    if json { findings.iter().try_for_each(output::json) } else { output::line(shown(findings)) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    /// Not checked: it does not apply here, or could not be looked at.
+    Skip,
+    Warn,
+    Fail,
+}
+
+/// What was looked at, what was found and what to do. The names of the fields are the JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Ok, found: found.into(), advice: None }
+    }
+
+    fn skip(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Skip, found: found.into(), advice: None }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Warn, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Fail, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn at(self, location: &str) -> Finding {
+        Finding { found: format!("{location}: {}", self.found), ..self }
+    }
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Skip => "skip",
+            Status::Warn => "warn",
+            Status::Fail => "fail",
+        }
+    }
+}
+
+fn count(findings: &[Finding], status: Status) -> usize {
+    findings.iter().filter(|finding| finding.status == status).count()
+}
+
+fn shown(findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        vec![format!("{:4}", finding.status.name()), finding.check.to_owned(), finding.found.clone()]
+    };
+    let rows: Vec<_> = findings.iter().map(row).collect();
+    let table = output::columns(&rows, &[]);
+    let indent = " ".repeat(6 + findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0) + 2);
+    let mut lines = Vec::new();
+    for (line, finding) in table.lines().zip(findings) {
+        lines.push(line.to_owned());
+        lines.extend(finding.advice.iter().map(|advice| format!("{indent}→ {advice}")));
+    }
+    let sum = |status: Status| format!("{} {}", count(findings, status), status.name());
+    lines.push([Status::Fail, Status::Warn, Status::Skip, Status::Ok].map(sum).join(", "));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_stands_below_what_was_found() {
+        let findings = [
+            Finding::ok("a", "fine"),
+            Finding::skip("b", "absent"),
+            Finding::warn("longer", "so-so", "repair it").at("here:1"),
+        ];
+        let text = "ok    a       fine\nskip  b       absent\nwarn  longer  here:1: so-so\n              → repair it\n0 fail, 1 warn, 1 skip, 1 ok";
+        assert_eq!(shown(&findings), text);
     }
 }

@@ -19,7 +19,6 @@ use crate::model::trace::TraceContext;
 /// Bytes of one line. A message of the largest payload fits, also in base64.
 const LINE_BYTES_MAX: usize = BATCH_BODY_BYTES_MAX / 2;
 
-/// One message of a batch, as docs/reference/http.md has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Item {
@@ -89,33 +88,24 @@ fn unique<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String,
     deserializer.deserialize_map(Visitor)
 }
 
-/// A line that can be pushed.
 #[derive(Debug)]
 pub(super) struct Line {
     /// Counted from 1 on, blank lines too.
     pub(super) number: u64,
-    /// What it says, with an id.
     pub(super) item: Item,
     /// Whether the id was made here. Then a duplicate is this very message, from a push that was repeated.
     pub(super) id_is_ours: bool,
-    /// Bytes of it.
     pub(super) bytes: usize,
 }
 
-/// What the next line of a file is.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// A message.
     Line(Box<Line>),
-    /// Nothing: skipped, as NDJSON has it.
     Blank,
-    /// Not a message; why.
     Bad { number: u64, why: String },
-    /// The end.
     End,
 }
 
-/// A file, line by line.
 pub(super) struct Lines<R> {
     reader: R,
     number: u64,
@@ -127,7 +117,6 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, number: 0, buffer: Vec::new() }
     }
 
-    /// Reads and checks the next line. # Errors: the file cannot be read on.
     pub(super) fn next(&mut self, now: Timestamp) -> std::io::Result<Next> {
         self.buffer.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
@@ -149,7 +138,6 @@ impl<R: BufRead> Lines<R> {
         })
     }
 
-    /// Reads to the end of a line that is too long, without keeping it.
     fn skip_rest(&mut self) -> std::io::Result<()> {
         loop {
             let chunk = self.reader.fill_buf()?;
@@ -163,7 +151,6 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// Reads and checks one line, and gives it an id if it has none; says whether it did.
 fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     // Without this an array would be read as the fields in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
@@ -210,7 +197,6 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
     Ok((item, id_is_ours))
 }
 
-/// The payload in the one form that it is given in.
 fn payload_of(payload: &Payload, json: Option<&RawValue>) -> Result<Bytes, String> {
     match json {
         None => payload.bytes(),

@@ -1,25 +1,27 @@
 //! `dwell push`: one message, or a file of them.
 
-mod batch;
 mod lines;
 
-use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::fmt;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
+use indicatif::ProgressBar;
+use serde::Serialize;
 
 use super::api::Pushed;
 use super::client::{Client, Query};
-use super::failure::Failure;
-use super::problem::CallError;
+use super::failure::{CallError, Failure};
 use super::{ServerArgs, output, parse};
-use crate::model::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
+use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
 use crate::model::time::{Timestamp, parse_span, show_span};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
+use lines::{Item, Line, Lines, Next};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +94,7 @@ pub(super) struct PushArgs {
 pub(super) async fn run(args: &PushArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.file {
-        Some(file) => batch::push_file(&client, &args.topic, file, args.json).await,
+        Some(file) => push_file(&client, &args.topic, file, args.json).await,
         None => push_one(&client, args).await,
     }
 }
@@ -108,7 +110,7 @@ async fn push_one(client: &Client, args: &PushArgs) -> Result<(), Failure> {
     if pushed.topic_created {
         output::note(format_args!("topic {} did not exist; it was created for this message", args.topic));
     }
-    if args.json { output::json(&pushed) } else { output::line(shown(&pushed, now)) }
+    output::value(args.json, &pushed, |pushed| shown(pushed, now))
 }
 
 /// A push whose answer did not come may have been stored: how to find out.
@@ -130,7 +132,8 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
     let due = pushed.due_at.map_or(String::new(), |at| {
         // Seconds, for people: the milliseconds that the push itself took are noise.
         let secs = (at.since(now).as_secs_f64()).round() as u64;
-        let from_now = if secs == 0 { "now".to_owned() } else { format!("in {}", span_of(secs)) };
+        let from_now =
+            if secs == 0 { "now".to_owned() } else { format!("in {}", show_span(Duration::from_secs(secs))) };
         format!(", due {at} ({from_now})")
     });
     match pushed.status.as_str() {
@@ -138,10 +141,6 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
         "buffered" => format!("buffered {id}{due}: the store is away, it is on the broker's disk and goes there"),
         status => format!("{status} {id}{partition}{due}"),
     }
-}
-
-fn span_of(secs: u64) -> String {
-    show_span(Duration::from_secs(secs))
 }
 
 impl PushArgs {
@@ -169,15 +168,14 @@ impl PushArgs {
     }
 
     fn query(&self, id: &MessageId) -> Query {
-        let span = |span: Duration| show_span(span);
         let given = [
             ("id", Some(id.to_string())),
             ("conflict", self.conflict.map(|conflict| conflict.name().to_owned())),
             ("key", self.key.as_ref().map(Key::to_string)),
-            ("delay", self.delay.map(span)),
+            ("delay", self.delay.map(show_span)),
             ("due_at", self.at.map(|at| at.to_string())),
             ("past", self.past.map(|past| past.name().to_owned())),
-            ("ttl", self.ttl.map(span)),
+            ("ttl", self.ttl.map(show_span)),
             ("max_attempts", self.max_attempts.map(|attempts| attempts.to_string())),
             ("priority", self.priority.map(|priority| priority.to_string())),
         ];
@@ -197,4 +195,165 @@ fn read_stdin() -> Result<Bytes, Failure> {
         .read_to_end(&mut payload)
         .map_err(|error| Failure::new(format!("cannot read stdin: {error}")))?;
     Ok(payload.into())
+}
+
+/// Messages of a batch: half of what the broker takes, so that the bar moves.
+const BATCH_MESSAGES: usize = 500;
+
+/// Bytes of a batch. Escapes can make a line longer on the way, and one more line is taken before it is noticed.
+const BATCH_BYTES: usize = BATCH_BODY_BYTES_MAX / 4;
+
+/// How long to wait before what may pass is tried again. After the last one it has failed.
+const RETRY_AFTER: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Summary {
+    stored: u64,
+    duplicate: u64,
+    /// Replaced or debounced.
+    replaced: u64,
+    failed: u64,
+    blank: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |number| output::thousands(number);
+        let lines = self.stored + self.duplicate + self.replaced + self.failed + self.blank;
+        write!(f, "{} lines: {} stored, ", count(lines), count(self.stored))?;
+        write!(f, "{} duplicate, {} failed", count(self.duplicate), count(self.failed))?;
+        if self.replaced > 0 {
+            write!(f, ", {} replaced", count(self.replaced))?;
+        }
+        if self.blank > 0 { write!(f, ", {} blank", count(self.blank)) } else { Ok(()) }
+    }
+}
+
+/// Pushes every line of a file, reports every line that was not stored, and prints how many were. # Errors: also when a line
+/// failed.
+async fn push_file(client: &Client, topic: &TopicName, file: &Path, json: bool) -> Result<(), Failure> {
+    let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", file.display()));
+    let mut push = Push { client, topic, bar: bar(None), summary: Summary::default(), clock: Clock::System };
+    let result = if file == Path::new("-") {
+        push.run(BufReader::new(std::io::stdin())).await
+    } else {
+        let opened = std::fs::File::open(file).map_err(unreadable)?;
+        push.bar = bar(opened.metadata().ok().map(|metadata| metadata.len()));
+        push.run(BufReader::new(opened)).await
+    };
+    push.bar.finish_and_clear();
+    output::value(json, &push.summary, Summary::to_string)?;
+    match result {
+        Ok(()) if push.summary.failed > 0 => Err(Failure::said()),
+        result => result,
+    }
+}
+
+fn bar(bytes: Option<u64>) -> ProgressBar {
+    let bar = bytes.filter(|bytes| *bytes > 0).map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let template = match bar.length() {
+        Some(_) => "{bar:30} {percent:>3} %  {binary_bytes_per_sec}  {msg}  eta {eta}",
+        None => "{spinner} {binary_bytes}  {binary_bytes_per_sec}  {msg}",
+    };
+    output::styled(bar, template)
+}
+
+struct Push<'a> {
+    client: &'a Client,
+    topic: &'a TopicName,
+    bar: ProgressBar,
+    summary: Summary,
+    clock: Clock,
+}
+
+impl Push<'_> {
+    async fn run(&mut self, reader: impl BufRead) -> Result<(), Failure> {
+        let mut lines = Lines::new(reader);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        loop {
+            let next = lines.next(self.clock.now()).map_err(|error| Failure::new(format!("cannot read on: {error}")));
+            match next {
+                Ok(Next::Line(line)) => {
+                    bytes += line.bytes;
+                    batch.push(*line);
+                    if batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
+                        continue;
+                    }
+                }
+                Ok(Next::Blank) => {
+                    self.summary.blank += 1;
+                    continue;
+                }
+                Ok(Next::Bad { number, why }) => {
+                    self.failed(number, &why);
+                    continue;
+                }
+                Ok(Next::End) => return self.push(batch).await,
+                Err(failure) => {
+                    self.push(batch).await?;
+                    return Err(failure);
+                }
+            }
+            self.push(std::mem::take(&mut batch)).await?;
+            self.bar.inc(std::mem::take(&mut bytes) as u64);
+            self.bar.set_message(self.summary.to_string());
+        }
+    }
+
+    /// Pushes lines, for a while repeatedly those that may still succeed. # Errors: the broker stays unavailable; then the
+    /// lines are counted as failed.
+    async fn push(&mut self, mut batch: Vec<Line>) -> Result<(), Failure> {
+        let mut waits = RETRY_AFTER.into_iter();
+        while !batch.is_empty() {
+            let wait = waits.next();
+            let items: Vec<&Item> = batch.iter().map(|line| &line.item).collect();
+            match self.client.push_batch(self.topic, &items).await {
+                Ok(results) => batch = self.count(batch, results, wait.is_none()),
+                Err(error) if error.is_passing() && wait.is_some() => self.say(&format!("{error}; trying again")),
+                Err(error) => return self.refused(&batch, &error),
+            }
+            if let Some(wait) = wait.filter(|_| !batch.is_empty()) {
+                self.clock.sleep(wait).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, batch: Vec<Line>, results: Vec<Pushed>, last: bool) -> Vec<Line> {
+        let mut again = Vec::new();
+        for (line, result) in batch.into_iter().zip(results) {
+            if result.is_accepted() {
+                self.summary.stored += 1;
+                continue;
+            }
+            match (result.status.as_str(), result.error) {
+                // This very message, from a push whose answer was lost.
+                ("duplicate", _) if line.id_is_ours => self.summary.stored += 1,
+                ("duplicate", _) => self.summary.duplicate += 1,
+                ("replaced" | "debounced", _) => self.summary.replaced += 1,
+                ("error", Some(problem)) if problem.is_passing() && !last => again.push(line),
+                (_, Some(problem)) => self.failed(line.number, &problem.to_string()),
+                (status, None) => self.failed(line.number, &format!("the broker says {status:?}")),
+            }
+        }
+        again
+    }
+
+    fn refused(&mut self, batch: &[Line], error: &CallError) -> Result<(), Failure> {
+        self.summary.failed += batch.len() as u64;
+        let (first, last) = (batch.first().map_or(0, |line| line.number), batch.last().map_or(0, |line| line.number));
+        let failure = Failure::from(error.clone());
+        let perhaps = if error.is_unknown() { "; they may have been stored" } else { "" };
+        let message = format!("lines {first} to {last} failed{perhaps}, nothing after them was sent: {error}");
+        Err(Failure { message, ..failure })
+    }
+
+    fn failed(&mut self, number: u64, why: &str) {
+        self.summary.failed += 1;
+        self.say(&format!("line {number}: {why}"));
+    }
+
+    fn say(&self, text: &str) {
+        self.bar.suspend(|| output::note(text));
+    }
 }

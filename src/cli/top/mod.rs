@@ -1,37 +1,35 @@
 //! `dwell top`: a live view of a running broker.
 //!
-//! Three parts that know little of one another: `asking` talks to the broker, `state` is what is shown and chosen, `view`
-//! makes lines of it. Only this file waits, and only `screen` touches the terminal.
+//! `snapshot` talks to the broker, `state` is what is shown and chosen, `view` makes lines of it. Only this file waits and
+//! touches the terminal.
 
-mod client;
-mod line;
-mod print_once;
 mod snapshot;
-mod rows;
-mod screen;
 mod state;
 #[cfg(test)]
 mod testing;
 mod view;
 
 use std::future::Future;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::pin::Pin;
 use std::time::Duration;
 
 use clap::Args;
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
+use crossterm::terminal::{self, Clear, ClearType};
+use crossterm::{cursor, execute};
 use futures_util::StreamExt;
 
-use self::client::{Seen, ask, check};
-use self::screen::Screen;
-use self::state::{Event, State};
 use super::ServerArgs;
 use super::client::Client;
 use super::failure::Failure;
-use super::signals::Signals;
+use super::process::Signals;
 use crate::model::time::{parse_span, show_span};
 use crate::platform::clock::{Clock, Instant};
+use snapshot::{Seen, ask, check};
+use state::{Event, State};
+use view::{Ink, Line};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +41,6 @@ Keys: up and down choose, Enter opens a topic, s sorts, / filters, p pauses, ? h
 asks only for visible topics, so thousands of topics cost little. While the broker is unavailable
 it keeps trying. NO_COLOR=1 leaves colours out.";
 
-/// Shortest and longest pause between two refreshes.
 const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
 
 /// Watch topics, partitions, owners, lateness and the WAL of a running broker
@@ -74,11 +71,11 @@ pub(super) async fn run(args: &TopArgs) -> Result<(), Failure> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if args.once || is_dumb || !io::stdout().is_terminal() {
-        return print_once::run(client, server, args.every).await;
+        return view::run(client, server, args.every).await;
     }
     let mut signals = Signals::listen()?;
     let mut screen = Screen::enter(!is_set("NO_COLOR")).map_err(lost)?;
-    let mut state = State::new(server, Screen::size());
+    let mut state = State::new(server, terminal::size().unwrap_or((80, 24)));
     watch(&client, &mut state, &mut screen, &mut signals, args.every).await.map_err(lost)
 }
 
@@ -104,7 +101,7 @@ async fn watch(
             key = keys.next() => match key {
                 Some(event) => {
                     let opened = state.opened.is_some();
-                    event.map(|event| meant(&event))?.into_iter().for_each(|event| state.update(event));
+                    event.map(|event| event_of(&event))?.into_iter().for_each(|event| state.update(event));
                     // What was opened is not to be waited for.
                     next = if opened == state.opened.is_some() { next } else { Instant::START };
                 }
@@ -124,7 +121,6 @@ async fn watch(
     Ok(())
 }
 
-/// Returns when what was asked is answered; never, while nothing is.
 async fn answered(asking: &mut Option<Pin<Box<dyn Future<Output = Seen>>>>) -> Seen {
     match asking {
         Some(asking) => asking.await,
@@ -133,7 +129,7 @@ async fn answered(asking: &mut Option<Pin<Box<dyn Future<Output = Seen>>>>) -> S
 }
 
 /// What an event of the terminal means here. In this mode Ctrl-C is a key like others.
-fn meant(event: &TerminalEvent) -> Option<Event> {
+fn event_of(event: &TerminalEvent) -> Option<Event> {
     match event {
         TerminalEvent::Resize(columns, rows) => Some(Event::Size(*columns, *rows)),
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => {
@@ -148,6 +144,93 @@ fn meant(event: &TerminalEvent) -> Option<Event> {
     }
 }
 
+/// The terminal, in a mode of its own. Dropping it restores what was there.
+struct Screen {
+    colored: bool,
+    shown: Vec<Line>,
+    size: (u16, u16),
+}
+
+impl Screen {
+    /// Takes the terminal. A panic gives it back before it says what is wrong.
+    fn enter(colored: bool) -> io::Result<Screen> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            before(panic);
+        }));
+        terminal::enable_raw_mode()?;
+        // From here on whatever fails gives it back.
+        let screen = Screen { colored, shown: Vec::new(), size: (0, 0) };
+        let mut out = io::stdout();
+        execute!(out, terminal::EnterAlternateScreen, terminal::DisableLineWrap, cursor::Hide)?;
+        out.flush()?;
+        Ok(screen)
+    }
+
+    /// Shows these lines from the top; writes only those that are other ones than before.
+    fn paint(&mut self, lines: Vec<Line>, size: (u16, u16)) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        execute!(bytes, terminal::BeginSynchronizedUpdate)?;
+        if self.size != size {
+            execute!(bytes, Clear(ClearType::All))?;
+            self.shown.clear();
+            self.size = size;
+        }
+        for row in 0..size.1 {
+            let (old, new) = (self.shown.get(usize::from(row)), lines.get(usize::from(row)));
+            if old != new {
+                execute!(bytes, cursor::MoveTo(0, row), Clear(ClearType::CurrentLine))?;
+                new.map_or(Ok(()), |line| self.write(&mut bytes, line))?;
+            }
+        }
+        execute!(bytes, terminal::EndSynchronizedUpdate)?;
+        self.shown = lines;
+        let mut out = io::stdout().lock();
+        out.write_all(&bytes)?;
+        out.flush()
+    }
+
+    fn write(&self, out: &mut Vec<u8>, line: &Line) -> io::Result<()> {
+        for (ink, text) in &line.0 {
+            let (attribute, color) = match ink {
+                Ink::Plain => (None, None),
+                Ink::Dim => (Some(Attribute::Dim), None),
+                Ink::Head => (Some(Attribute::Bold), None),
+                Ink::Good => (None, Some(Color::Green)),
+                Ink::Odd => (None, Some(Color::Yellow)),
+                Ink::Bad => (Some(Attribute::Bold), Some(Color::Red)),
+                Ink::Chosen => (Some(Attribute::Reverse), None),
+            };
+            if let Some(attribute) = attribute {
+                execute!(out, SetAttribute(attribute))?;
+            }
+            if let Some(color) = color.filter(|_| self.colored) {
+                execute!(out, SetForegroundColor(color))?;
+            }
+            execute!(out, Print(text), SetAttribute(Attribute::Reset))?;
+            if self.colored {
+                execute!(out, ResetColor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back. A second time changes nothing; where it is gone there is nothing to give.
+fn restore() {
+    let mut out = io::stdout();
+    let _ = execute!(out, cursor::Show, terminal::EnableLineWrap, terminal::LeaveAlternateScreen);
+    let _ = out.flush();
+    let _ = terminal::disable_raw_mode();
+}
+
 #[cfg(test)]
 mod tests {
     use crossterm::event::KeyEvent;
@@ -158,7 +241,7 @@ mod tests {
     fn control_c_ends_also_while_a_filter_is_written() {
         let mut state = testing::state((80, 24), &[]);
         state.update(Event::Key(KeyCode::Char('/')));
-        let key = |code, modifiers| meant(&TerminalEvent::Key(KeyEvent::new(code, modifiers)));
+        let key = |code, modifiers| event_of(&TerminalEvent::Key(KeyEvent::new(code, modifiers)));
         assert!(key(KeyCode::Char('x'), KeyModifiers::CONTROL).is_none());
         if let Some(event) = key(KeyCode::Char('c'), KeyModifiers::CONTROL) {
             state.update(event);

@@ -1,18 +1,21 @@
-//! The metrics of a broker at one moment, and what happened between two of them.
+//! Asks a broker; its metrics at one moment, and what happened between two of them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::cli::exposition::Sample;
-use crate::platform::clock::Instant;
+use futures_util::{StreamExt, stream};
 
-/// What the metrics say that is shown.
+use crate::cli::api::Topic;
+use crate::cli::client::{Client, Readiness};
+use crate::cli::failure::{CallError, Failure};
+use crate::cli::figures::{self, Sample};
+use crate::model::message::TopicName;
+use crate::platform::clock::{Clock, Instant};
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Snapshot {
-    /// When they were read.
     pub(super) at: Instant,
-    /// The version of the broker.
     pub(super) version: String,
-    /// Whether the store answered last.
     pub(super) is_store_up: bool,
     /// Records that wait, their bytes on disk, and seconds since the oldest was written; of `wal` and `journal`.
     pub(super) logs: BTreeMap<String, (f64, f64, f64)>,
@@ -20,7 +23,6 @@ pub(super) struct Snapshot {
     calls: Histogram,
 }
 
-/// What happened to a topic at this broker since it started.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Counters {
     pushes: f64,
@@ -35,28 +37,21 @@ pub(super) struct Histogram(BTreeMap<u64, f64>);
 /// A span that so many took at most, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Quantile {
-    /// About so long.
     About(f64),
     /// Longer than the greatest bound.
     Beyond(f64),
 }
 
-/// What happened between two readings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
     topics: BTreeMap<String, TopicRates>,
-    /// The 99th percentile of calls to Redis.
     pub(super) calls_p99: Option<Quantile>,
 }
 
-/// The same of one topic, at this broker.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct TopicRates {
-    /// Messages a second that were accepted.
     pub(super) pushes: f64,
-    /// Messages a second that were handed out.
     pub(super) deliveries: f64,
-    /// The 99th percentile from due to hand-over.
     pub(super) lateness_p99: Option<Quantile>,
 }
 
@@ -115,7 +110,6 @@ impl Snapshot {
 }
 
 impl Rates {
-    /// Those of a topic, if this broker counts it by name.
     pub(super) fn of(&self, topic: &str) -> Option<TopicRates> {
         self.topics.get(topic).copied()
     }
@@ -158,12 +152,95 @@ impl Histogram {
     }
 }
 
+const PATIENCE: Duration = Duration::from_secs(10);
+const AT_ONCE: usize = 8;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) list: bool,
+    pub(super) topics: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) readiness: Result<Readiness, String>,
+    pub(super) reading: Snapshot,
+    pub(super) topics: Option<Vec<String>>,
+    /// Topics as they are described; those that are gone are `None`.
+    pub(super) described: Vec<(String, Option<Topic>)>,
+    pub(super) trouble: Option<String>,
+}
+
+/// What came of asking, and when; an error says why nobody answers.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) at: Instant,
+    pub(super) answer: Result<Answer, String>,
+}
+
+/// Whether watching makes sense. A broker that is away comes back; one that refuses the token does so for ever.
+pub(super) async fn check(client: &Client) -> Result<(), Failure> {
+    let metrics = tokio::select! {
+        metrics = client.metrics() => metrics,
+        () = Clock::System.sleep(PATIENCE) => return Ok(()),
+    };
+    match metrics {
+        Err(error) if !error.is_passing() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Asks once. It never fails: a broker that is away is something to show.
+pub(super) async fn ask(client: Client, wanted: Wanted) -> Seen {
+    let answer = tokio::select! {
+        answer = answer(&client, wanted) => answer,
+        () = Clock::System.sleep(PATIENCE) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    };
+    Seen { at: Clock::System.instant(), answer }
+}
+
+async fn answer(client: &Client, wanted: Wanted) -> Result<Answer, String> {
+    let readiness = match client.readiness().await {
+        Ok(readiness) => Ok(readiness),
+        Err(error @ (CallError::Unreachable(_) | CallError::NoAnswer(_))) => return Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let metrics = client.metrics().await.map_err(|error| error.to_string())?;
+    let reading = Snapshot::new(Clock::System.instant(), &figures::read(&metrics));
+    let mut trouble = None;
+    let mut topics = None;
+    if wanted.list {
+        match client.topics().await {
+            Ok(names) => topics = Some(names),
+            Err(error) => trouble = Some(error.to_string()),
+        }
+    }
+    let one = async |name: String| {
+        let Ok(topic) = TopicName::new(&name) else { return Ok((name, None)) };
+        match client.topic(&topic).await {
+            Ok(topic) => Ok((name, Some(topic))),
+            Err(CallError::Problem(problem)) if problem.name() == "not-found" => Ok((name, None)),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let answers: Vec<Result<_, String>> =
+        stream::iter(wanted.topics).map(one).buffer_unordered(AT_ONCE).collect().await;
+    let mut described = Vec::with_capacity(answers.len());
+    for answer in answers {
+        match answer {
+            Ok(topic) => described.push(topic),
+            Err(error) => trouble = Some(error),
+        }
+    }
+    Ok(Answer { readiness, reading, topics, described, trouble })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cli::exposition::read;
+    use crate::cli::figures::read;
 
     fn reading(seconds: u64, text: &str) -> Snapshot {
         Snapshot::new(Instant::START.plus(Duration::from_secs(seconds)), &read(text))

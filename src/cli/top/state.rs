@@ -1,63 +1,47 @@
-//! What is shown and what is chosen. Keys and answers change it; it asks nobody and prints nothing.
+//! What is shown, its order, and what is chosen. Keys and answers change it; it asks nobody and prints nothing.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use crossterm::event::KeyCode;
 
-use super::client::{Seen, Wanted};
-use super::rows::{Depth, Row, Sort, rows};
-use super::snapshot::{Rates, Snapshot};
-use crate::cli::api::Topic;
+use super::snapshot::{Quantile, Rates, Seen, Snapshot, TopicRates, Wanted};
+use crate::cli::api::{Counts, Topic};
 use crate::cli::client::Readiness;
 
-/// Topics that are described at each refresh, the visible ones first.
 const TOPICS_ASKED: usize = 60;
-
-/// Topics that are not visible, which take turns.
 const OTHERS_ASKED: usize = 8;
-
-/// Refreshes from one list of all topics to the next.
 const LIST_EVERY: u64 = 5;
-
-/// Characters of a filter.
 const FILTER_CHARS: usize = 100;
-
-/// Lines of the screen that are not of the table, and how many lines there have to be for all of the header.
+/// Lines of the screen outside the table, and how many lines it needs to show the whole header.
 const AROUND: (usize, usize) = (5, 12);
 
-/// What keys act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
     Table,
-    /// A filter is being written.
     Filter,
     Help,
 }
 
-/// A topic that was opened.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) name: String,
     /// `None` until it was described, and after it was deleted.
     pub(super) topic: Option<Topic>,
-    /// The first line that is shown.
     pub(super) from: usize,
 }
 
-/// What happens.
 #[derive(Debug)]
 pub(super) enum Event {
     Key(KeyCode),
-    /// Columns and rows of the terminal.
     Size(u16, u16),
     Seen(Box<Seen>),
-    /// Enough.
     End,
 }
 
-/// Everything that the screen depends on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) server: String,
     pub(super) size: (u16, u16),
@@ -67,14 +51,11 @@ pub(super) struct State {
     pub(super) is_paused: bool,
     pub(super) is_over: bool,
     pub(super) opened: Option<Opened>,
-    /// The name of the topic that keys act on.
     pub(super) chosen: Option<String>,
-    /// The first row that is shown.
     pub(super) from: usize,
     pub(super) readiness: Option<Result<Readiness, String>>,
     pub(super) reading: Option<Snapshot>,
     pub(super) rates: Option<Rates>,
-    /// Why nobody answers, and how often in a row.
     pub(super) away: Option<(String, u64)>,
     pub(super) trouble: Option<String>,
     names: Vec<String>,
@@ -86,28 +67,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(server: String, size: (u16, u16)) -> State {
-        State {
-            server,
-            size,
-            mode: Mode::Table,
-            sort: Sort::Name,
-            filter: String::new(),
-            is_paused: false,
-            is_over: false,
-            opened: None,
-            chosen: None,
-            from: 0,
-            readiness: None,
-            reading: None,
-            rates: None,
-            away: None,
-            trouble: None,
-            names: Vec::new(),
-            is_listed: false,
-            depths: HashMap::new(),
-            refreshes: 0,
-            turn: 0,
-        }
+        State { server, size, ..State::default() }
     }
 
     pub(super) fn update(&mut self, event: Event) {
@@ -120,7 +80,6 @@ impl State {
         self.settle();
     }
 
-    /// All topics that pass the filter, sorted.
     pub(super) fn rows(&self) -> Vec<Row> {
         rows(&self.names, &self.depths, self.rates.as_ref(), &self.filter, self.sort)
     }
@@ -130,12 +89,10 @@ impl State {
         self.is_listed.then_some(self.names.len())
     }
 
-    /// Lines of the header.
     pub(super) fn header_lines(&self) -> usize {
         if usize::from(self.size.1) < AROUND.1 { 1 } else { AROUND.0 - 2 }
     }
 
-    /// Rows of a table that fit.
     pub(super) fn page(&self) -> usize {
         usize::from(self.size.1).saturating_sub(self.header_lines() + 2).max(1)
     }
@@ -250,7 +207,6 @@ impl State {
         isize::try_from(self.page()).unwrap_or(1)
     }
 
-    /// Moves what is chosen, or what is shown of an opened topic.
     fn step(&mut self, by: isize) {
         if let Some(opened) = &mut self.opened {
             opened.from = opened.from.saturating_add_signed(by);
@@ -265,7 +221,6 @@ impl State {
         rows.iter().position(|row| Some(&row.name) == self.chosen.as_ref())
     }
 
-    /// What is chosen is there and visible, whatever happened.
     fn settle(&mut self) {
         let (rows, page) = (self.rows(), self.page());
         let at = self.chosen_at(&rows).unwrap_or_else(|| self.from.min(rows.len().saturating_sub(1)));
@@ -276,6 +231,111 @@ impl State {
             opened.from = opened.from.min(lines.saturating_sub(page));
         }
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Depth {
+    pub(super) scheduled: u64,
+    pub(super) ready: u64,
+    pub(super) in_flight: u64,
+    pub(super) dead: u64,
+    pub(super) oldest: Option<Duration>,
+}
+
+/// A line of the table. What was not asked for yet is absent.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) depth: Option<Depth>,
+    pub(super) rates: Option<TopicRates>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Sort {
+    #[default]
+    Name,
+    Ready,
+    Oldest,
+    Dead,
+    Scheduled,
+    Pushes,
+    Deliveries,
+    Lateness,
+}
+
+impl Sort {
+    /// Each with the name of its column, in the order in which a key goes through them.
+    const ALL: [(Sort, &'static str); 8] = [
+        (Sort::Name, "topic"),
+        (Sort::Ready, "ready"),
+        (Sort::Oldest, "oldest ready"),
+        (Sort::Dead, "dead"),
+        (Sort::Scheduled, "scheduled"),
+        (Sort::Pushes, "pushes/s"),
+        (Sort::Deliveries, "deliv/s"),
+        (Sort::Lateness, "late p99"),
+    ];
+
+    pub(super) fn next(self) -> Sort {
+        let later = Sort::ALL.iter().skip_while(|(sort, _)| *sort != self).nth(1);
+        later.map(|(sort, _)| *sort).unwrap_or_default()
+    }
+
+    pub(super) fn column(self) -> &'static str {
+        Sort::ALL.iter().find(|(sort, _)| *sort == self).map_or("", |(_, column)| *column)
+    }
+
+    fn value(self, row: &Row) -> f64 {
+        let depth = |of: fn(&Depth) -> f64| row.depth.as_ref().map_or(-1.0, of);
+        let rate = |of: fn(&TopicRates) -> f64| row.rates.as_ref().map_or(-1.0, of);
+        match self {
+            Sort::Name => 0.0,
+            Sort::Ready => depth(|depth| depth.ready as f64),
+            Sort::Oldest => depth(|depth| depth.oldest.map_or(-1.0, |oldest| oldest.as_secs_f64())),
+            Sort::Dead => depth(|depth| depth.dead as f64),
+            Sort::Scheduled => depth(|depth| depth.scheduled as f64),
+            Sort::Pushes => rate(|rates| rates.pushes),
+            Sort::Deliveries => rate(|rates| rates.deliveries),
+            Sort::Lateness => rate(|rates| match rates.lateness_p99 {
+                None => -1.0,
+                Some(Quantile::About(seconds) | Quantile::Beyond(seconds)) => seconds,
+            }),
+        }
+    }
+}
+
+impl Depth {
+    pub(super) fn of(totals: &[Counts]) -> Depth {
+        let mut depth = Depth::default();
+        for counts in totals {
+            depth.scheduled += counts.scheduled;
+            depth.ready += counts.ready;
+            depth.in_flight += counts.in_flight;
+            depth.dead += counts.dead;
+            depth.oldest = depth.oldest.max(counts.oldest_ready_age_ms);
+        }
+        depth
+    }
+}
+
+pub(super) fn rows(
+    names: &[String],
+    depths: &HashMap<String, Depth>,
+    rates: Option<&Rates>,
+    filter: &str,
+    sort: Sort,
+) -> Vec<Row> {
+    let row = |name: &String| Row {
+        name: name.clone(),
+        depth: depths.get(name).cloned(),
+        rates: rates.and_then(|rates| rates.of(name)),
+    };
+    let mut rows: Vec<Row> = names.iter().filter(|name| name.contains(filter)).map(row).collect();
+    rows.sort_by(|a, b| {
+        let by_value = sort.value(b).partial_cmp(&sort.value(a)).unwrap_or(Ordering::Equal);
+        by_value.then_with(|| a.name.cmp(&b.name))
+    });
+    rows
 }
 
 #[cfg(test)]
@@ -352,5 +412,36 @@ mod tests {
         assert!(state.away.is_none() && state.rates.is_none() && state.rows().len() == 2);
         state.update(Event::Seen(Box::new(seen(10, None, vec![("t0001".to_owned(), None)]))));
         assert!(state.rates.is_some() && state.rows().len() == 1);
+    }
+
+    #[test]
+    fn rows_are_filtered_and_the_greatest_comes_first() {
+        let names = ["orders", "mail", "order-mail"].map(str::to_owned);
+        let depth = |ready, oldest| Depth { ready, oldest: Some(Duration::from_secs(oldest)), ..Depth::default() };
+        let depths = HashMap::from([("orders".to_owned(), depth(3, 1)), ("mail".to_owned(), depth(5, 9))]);
+        let names_by = |filter, sort| {
+            let rows = rows(&names, &depths, None, filter, sort);
+            rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names_by("", Sort::Name), ["mail", "order-mail", "orders"]);
+        assert_eq!(names_by("order", Sort::Name), ["order-mail", "orders"]);
+        assert_eq!(names_by("", Sort::Ready), ["mail", "orders", "order-mail"]);
+        assert_eq!(names_by("", Sort::Lateness), ["mail", "order-mail", "orders"]);
+    }
+
+    #[test]
+    fn sorting_goes_round_and_groups_are_added() {
+        let mut sort = Sort::default();
+        for (expected, _) in Sort::ALL.into_iter().cycle().skip(1).take(Sort::ALL.len()) {
+            sort = sort.next();
+            assert_eq!(sort, expected);
+        }
+        let counts = |ready, age: Option<u64>| {
+            let oldest_ready_age_ms = age.map(Duration::from_secs);
+            Counts { scheduled: 1, ready, in_flight: 2, dead: 3, oldest_ready_age_ms, ..Counts::default() }
+        };
+        let depth = Depth::of(&[counts(4, Some(2)), counts(5, Some(60)), counts(0, None)]);
+        let oldest = Some(Duration::from_secs(60));
+        assert_eq!(depth, Depth { scheduled: 3, ready: 9, in_flight: 6, dead: 9, oldest });
     }
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::client::{Answer, Seen};
-use super::snapshot::Snapshot;
+use super::snapshot::{Answer, Seen, Snapshot};
 use super::state::{Event, State};
 use crate::cli::api::Topic;
 use crate::cli::client::{Readiness, StoreOf};
-use crate::cli::exposition;
+use crate::cli::figures;
 use crate::platform::clock::Instant;
 
 const METRICS: &str = "dwell_build_info{version=\"1.2.3\"} 1\ndwell_redis_up 1\ndwell_wal_records{log=\"wal\"} 3\n\
@@ -24,7 +23,7 @@ pub(super) fn seen(seconds: u64, names: Option<&[String]>, described: Vec<(Strin
     };
     let answer = Answer {
         readiness: Ok(Readiness { detail: None, store }),
-        reading: Snapshot::new(at, &exposition::read(&format!("{METRICS}{pushes}"))),
+        reading: Snapshot::new(at, &figures::read(&format!("{METRICS}{pushes}"))),
         topics: names.map(<[String]>::to_vec),
         described,
         trouble: None,
@@ -32,14 +31,12 @@ pub(super) fn seen(seconds: u64, names: Option<&[String]>, described: Vec<(Strin
     Seen { at, answer: Ok(answer) }
 }
 
-/// A view of a broker with these topics.
 pub(super) fn state(size: (u16, u16), names: &[String]) -> State {
     let mut state = State::new("http://127.0.0.1:7373".to_owned(), size);
     state.update(Event::Seen(Box::new(seen(1, Some(names), vec![]))));
     state
 }
 
-/// A topic with one partition that somebody owns, and one that nobody does.
 pub(super) fn topic(name: &str) -> serde_json::Result<Topic> {
     serde_json::from_str(&format!(
         r#"{{"topic": "{name}", "groups": ["default"], "settings": {{"partitions": 2}},

@@ -51,7 +51,7 @@ const ONLY: [Only; 22] = [
     Only { what: &["rustls::", "tokio_rustls::"], only: &["src/platform/https.rs", "src/api/http/tls.rs"] },
     Only { what: &["println!", "eprintln!", "print!", "eprint!", "stdout()", "stderr()"], only: &["src/cli/"] },
     Only { what: &["std::env::", "env::var"], only: &["src/cli/"] },
-    Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/signals.rs"] },
+    Only { what: &["signal::unix", "ctrl_c"], only: &["src/cli/process.rs"] },
     Only { what: &["std::process::", "tokio::process"], only: &["src/cli/", "src/main.rs"] },
     Only { what: &["std::net::", "tokio::net"], only: &["src/api/http/", "src/api/webhook/", "src/cli/supervisor.rs"] },
     Only {

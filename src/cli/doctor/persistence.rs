@@ -1,8 +1,9 @@
-//! What Redis loses when it restarts, when its machine does, and when a replica takes over.
+//! Memory and eviction; what Redis loses when it restarts, when its machine does, and when a replica takes over.
 
-use super::super::finding::Finding;
-use super::{Terms, bytes};
+use super::Finding;
+use super::redis::Terms;
 use crate::app::engine::NodeFacts;
+use crate::cli::output::bytes;
 use crate::model::time::show_span;
 
 /// Seconds since a replica was heard of that are too many.
@@ -24,11 +25,9 @@ pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
     }
     if facts.reads_all == Some(false) {
         let found = "append-only file, which Redis reads as the user `default`: what that may not do a restart loses";
-        return Finding::fail(
-            "persistence",
-            found,
-            "redis-cli acl setuser default '~*' '&*' +@all, and the same in the file of the users; it may stay off",
-        );
+        let advice =
+            "redis-cli acl setuser default '~*' '&*' +@all, and the same in the file of the users; it may stay off";
+        return Finding::fail("persistence", found, advice);
     }
     if facts.setting("no-appendfsync-on-rewrite") == Some("yes") {
         let found =
@@ -53,7 +52,6 @@ pub(super) fn persistence(facts: &NodeFacts, terms: &Terms) -> Finding {
     }
 }
 
-/// Whether Redis could write its files last time.
 pub(super) fn last_writes(facts: &NodeFacts) -> Finding {
     const LOOK: &str = "look at the disk and the log of Redis: `df -h`, `redis-cli info persistence`";
     let failed = |name: &str| facts.field(name) == "err";
@@ -81,7 +79,6 @@ fn too_few(facts: &NodeFacts) -> Option<Finding> {
     })
 }
 
-/// Whether fewer replicas are connected than every push is to be on.
 fn too_few_confirm(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
     let (connected, asked) = (facts.number("connected_slaves"), u64::from(terms.confirmation.replicas));
     (connected < asked).then(|| {
@@ -91,7 +88,6 @@ fn too_few_confirm(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
     })
 }
 
-/// Whether Redis can say when it has fsynced a push, if that is asked for.
 pub(super) fn fsync(facts: &NodeFacts, terms: &Terms) -> Option<Finding> {
     let version = facts.field("redis_version");
     terms.confirmation.fsync.then(|| match (facts.has_waitaof(), facts.field("aof_enabled") == "1") {
@@ -146,11 +142,75 @@ pub(super) fn replicas(facts: &NodeFacts, terms: &Terms) -> Finding {
     }
 }
 
+const NEARLY_FULL: u64 = 80;
+const FRAGMENTED: f64 = 1.5;
+const FRAGMENTED_BYTES: u64 = 256 * 1024 * 1024;
+
+pub(super) fn eviction(facts: &NodeFacts, terms: &Terms) -> Finding {
+    const SET: &str = "redis-cli config set maxmemory-policy noeviction, and the same in redis.conf";
+    let (policy, evicted) = (facts.field("maxmemory_policy"), facts.number("evicted_keys"));
+    match (policy, evicted) {
+        ("noeviction", 0) => Finding::ok("eviction", "noeviction: a full Redis refuses, and deletes nothing"),
+        ("noeviction", _) => {
+            let found = format!("noeviction now, but {evicted} keys were evicted since Redis started");
+            Finding::warn("eviction", found, "`dwell verify TOPIC` says whether messages were among them")
+        }
+        _ => {
+            let found = format!("{policy}: a full Redis deletes messages without an error");
+            match terms.allow_eviction {
+                true => Finding::warn("eviction", format!("{found}; redis.allow_eviction takes the risk"), SET),
+                false => Finding::fail("eviction", found, SET),
+            }
+        }
+    }
+}
+
+pub(super) fn memory(facts: &NodeFacts) -> Finding {
+    let (used, limit) = (facts.number("used_memory"), facts.number("maxmemory"));
+    if limit == 0 {
+        let total = facts.number("total_system_memory");
+        let found = format!("{} used of the machine's {}, and no maxmemory", bytes(used), bytes(total));
+        let advice = format!(
+            "redis-cli config set maxmemory {}: without it the kernel kills Redis when memory ends; with it pushes go \
+             to dwell's disk",
+            total / 4 * 3
+        );
+        return Finding::warn("memory", found, advice);
+    }
+    let percent = used.saturating_mul(100) / limit;
+    let found = format!("{} used of maxmemory {} ({percent} %)", bytes(used), bytes(limit));
+    let advice = || {
+        format!(
+            "consume, `dwell dead-letters purge TOPIC --group GROUP --all`, or redis-cli config set maxmemory {}",
+            limit.saturating_mul(2)
+        )
+    };
+    match percent {
+        100.. => Finding::fail("memory", format!("{found}: it refuses pushes, which go to dwell's disk"), advice()),
+        NEARLY_FULL.. => Finding::warn("memory", found, advice()),
+        _ => Finding::ok("memory", format!("{found}; room for {}", bytes(limit - used))),
+    }
+}
+
+pub(super) fn fragmentation(facts: &NodeFacts) -> Finding {
+    let ratio: f64 = facts.field("mem_fragmentation_ratio").parse().unwrap_or(1.0);
+    let lost = facts.number("mem_fragmentation_bytes");
+    if facts.setting("disable-thp") == Some("no") {
+        let advice = "`disable-thp yes` in redis.conf, and restart it: huge pages make it slow while it saves";
+        return Finding::warn("fragmentation", "disable-thp is no", advice);
+    }
+    if ratio > FRAGMENTED && lost >= FRAGMENTED_BYTES {
+        let found = format!("{ratio} times what is used, {} between allocations", bytes(lost));
+        return Finding::warn("fragmentation", found, "redis-cli config set activedefrag yes, or restart Redis");
+    }
+    Finding::ok("fragmentation", format!("{} between allocations", bytes(lost)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::super::finding::Status;
+    use super::super::Status;
     use super::super::testing::{node, terms};
     use super::*;
     use crate::app::engine::Confirmation;
@@ -232,5 +292,38 @@ mod tests {
                 .found
                 .starts_with("1 keep up, and `min-replicas-to-write` asks for 2")
         );
+    }
+
+    #[test]
+    fn a_redis_that_evicts_fails_unless_the_risk_is_taken() {
+        let evicts = node(&[("maxmemory_policy", "allkeys-lru")], &[]);
+        let finding = eviction(&evicts, &terms());
+        assert_eq!(finding.status, Status::Fail);
+        assert!(finding.advice.is_some_and(|advice| advice.contains("config set maxmemory-policy noeviction")));
+        let risk = Terms { allow_eviction: true, ..terms() };
+        assert_eq!(eviction(&evicts, &risk).status, Status::Warn);
+        assert_eq!(eviction(&node(&[], &[]), &terms()).status, Status::Ok);
+        assert_eq!(eviction(&node(&[("evicted_keys", "1")], &[]), &terms()).status, Status::Warn);
+    }
+
+    #[test]
+    fn memory_is_judged_at_its_bounds() {
+        let status =
+            |used: u64| memory(&node(&[("maxmemory", "1000"), ("used_memory", &used.to_string())], &[])).status;
+        assert_eq!(
+            [0, 799, 800, 999, 1_000, 2_000].map(status),
+            [Status::Ok, Status::Ok, Status::Warn, Status::Warn, Status::Fail, Status::Fail]
+        );
+        let endless = memory(&node(&[("maxmemory", "0")], &[]));
+        assert!(endless.status == Status::Warn && endless.advice.is_some_and(|a| a.contains("maxmemory 6000000000")));
+    }
+
+    #[test]
+    fn fragmentation_counts_when_it_is_much() {
+        let status = |ratio: &str, lost: &str| {
+            fragmentation(&node(&[("mem_fragmentation_ratio", ratio), ("mem_fragmentation_bytes", lost)], &[])).status
+        };
+        assert_eq!([status("9.0", "1000"), status("1.6", "300000000")], [Status::Ok, Status::Warn]);
+        assert_eq!(fragmentation(&node(&[], &[("disable-thp", "no")])).status, Status::Warn);
     }
 }

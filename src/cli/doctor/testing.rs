@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Terms;
+use super::redis::Terms;
 use crate::app::engine::{Confirmation, NodeFacts};
 
 const INFO: &[(&str, &str)] = &[
@@ -33,7 +33,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("latency-monitor-threshold", "100"),
 ];
 
-/// A sound Redis, but for these fields of INFO and these settings.
 pub(super) fn node(info: &[(&str, &str)], settings: &[(&str, &str)]) -> NodeFacts {
     let map = |base: &[(&str, &str)], changed: &[(&str, &str)]| -> BTreeMap<String, String> {
         base.iter().chain(changed).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

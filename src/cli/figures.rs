@@ -1,8 +1,8 @@
-//! Metrics in the text format of Prometheus, read back.
+//! Figures: metrics in the text format of Prometheus, read back, and percentiles of spans.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// One series with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     pub(super) name: String,
@@ -11,7 +11,6 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// A label; empty when it is not there.
     pub(super) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -24,50 +23,34 @@ pub(super) fn read(text: &str) -> Vec<Sample> {
 
 /// A line is `name{label="value",…} number`, and perhaps a time behind it.
 fn sample(line: &str) -> Option<Sample> {
-    let (head, tail) = match line.find('{') {
-        Some(open) => {
-            let close = open + end_of_labels(line.get(open..)?)?;
-            (line.get(..close)?, line.get(close + 1..)?)
-        }
-        None => line.split_once(' ')?,
+    let (name, (labels, tail)) = match line.split_once('{') {
+        Some((name, rest)) => (name, read_labels(rest)?),
+        None => line.split_once(' ').map(|(name, tail)| (name, (BTreeMap::new(), tail)))?,
     };
-    let (name, labels) = head.split_once('{').unwrap_or((head, ""));
     let value = match tail.split_ascii_whitespace().next()? {
         "+Inf" => f64::INFINITY,
         "-Inf" => f64::NEG_INFINITY,
         number => number.parse().ok()?,
     };
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte));
-    is_name.then_some(Sample { name: name.to_owned(), labels: read_labels(labels)?, value })
+    is_name.then_some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// Where the brace is that ends the labels: not one within quotes.
-fn end_of_labels(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            '}' if !quoted => return Some(at),
-            _ => {}
+/// The labels up to the brace that ends them, and what is behind it.
+fn read_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
+    let (mut labels, mut rest) = (BTreeMap::new(), text);
+    loop {
+        rest = rest.trim_start_matches([',', ' ']);
+        if let Some(tail) = rest.strip_prefix('}') {
+            return Some((labels, tail));
         }
-    }
-    None
-}
-
-fn read_labels(text: &str) -> Option<BTreeMap<String, String>> {
-    let (mut labels, mut rest) = (BTreeMap::new(), text.trim());
-    while !rest.is_empty() {
         let (name, behind) = rest.split_once("=\"")?;
         let (value, length) = unquoted(behind)?;
         labels.insert(name.trim().to_owned(), value);
-        rest = behind.get(length..)?.trim_start_matches([',', ' ']);
+        rest = behind.get(length..)?;
     }
-    Some(labels)
 }
 
-/// The text up to a quote, with its escapes undone, and its length with the quote.
 fn unquoted(text: &str) -> Option<(String, usize)> {
     let (mut value, mut escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -81,6 +64,25 @@ fn unquoted(text: &str) -> Option<(String, usize)> {
         escaped = c == '\\' && !escaped;
     }
     None
+}
+
+/// Percentiles by nearest rank; all zero of nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Percentiles {
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
+    pub(super) max: Duration,
+}
+
+impl Percentiles {
+    pub(super) fn of(mut spans: Vec<Duration>) -> Percentiles {
+        spans.sort_unstable();
+        let rank = |percent: usize| {
+            let rank = (spans.len() * percent).div_ceil(100).max(1);
+            spans.get(rank - 1).copied().unwrap_or_default()
+        };
+        Percentiles { p50: rank(50), p99: rank(99), max: rank(100) }
+    }
 }
 
 #[cfg(test)]
@@ -116,5 +118,14 @@ mod tests {
         for line in ["", "a", "a{", "a{b=\"c} 1", "a{b} 1", "a{b=\"c\"}", "a x", "{} 1", "a b 1", "<html>"] {
             assert_eq!(read(line), [], "{line:?}");
         }
+    }
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let ms = Duration::from_millis;
+        let of = |spans: Vec<u64>| Percentiles::of(spans.into_iter().map(ms).collect());
+        assert_eq!(of((1..=100).rev().collect()), Percentiles { p50: ms(50), p99: ms(99), max: ms(100) });
+        assert_eq!(of(vec![7]), Percentiles { p50: ms(7), p99: ms(7), max: ms(7) });
+        assert_eq!(of(vec![]), Percentiles { p50: ms(0), p99: ms(0), max: ms(0) });
     }
 }

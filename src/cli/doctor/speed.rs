@@ -2,47 +2,29 @@
 
 use std::time::Duration;
 
-use super::super::finding::Finding;
-use super::{Terms, millis, spread};
+use super::Finding;
+use super::redis::{Terms, millis, spread_of};
 use crate::app::engine::NodeFacts;
 
 /// A round trip that half of the calls should not take.
 const SLOW_PING: Duration = Duration::from_millis(10);
-
-/// A standstill that the latency monitor should not have seen, ms.
 const STALL_MS: u64 = 100;
-
-/// Seconds for which a standstill is worth a word.
 const STALL_FRESH_S: u64 = 3_600;
 
 /// A call that holds up all others for too long, microseconds.
 const SLOW_CALL_US: u64 = 50_000;
-
-/// Seconds for which a slow call is worth a word.
 const SLOW_FRESH_S: u64 = 86_400;
 
 /// A clock that is off by more is kept in time by nobody, as `dwell serve` sees it too.
 const FAR_US: u64 = 5_000_000;
-
-/// Clocks of nodes of one cluster that are further apart make what moves between them early or late.
 const APART_US: u64 = 1_000_000;
 
 pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
-    let Some((least, middle, most)) = spread(&facts.pings) else {
+    let Some((found, middle, most)) = spread_of(&facts.pings, "PINGs") else {
         let found = format!("no PING was answered within {}", millis(terms.timeout));
-        return Finding::fail(
-            "latency",
-            found,
-            "look what Redis is doing: `redis-cli --latency`, `redis-cli slowlog get`",
-        );
+        let advice = "look what Redis is doing: `redis-cli --latency`, `redis-cli slowlog get`";
+        return Finding::fail("latency", found, advice);
     };
-    let found = format!(
-        "{} / {} / {} (least, median and most of {} PINGs)",
-        millis(least),
-        millis(middle),
-        millis(most),
-        facts.pings.len()
-    );
     match middle > SLOW_PING || most > terms.timeout / 2 {
         true => {
             let advice = "put dwell and Redis near one another; `redis-cli --intrinsic-latency 10` on its machine; or raise `redis.timeout`";
@@ -52,7 +34,6 @@ pub(super) fn latency(facts: &NodeFacts, terms: &Terms) -> Finding {
     }
 }
 
-/// What the latency monitor of Redis saw.
 pub(super) fn stalls(facts: &NodeFacts) -> Finding {
     let Some(stalls) = &facts.stalls else {
         return Finding::skip("stalls", "LATENCY LATEST is not permitted");
@@ -95,29 +76,20 @@ pub(super) fn slow_log(facts: &NodeFacts, prefix: &str) -> Finding {
     let keys = [format!(" {prefix}:"), format!(" {{{prefix}:")];
     let ours =
         worst.command.to_lowercase().starts_with("evalsha") && keys.iter().any(|key| worst.command.contains(key));
-    let took = worst.took_us / 1_000;
-    match ours {
-        true => {
-            let found = format!("{count} calls held Redis up; the worst is dwell's own, {took} ms: {}", worst.command);
-            Finding::warn(
-                "slow-log",
-                found,
-                "look whether its machine swaps or has no processor left; `dwell bench` measures what it bears",
-            )
-        }
+    let (whose, advice) = match ours {
+        true => (
+            "dwell's own",
+            "look whether its machine swaps or has no processor left; `dwell bench` measures what it bears",
+        ),
         false => {
-            let found =
-                format!("{count} calls held Redis up; the worst is another program's, {took} ms: {}", worst.command);
-            Finding::warn(
-                "slow-log",
-                found,
-                "keep such calls off this Redis (SCAN for KEYS, UNLINK for DEL), or give dwell one of its own",
-            )
+            let advice = "keep such calls off this Redis (SCAN for KEYS, UNLINK for DEL), or give dwell one of its own";
+            ("another program's", advice)
         }
-    }
+    };
+    let (took, call) = (worst.took_us / 1_000, &worst.command);
+    Finding::warn("slow-log", format!("{count} calls held Redis up; the worst is {whose}, {took} ms: {call}"), advice)
 }
 
-/// This machine's clock against Redis'.
 pub(super) fn clock(facts: &NodeFacts) -> Finding {
     let Some(ahead) = facts.ahead_us else { return Finding::skip("clock", "TIME is not answered") };
     let side = if ahead > 0 { "behind" } else { "ahead of" };
@@ -134,7 +106,6 @@ pub(super) fn clock(facts: &NodeFacts) -> Finding {
     }
 }
 
-/// The clocks of the nodes of a cluster against one another.
 pub(super) fn clocks(ahead_us: &[i64]) -> Option<Finding> {
     let (least, most) = (ahead_us.iter().min()?, ahead_us.iter().max()?);
     let apart = most.abs_diff(*least);
@@ -147,7 +118,7 @@ pub(super) fn clocks(ahead_us: &[i64]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::finding::Status;
+    use super::super::Status;
     use super::super::testing::{node, terms};
     use super::*;
     use crate::app::engine::{SlowCall, Stall};
