@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::BufferedStore;
 use super::journal::Journal;
-use super::replay_batch::Answer;
+use super::replay::Answer;
 use crate::model::error::{Error, Result};
 use crate::model::message::{GroupName, Message, MessageId};
 use crate::model::partition::Partition;
@@ -20,10 +20,8 @@ use crate::store::{
 use crate::wal::Record;
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Keeps what a push set, and answers whether all of it is kept. `losses` is how many there had been before the push.
-    ///
-    /// # Errors
-    /// `OutcomeUnknown` when the store may have lost it before it was kept.
+    /// Keeps what a push set, and answers whether all of it is kept. `losses` is how many there had been before the
+    /// push. Errors: `OutcomeUnknown` when the store may have lost it before it was kept.
     pub(super) async fn keep_sets(
         &self,
         descriptor: &Descriptor,
@@ -71,7 +69,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, records, losses).await.is_ok()
     }
 
-    /// Keeps the new due time of a message that a call set in these groups.
     pub(super) async fn keep_reschedule(
         &self,
         descriptor: &Descriptor,
@@ -87,7 +84,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, record.into_iter().collect(), losses).await.map(drop)
     }
 
-    /// Keeps a cancel.
     pub(super) async fn keep_cancel(
         &self,
         descriptor: &Descriptor,
@@ -106,14 +102,12 @@ impl<S: LogTarget> BufferedStore<S> {
         self.kept(journal, vec![end], losses).await.map(drop)
     }
 
-    /// Forgets a topic that was deleted.
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {
         self.known.forget(&descriptor.topic);
         self.keep_deletion(descriptor).await;
     }
 
-    /// Keeps the deletion of a topic, so that the journals of others do not bring it back.
-    pub(super) async fn keep_deletion(&self, descriptor: &Descriptor) {
+    async fn keep_deletion(&self, descriptor: &Descriptor) {
         if let Some(journal) = &self.journal {
             // Above all that was pushed to it.
             let deleted_at = self.store.clock().versions(1).as_us() / 1_000 + 1;
@@ -121,7 +115,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Writes records, and answers whether they are kept.
     async fn kept(&self, journal: &Journal, records: Vec<Record>, losses: u64) -> Result<bool> {
         let is_kept = journal.keep(records).await;
         if self.losses() == losses {
@@ -184,18 +177,15 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
-/// A message that gave way to what is not there any more.
 fn over(descriptor: &Descriptor, partition: Partition, message: &Message, version: Version) -> Record {
     let (topic, id) = (descriptor.topic.clone(), message.id.clone());
     Record::End { topic, partition, id, version, groups: Vec::new() }
 }
 
-/// An owner whose acks are kept in the journal.
 pub(super) struct JournaledOwner {
     inner: Box<dyn Owner>,
     journal: Arc<Journal>,
     pair: GroupPartition,
-    /// The versions of what is reserved.
     reserved: HashMap<MessageId, Version>,
 }
 

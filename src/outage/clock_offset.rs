@@ -20,11 +20,9 @@ const GATHER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Takes the store's clock to be as it was noted, until the store answers.
     pub(super) async fn assume_clock(&self) {
         let mut newest = None;
         for log in [Some(&self.wal), self.journal.as_ref().map(|journal| journal.log())].into_iter().flatten() {
-            // A disk that cannot be read takes nothing either, and says so.
             let Ok(Some(entry)) = log.newest().await else { continue };
             newest = newest.max(Some(entry.at));
             entry.record.version().into_iter().for_each(|version| self.store.clock().witness(version));
@@ -32,7 +30,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.clock().assume(self.wal.clock_note().as_ref(), newest);
     }
 
-    /// Notes how the store's clock stands beside those of this machine, if that is known.
     pub(super) async fn remember_clock(&self, note: Option<&ClockNote>) -> Result<()> {
         match note {
             Some(note) => self.wal.remember_clock(note).await,
@@ -40,8 +37,8 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Watches the offset until `stop`. It is noted when it changes, not only at the end: a process that is killed shall
-    /// find it as well.
+    /// Watches the offset until `stop`. It is noted when it changes, not only at the end: a process that is killed
+    /// shall find it as well.
     pub(super) async fn watch_clock(&self, stop: CancellationToken) {
         let mut changes = self.store.clock().changes();
         let (mut noted, mut told_us, off) = (None, 0, RepeatThrottle::default());
@@ -58,7 +55,6 @@ impl<S: LogTarget> BufferedStore<S> {
                     told_us = ahead_us;
                 }
                 if noted != note || is_news(told_us, ahead_us) {
-                    // The WAL says what is wrong with the disk.
                     changes.mark_changed();
                 }
             }
@@ -75,7 +71,6 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
-/// Whether an offset is far from the one that was told last.
 fn is_news(told_us: i64, ahead_us: i64) -> bool {
     told_us.abs_diff(ahead_us) >= FAR_US
 }

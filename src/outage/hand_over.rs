@@ -5,17 +5,26 @@
 //! replays it second finds that it was done. Records of the journal need no such name: they are restored once in any case, but
 //! in the order of the calls that set them, so a journal is given as a whole.
 
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
 
 use super::restore::drop_part_of_a_call;
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS};
-use crate::codec::NumberedRecord;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, STREAM_BYTES_MAX};
+use crate::codec::{NumberedRecord, encode_page};
+use crate::model::error::{Error, Kind, Result, innermost_cause};
+use crate::model::limits::{
+    CALL_BYTES_MAX, CALL_IDS_MAX, HANDED_OVER_AHEAD_MAX, PAYLOAD_BYTES_MAX, SOCKET_PATH_BYTES_MAX, STREAM_BYTES_MAX,
+};
 use crate::model::time::Timestamp;
 use crate::model::version::{CallId, Version};
-use crate::outage::successor::{HandOverOptions, Successor};
 use crate::platform::clock::{Clock, Instant};
+use crate::platform::https::{self, Roots};
+use crate::platform::secret::TokenFile;
 use crate::store::{HandedOver, LogKind, LogTarget, TakenOver};
 use crate::wal::{Entry, Position, Record, Wal};
 
@@ -25,12 +34,11 @@ const JOURNAL_PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
 /// Bytes of them, likewise, and fewer than a request may have.
 const JOURNAL_PAGE_BYTES: usize = CALL_BYTES_MAX + 2 * 1024 * 1024;
 
-/// Logs of which it is remembered how far they were taken.
 const TAKEN_LOGS_MAX: usize = 64;
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Gives what is buffered to another broker, if one is configured; and what the journal has, while the store is
-    /// unavailable. What it does not take in time stays on disk.
+    /// Gives another broker, if one is configured, what is buffered; and the journal while the store is unavailable.
+    /// What it does not take in time stays on disk.
     pub(super) async fn hand_over(&self) {
         let Some(options) = &self.options.hand_over else { return };
         let journal = match &self.journal {
@@ -64,7 +72,6 @@ impl<S: LogTarget> BufferedStore<S> {
         })?;
         let successor = Successor::new(options)?;
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).ever();
-        // What one log has is given also if the other one is not taken.
         let mut outcome = Ok(());
         for (kind, log) in logs {
             let name = log.id().await?;
@@ -78,7 +85,6 @@ impl<S: LogTarget> BufferedStore<S> {
         outcome
     }
 
-    /// Gives the write-ahead log, and marks each page as done here once it was taken.
     async fn give_requests(&self, to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result<()> {
         // From now on another broker may have them, also if this one dies before it hears of that.
         log.begin_hand_over().await?;
@@ -94,7 +100,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Keeps what another broker had buffered for the same store.
     pub(super) async fn take(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
         if let Some(refusal) = self.breaker.refusal() {
             return Err(Error::unavailable(refusal.detail().to_owned()));
@@ -124,8 +129,8 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(TakenOver::Kept { taken: taken as u64, refused: (given - taken) as u64 })
     }
 
-    /// Whether records are for the store of this broker. One that was never reached takes the name that they have: once it is
-    /// reached it says whether it has this name, and until then nothing goes there.
+    /// Whether records are for this broker's store. One that was never reached takes the name that they have, until it
+    /// says its own.
     async fn check_store(&self, handed: &HandedOver) -> Result<()> {
         match self.wal.store_identity() {
             None => {
@@ -141,7 +146,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// A topic that another broker deleted is not created again as it was.
     fn forget_deleted(&self, record: &Record) {
         if let Record::Delete(deleted) = record
             && self.known.last(&deleted.topic).is_some_and(|known| known.incarnation == deleted.incarnation)
@@ -173,7 +177,6 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
-/// Another broker, as the pages of one log go there.
 struct Recipient<'a> {
     successor: &'a Successor,
     store: &'a str,
@@ -204,8 +207,8 @@ impl Recipient<'_> {
     }
 }
 
-/// Gives a journal, from its beginning: what one stream of calls set is restored in the order of the calls, so no broker may have
-/// the end of it alone. It is done here once one broker has all of it.
+/// Gives a journal from its beginning: a stream is restored in the order of its calls, so no broker may have the end
+/// alone.
 async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result<()> {
     let (mut after, mut taken, mut refused) = (None, 0, 0);
     loop {
@@ -233,7 +236,6 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     }
 }
 
-/// Whether a record may be handed over from such a log.
 fn belongs(kind: LogKind, record: &Record) -> bool {
     match kind {
         LogKind::Wal => {
@@ -243,8 +245,6 @@ fn belongs(kind: LogKind, record: &Record) -> bool {
     }
 }
 
-/// # Errors
-/// `Invalid` for what no broker hands over.
 fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
     let wrong = |why: &str| Err(Error::invalid("records", why));
     if !belongs(kind, record) {
@@ -274,5 +274,175 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
     match calls.into_iter().flatten().all(|call| is_stream(&call.stream)) {
         true => Ok(()),
         false => wrong("name a call that no broker made"),
+    }
+}
+
+pub const PATH: &str = "/v1/hand-over";
+
+pub const MEDIA_TYPE: &str = "application/vnd.dwell.records";
+
+pub const STORE: &str = "dwell-store";
+
+/// The header that says when that store was last heard of, in ms since 1970.
+pub const HEARD: &str = "dwell-store-heard";
+
+pub const KIND: &str = "dwell-log";
+
+pub const LOG: &str = "dwell-log-id";
+
+/// The header that names the record of a journal before the page.
+pub const AFTER: &str = "dwell-log-after";
+
+pub const ACCEPTED: &str = "http://HOST:PORT, https://HOST:PORT or unix:/absolute/path";
+
+const SOCKET: &str = "unix:";
+
+const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1_000));
+
+const SAID_BYTES: usize = 2_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOverOptions {
+    pub url: String,
+    /// The token that is shown: one with `produce`.
+    pub token_file: Option<PathBuf>,
+    /// CA certificates used to verify the broker; without, the system's.
+    pub ca_file: Option<PathBuf>,
+    pub limit: Duration,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    taken: u64,
+    refused: u64,
+}
+
+enum NotTaken {
+    Refused(String),
+    Failed(String),
+}
+
+pub fn check_url(text: &str) -> std::result::Result<String, String> {
+    if text.strip_prefix(SOCKET).is_some_and(|path| path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX) {
+        return Ok(text.to_owned());
+    }
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
+    match url.scheme() {
+        "http" | "https"
+            if url.host().is_some() && is_bare && url.username().is_empty() && url.password().is_none() =>
+        {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ => Err("is not the address of a broker".to_owned()),
+    }
+}
+
+pub struct Successor {
+    client: Client,
+    url: String,
+    token: Option<TokenFile>,
+}
+
+impl Successor {
+    pub fn new(options: &HandOverOptions) -> Result<Successor> {
+        let is_tls = options.url.starts_with("https:");
+        let roots = Roots::choose("wal.hand_over_ca_file", options.ca_file.as_deref(), is_tls)?;
+        let builder = https::broker_client(&roots)?;
+        let (builder, base) = match options.url.strip_prefix(SOCKET) {
+            Some(path) => (builder.unix_socket(Path::new(path)), "http://localhost"),
+            None => (builder, options.url.as_str()),
+        };
+        let client = https::build(builder)?;
+        let token = options.token_file.clone().map(TokenFile::new);
+        Ok(Successor { client, url: format!("{base}{PATH}"), token })
+    }
+
+    /// Repeats a page until it is taken, refused, or `until`. After an error it may have been taken all the same.
+    pub async fn give(&self, page: &HandedOver, until: Instant) -> Result<TakenOver> {
+        let body = encode_page(&page.records)?;
+        let mut pause = PAUSE.0;
+        loop {
+            let limit = Clock::System.instant().plus(PAGE_TIMEOUT).min(until);
+            let answer = tokio::select! {
+                answer = self.post(page, body.clone()) => answer,
+                () = Clock::System.sleep_until(limit) => Err(NotTaken::Failed("no answer in time".to_owned())),
+            };
+            let why = match answer {
+                Ok(taken) => return Ok(taken),
+                Err(NotTaken::Refused(why)) => return Err(Error::refused(why)),
+                Err(NotTaken::Failed(why)) => why,
+            };
+            if Clock::System.instant().plus(pause) >= until {
+                return Err(Error::unavailable(why));
+            }
+            Clock::System.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    async fn post(&self, page: &HandedOver, body: Vec<u8>) -> std::result::Result<TakenOver, NotTaken> {
+        let mut request = self
+            .client
+            .post(&self.url)
+            .header(CONTENT_TYPE, MEDIA_TYPE)
+            .header(STORE, &page.store)
+            .header(KIND, page.kind.name())
+            .header(LOG, &page.log)
+            .header(AFTER, page.after)
+            .body(body);
+        if let Some(heard) = page.heard {
+            request = request.header(HEARD, heard.as_ms());
+        }
+        if let Some(value) = self.authorization()? {
+            request = request.header(AUTHORIZATION, value);
+        }
+        let failed = |error: reqwest::Error| NotTaken::Failed(innermost_cause(&error.without_url()));
+        let mut response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        let mut said = Vec::new();
+        while said.len() < SAID_BYTES
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            said.extend_from_slice(&chunk);
+        }
+        said.truncate(SAID_BYTES);
+        if status == StatusCode::OK {
+            let answer = serde_json::from_slice(&said);
+            let Answer { taken, refused } = answer.map_err(|error| NotTaken::Failed(format!("its answer: {error}")))?;
+            return Ok(if taken + refused == 0 { TakenOver::LacksEarlier } else { TakenOver::Kept { taken, refused } });
+        }
+        let why = format!("status {status}: {}", String::from_utf8_lossy(&said).trim());
+        let is_passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        Err(if status.is_client_error() && !is_passing { NotTaken::Refused(why) } else { NotTaken::Failed(why) })
+    }
+
+    fn authorization(&self) -> std::result::Result<Option<HeaderValue>, NotTaken> {
+        let Some(file) = &self.token else { return Ok(None) };
+        let token =
+            file.token(Clock::System.instant()).map_err(|why| NotTaken::Failed(format!("the own token {why}")))?;
+        let value = HeaderValue::from_str(token.authorization().expose());
+        let mut value = value.map_err(|_| NotTaken::Refused("the own token cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_scheme_a_host_and_a_port() {
+        for good in
+            ["http://dwell-gateway:7373", "https://dwell.shop.svc", "http://[::1]:7373/", "unix:/run/dwell.sock"]
+        {
+            assert!(check_url(good).is_ok_and(|url| !url.ends_with('/')), "{good}");
+        }
+        for bad in ["", "dwell-gateway:7373", "unix:run/dwell.sock", "http://a/b", "http://u:p@a", "http://a?b=c"] {
+            assert!(check_url(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -10,13 +10,10 @@ use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::WalMetrics;
 use crate::wal::{Position, Record, Wal};
 
-/// How many times in a window the journal looks what it may drop.
 const LOOKS: u32 = 3;
 
-/// A log of what the store answered, for a window.
-///
-/// A record is dropped only when the same store has answered for a whole window after it was kept. Time is counted on
-/// the monotonic clock: a wall clock that jumps drops nothing.
+/// A log of what the store answered, for a window. A record is dropped only when the same store has answered for a
+/// whole window after it was kept. Time is counted on the monotonic clock: a wall clock that jumps drops nothing.
 pub(super) struct Journal {
     log: Wal,
     window: Duration,
@@ -26,16 +23,13 @@ pub(super) struct Journal {
     unwritten: RepeatThrottle,
 }
 
-/// How far the journal reached when.
 #[derive(Default)]
 struct Trail {
     marks: VecDeque<(Instant, Position)>,
-    /// Since when the same store has been answering.
     unbroken: Instant,
 }
 
 impl Trail {
-    /// Up to where everything is older than a window in which the store was there.
     fn due(&mut self, now: Instant, window: Duration) -> Option<Position> {
         if now.since(self.unbroken) < window {
             return None;
@@ -78,7 +72,6 @@ impl Journal {
         self.trail().unbroken = self.clock.instant();
     }
 
-    /// Drops what the store has answered for long enough, a few times in a window. The store answered just now.
     pub(super) async fn look(&self) -> Result<()> {
         let now = self.clock.instant();
         let due = {

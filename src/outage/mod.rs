@@ -5,19 +5,14 @@
 //! due: that was fixed before it came.
 
 mod answers;
-mod ordered_topics;
-mod breaker;
-mod push;
-mod changes;
-mod hand_over;
-mod journal;
-mod topic_cache;
-mod replay_batch;
 mod clock_offset;
+pub mod hand_over;
+mod journal;
+mod push;
 mod replay;
 mod restore;
 mod store;
-pub mod successor;
+mod topic_cache;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,22 +20,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, watch};
 
-use self::breaker::Breaker;
 use self::journal::Journal;
-use self::ordered_topics::OrderedTopics;
-use self::topic_cache::Known;
+use self::topic_cache::{Known, OrderedTopics};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
-use crate::outage::successor::HandOverOptions;
+use crate::outage::hand_over::HandOverOptions;
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::store::LogTarget;
 use crate::telemetry::metrics::{Metrics, WalMetrics};
 use crate::wal::{LIMIT_BYTES, Wal, WalOptions};
 
-/// Where what is buffered is kept, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutageOptions {
     /// The directory of everything that is kept; made if it is not there. One process at a time.
@@ -51,12 +43,11 @@ pub struct OutageOptions {
     pub journal_window: Option<Duration>,
     /// Whether to take over what was buffered for another store.
     pub adopt: bool,
-    /// Whether to start for the first time although the store refuses how it is configured here, and to buffer until it
-    /// does not.
+    /// Whether to start for the first time although the store refuses its configuration, and to buffer until it accepts
+    /// it.
     pub start_without: bool,
     /// How long another broker may be silent after a loss before nobody waits for what it could give back: a lease ttl.
     pub silence: Duration,
-    /// To whom a stop gives what is buffered.
     pub hand_over: Option<HandOverOptions>,
 }
 
@@ -75,7 +66,6 @@ impl OutageOptions {
     }
 }
 
-/// A store that takes pushes while the one behind it is away.
 pub struct BufferedStore<S> {
     store: Arc<S>,
     clock: Clock,
@@ -86,7 +76,6 @@ pub struct BufferedStore<S> {
     wal: Wal,
     wal_metrics: WalMetrics,
     journal: Option<Arc<Journal>>,
-    /// This broker among those that restore.
     broker: String,
     known: Known,
     behind: OrderedTopics,
@@ -96,25 +85,19 @@ pub struct BufferedStore<S> {
     offered_at: AtomicU64,
     /// Whether the store was asked, since it last came back, if it is the one that the WAL belongs to.
     identified: AtomicBool,
-    /// Held while a page of the WAL is offered to the store.
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
     heard: std::sync::Mutex<Heard>,
-    /// Brokers that keep a journal, as the store said last; and those that are waited for.
     restorers: std::sync::Mutex<Restorers>,
-    /// Something was buffered although the store is there.
     buffered: Notify,
-    /// The journal has records that another broker handed over.
     taken: Notify,
-    /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked for its
-    /// name: records for one store are not taken while another one becomes the own.
+    /// Logs of other brokers, and the number through which this one has taken them. Held also while the store is asked
+    /// for its name: records for one store are not taken while another one becomes the own.
     taken_logs: Mutex<BTreeMap<String, u64>>,
-    /// What may be said again and again.
     unsaid: Unsaid,
 }
 
-/// The other brokers that keep a journal.
 #[derive(Debug, Default)]
 struct Restorers {
     known: Vec<String>,
@@ -134,18 +117,15 @@ impl Heard {
         Heard { losses, last: Some(now), before: self.before(losses) }
     }
 
-    /// The last answer of all.
     fn ever(self) -> Option<Timestamp> {
         self.last.max(self.before)
     }
 
-    /// The last answer before so many losses.
     fn before(self, losses: u64) -> Option<Timestamp> {
         if losses == self.losses { self.before } else { self.last.or(self.before) }
     }
 }
 
-/// What the loops have to say for as long as it stays so.
 #[derive(Debug, Default)]
 struct Unsaid {
     not_taken: RepeatThrottle,
@@ -157,13 +137,10 @@ struct Unsaid {
 }
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Opens what was kept, and asks the store whether it is its own. A store that is away is no reason not to start. A
-    /// push waits for the store as long as `timeout`, which the store shall keep as well.
-    ///
-    /// # Errors
-    /// `Conflict` when another process has the directory, or when what is buffered belongs to another store. The store's
-    /// own when it refuses how it is configured here and was never reached with this directory, unless
-    /// [`OutageOptions::start_without`].
+    /// Opens the directory, and checks that the store is the one it belongs to. An unavailable store does not prevent
+    /// the start. `timeout` is how long a push waits for the store. Errors: `Conflict` when another process has the
+    /// directory, or when what is buffered belongs to another store; the store's own when it refuses its configuration
+    /// and was never reached with this directory, unless [`OutageOptions::start_without`].
     pub async fn open(
         store: S,
         options: OutageOptions,
@@ -228,16 +205,12 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(failover)
     }
 
-    /// Whether a mistake in the configuration can be told at once: nothing waits to be replayed, and the store was never
-    /// reached with this directory.
+    /// Whether a configuration error can be reported at once: nothing waits, and the store was never reached here.
     fn is_first_start(&self) -> bool {
         !self.options.start_without && self.wal.store_identity().is_none() && self.wal.depth().records == 0
     }
 
-    /// Asks the store whether it is the one that the WAL belongs to.
-    ///
-    /// # Errors
-    /// `Conflict` when it is another one, and the store's.
+    /// Asks the store whether the WAL belongs to it. Errors: `Conflict` when it does not, and the store's own.
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
         let _naming = self.taken_logs.lock().await;
@@ -254,7 +227,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
             }
             if let Err(error) = self.wal.remember_store(&found).await {
-                // A disk that takes nothing keeps no push from going to the store. It is noted before anything is replayed.
+                // A full disk must not keep pushes from the store. The name is noted before anything is replayed.
                 tracing::warn!(%error, "name of the store not noted");
             }
         }
@@ -262,7 +235,6 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
-    /// A journal is written while the store answers.
     async fn heard_before(&self) {
         if let Some(journal) = &self.journal {
             let before = journal.log().newest().await.ok().flatten().map(|entry| entry.at);
@@ -282,13 +254,11 @@ impl<S: LogTarget> BufferedStore<S> {
         self.restorers.lock().unwrap_or_else(PoisonError::into_inner).awaited = awaited;
     }
 
-    /// How often the store may have lost something, so far.
     fn losses(&self) -> u64 {
         self.store.losses().borrow().count
     }
 
-    /// Waits for the store as long as a push may, and a moment more: the store's own time limit speaks first, since it
-    /// knows better what is wrong.
+    /// Waits a moment longer than the store's own time limit, which knows better what is wrong.
     async fn limited<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.timeout + GRACE;
         tokio::select! {
@@ -307,16 +277,13 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
-/// Records of one page.
 const PAGE_RECORDS: usize = 500;
 
 /// Bytes of one page: far below what one call may have, and little memory.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// From the first to the longest pause before the store is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
-/// How long the store's own time limit may take to speak.
 const GRACE: Duration = Duration::from_millis(20);
 
 fn another_store(options: &OutageOptions, store: &impl LogTarget, kept: u64) -> String {
@@ -328,7 +295,6 @@ fn another_store(options: &OutageOptions, store: &impl LogTarget, kept: u64) -> 
     )
 }
 
-/// When a Redis got its name, by the clock of the broker that gave it.
 fn named_at(identity: &str) -> Option<Timestamp> {
     Some(Timestamp::from_ms(ulid::Ulid::from_string(identity).ok()?.timestamp_ms()))
 }
@@ -339,4 +305,83 @@ async fn open_log(name: &str, options: &OutageOptions, clock: &Clock, metrics: W
     let options = WalOptions::new(options.dir.join(name), options.limit_bytes, clock.clone());
     let opened = tokio::task::spawn_blocking(move || Wal::open(options, metrics)).await;
     opened.map_err(|error| Error::bug(format!("opening the WAL failed: {error}")))?
+}
+
+/// Closed while the store answers. It opens with the first push that the store does not take. It closes as soon as the
+/// store has answered a page of what was buffered (or a ping, if nothing was): the rest of a long WAL is replayed
+/// beside live pushes. The page itself is trimmed from the WAL a moment later.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    reason: watch::Sender<Option<Error>>,
+    away: RepeatThrottle,
+    refused: RepeatThrottle,
+}
+
+impl Default for Breaker {
+    fn default() -> Breaker {
+        Breaker {
+            reason: watch::Sender::new(None),
+            away: RepeatThrottle::default(),
+            refused: RepeatThrottle::default(),
+        }
+    }
+}
+
+impl Breaker {
+    pub(super) fn reason(&self) -> Option<Error> {
+        self.reason.borrow().clone()
+    }
+
+    /// Whether what is buffered belongs to another store, so that nothing may be added to it.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        self.reason().filter(|reason| reason.kind() == Kind::Conflict)
+    }
+
+    /// Sends pushes elsewhere from now on. What is wrong may change while it is open: the last reason is shown.
+    pub(super) fn open(&self, why: &Error) {
+        self.reason.send_if_modified(|reason| {
+            let opened = reason.is_none();
+            *reason = Some(why.clone());
+            opened
+        });
+        let now = Clock::System.instant();
+        if why.kind() == Kind::Conflict {
+            if self.refused.is_due(now) {
+                tracing::error!(error = %why, "pushes are refused");
+            }
+        } else if self.away.is_due(now) {
+            tracing::warn!(error = %why, "the store is away: pushes are buffered on disk");
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.reason.send_if_modified(|reason| reason.take().is_some());
+        if self.away.is_over() | self.refused.is_over() {
+            tracing::info!("the store is back: pushes go there again");
+        }
+    }
+
+    pub(super) async fn opened(&self) {
+        let _ = self.reason.subscribe().wait_for(Option::is_some).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_keeps_the_last_reason_until_it_closes() {
+        let breaker = Breaker::default();
+        assert_eq!(breaker.reason(), None);
+        breaker.open(&Error::unavailable("refused"));
+        breaker.open(&Error::unavailable("refused again"));
+        breaker.opened().await;
+        assert_eq!(breaker.reason(), Some(Error::unavailable("refused again")));
+        assert_eq!(breaker.refusal(), None);
+        breaker.open(&Error::new(Kind::Conflict, "another"));
+        assert_eq!(breaker.refusal(), Some(Error::new(Kind::Conflict, "another")));
+        breaker.close();
+        assert_eq!(breaker.reason(), None);
+    }
 }

@@ -63,9 +63,9 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(vec![Put::Pushed(Pushed::Buffered); messages.len()])
     }
 
-    /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log would
-    /// never be empty under a load that never rests: for as long as a call may take when little is left, and for a quarter
-    /// of it otherwise, so that producers that wait for answers do not add faster than the replay takes.
+    /// Whether a push to a topic with ordering has to go behind what is buffered. First it waits for that, or the log
+    /// would never be empty under a load that never rests: for as long as a call may take when little is left, and for
+    /// a quarter of it otherwise, so that producers that wait for answers do not add faster than the replay takes.
     async fn is_behind(&self, topic: &TopicName) -> bool {
         if self.is_lossy() {
             return true;
@@ -80,12 +80,10 @@ impl<S: LogTarget> BufferedStore<S> {
         self.is_lossy_after(self.losses())
     }
 
-    /// The same for so many losses.
     pub(super) fn is_lossy_after(&self, losses: u64) -> bool {
         self.journal.is_some() && self.made_up.load(Ordering::Relaxed) != losses + 1
     }
 
-    /// Notes what was appended of topics with ordering.
     pub(super) fn note_behind(&self, records: &[Record]) {
         let end = self.wal.depth().end;
         for record in records.iter().filter(|record| self.has_order(record)) {
@@ -98,7 +96,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.known.last(record.topic()).is_none_or(|descriptor| descriptor.is_ordered())
     }
 
-    /// Gives messages to the store, by the verb of their policy, and then its answer to the journal.
     async fn pass(
         &self,
         descriptor: &Descriptor,
@@ -122,7 +119,6 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(puts.into_iter().map(kept).collect())
     }
 
-    /// What a push may know of a topic while the store is unavailable.
     pub(super) async fn find(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         match self.reach(self.store.topic(topic)).await {
             Ok(Some(descriptor)) => {
@@ -140,13 +136,12 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Creates a topic; one that the store may have lost is created again as it was last seen. While the store is
-    /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it was
-    /// wanted, before its messages are replayed, unless the store has one of that name.
+    /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it
+    /// was wanted, before its messages are replayed, unless the store has one of that name.
     pub(super) async fn make(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let created = match self.reach(self.create_again(wanted)).await {
             Ok(descriptor) => {
                 if self.known.learn(&descriptor) {
-                    // What is promised from now on must be known also after a kill.
                     self.known.save().await;
                 }
                 return Ok(descriptor);
@@ -171,7 +166,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Changes a topic.
     pub(super) async fn change(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let updated = self.store.update(wanted).await?;
         self.known.learn(&updated);
@@ -192,7 +186,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.create(wanted).await
     }
 
-    /// Asks the store something that a push waits for.
     pub(super) async fn reach<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         if let Some(reason) = self.breaker.reason() {
             return Err(Error::unavailable(reason.detail().to_owned()));
@@ -205,8 +198,7 @@ fn restoring() -> Error {
     Error::unavailable("the store lost data, and the brokers are giving it back")
 }
 
-/// Neither the store nor the WAL took it: what is certain of both.
-pub(super) fn both_failed(store: &Error, wal: &Error) -> Error {
+fn both_failed(store: &Error, wal: &Error) -> Error {
     let perhaps = [store, wal].iter().any(|error| error.kind() == Kind::OutcomeUnknown);
     let kind = if perhaps { Kind::OutcomeUnknown } else { wal.kind() };
     Error::new(

@@ -1,30 +1,32 @@
-//! The loop of the WAL: what was buffered goes to the store once it is back.
+//! The loop of the WAL: what was buffered goes to the store once it is back, each record with the version it always had.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::replay_batch::{Offered, outage};
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
-use crate::model::error::{Error, Kind};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::PUT_IDS_MAX;
+use crate::model::message::{Conflict, Message, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::{Descriptor, Settings};
+use crate::model::version::{CallId, CallPart, Version};
 use crate::platform::clock::{Clock, Instant};
-use crate::store::LogTarget;
-use crate::wal::{Entry, Position};
+use crate::store::{LogTarget, Pushed, Put, Replayed, origin_page};
+use crate::wal::{Entry, Position, Record};
 
-/// What a step of the replay came to.
 enum Step {
-    /// Nothing is buffered, and the store is there.
     Idle,
-    /// A page went to the store, which took so long.
     Moved(Duration),
-    /// Nothing can be done now.
     Stuck,
 }
 
 impl<S: LogTarget> BufferedStore<S> {
-    /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes keep
-    /// half of the store.
+    /// Replays what is buffered until `stop`. After each page it rests as long as the page took, so that live pushes
+    /// keep half of the store.
     pub(super) async fn replay(&self, stop: CancellationToken) {
         let mut pause = PAUSE.0;
         loop {
@@ -58,7 +60,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Says when a replay begins, and when all of it is done.
     fn tell(&self, step: &Step, waiting: u64) {
         match step {
             Step::Moved(_) if self.unsaid.replay.is_due(Clock::System.instant()) => {
@@ -79,7 +80,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Step::Stuck;
         }
         let losses = self.losses();
-        // Who cancels what is buffered waits until it is known what became of a page.
+        // A cancel of a buffered message waits until the outcome of a page is known.
         let _offering = self.offering.lock().await;
         let end = self.wal.depth().end;
         let page = match self.wal.page(None, PAGE_RECORDS, PAGE_BYTES).await {
@@ -101,7 +102,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Nothing is buffered: whether pushes may go to the store again.
     async fn probe(&self) -> Step {
         if self.breaker.reason().is_some()
             && let Err(error) = self.limited(self.store.ping()).await
@@ -114,8 +114,8 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Gives a page to the store. What the store certainly did not take goes to the end of the WAL, so that it holds up
-    /// nothing; what it perhaps took, and what has an order, holds its page. A store that is found to have lost data since
-    /// there were so many losses takes nothing.
+    /// nothing; what it perhaps took, and what has an order, holds its page. A store that is found to have lost data
+    /// since there were so many losses takes nothing.
     async fn move_page(&self, log: &str, page: Vec<Entry>, last: Position, (began, losses): (Instant, u64)) -> Step {
         let is_all = self.wal.depth().records <= page.len() as u64;
         let mut offered = self.offer(log, page, losses).await;
@@ -123,7 +123,6 @@ impl<S: LogTarget> BufferedStore<S> {
             self.breaker.open(away);
             return self.keep_page(&offered).await;
         }
-        // It answers, whatever it says of these.
         self.breaker.close();
         let done = offered.done();
         if let Some(why) = &offered.why
@@ -167,4 +166,299 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         Step::Stuck
     }
+}
+
+const RELOADS_MAX: usize = 3;
+
+#[derive(Debug, Default)]
+pub(super) struct Offered {
+    pub(super) stored: u64,
+    pub(super) duplicate: u64,
+    pub(super) dropped: u64,
+    pub(super) told: u64,
+    pub(super) answers: Vec<Answer>,
+    /// Whether the store was sent something and did not answer: nobody knows whether it was applied.
+    pub(super) is_unknown: bool,
+    pub(super) left: Vec<Record>,
+    pub(super) why: Option<Error>,
+}
+
+/// The name of a log, and how many losses the store was suspected of when the log was found to be next.
+type Log<'a> = (&'a str, u64);
+
+#[derive(Debug)]
+enum Taken {
+    All,
+    /// Those before the one with this number, whose message a consumer has.
+    UpToInFlight(u64),
+    /// Those before the one with this number, whose id another message has.
+    UpToOtherKey(u64),
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    Set(Descriptor, Message, Version, Put, u64),
+    Applied(Descriptor, Message, Version, CallId),
+    End(Record),
+}
+
+impl Offered {
+    pub(super) fn done(&self) -> u64 {
+        self.stored + self.duplicate + self.dropped + self.told
+    }
+
+    fn leave(&mut self, records: impl IntoIterator<Item = Record>, why: Error) {
+        self.left.extend(records);
+        self.is_unknown |= why.kind() == Kind::OutcomeUnknown;
+        self.why = Some(why);
+    }
+
+    fn and(&mut self, other: Offered) {
+        self.stored += other.stored;
+        self.duplicate += other.duplicate;
+        self.told += other.told;
+        self.answers.extend(other.answers);
+        if let Some(why) = other.why {
+            self.leave(other.left, why);
+        }
+    }
+}
+
+impl<S: LogTarget> BufferedStore<S> {
+    /// Offers a page of the WAL, whose name is `log`, to a store that was suspected of so many losses. Each partition
+    /// is answered for itself: one that does not take its records holds up no other.
+    pub(super) async fn offer(&self, log: &str, page: Vec<Entry>, losses: u64) -> Offered {
+        let (mut offered, mut topics) = (Offered::default(), BTreeMap::<TopicName, Vec<Entry>>::new());
+        for mut entry in page {
+            self.note_origin(&mut entry);
+            match entry.record {
+                Record::Create(wanted) => match self.limited(self.store.create(&wanted)).await {
+                    Ok(descriptor) => {
+                        self.known.learn(&descriptor);
+                        offered.told += 1;
+                    }
+                    Err(error) => offered.leave([Record::Create(wanted)], error),
+                },
+                _ => topics.entry(entry.record.topic().clone()).or_default().push(entry),
+            }
+        }
+        for (topic, entries) in topics {
+            if offered.left.iter().any(|record| *record.topic() == topic) {
+                // Nothing overtakes what was left of its topic.
+                offered.left.extend(entries.into_iter().map(|entry| entry.record));
+                continue;
+            }
+            self.offer_topic(&mut offered, (log, losses), &topic, entries).await;
+        }
+        offered
+    }
+
+    async fn offer_topic(&self, offered: &mut Offered, log: Log<'_>, topic: &TopicName, entries: Vec<Entry>) {
+        let newest = entries.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
+        let descriptor = match self.destination(topic, newest).await {
+            Ok(destination) => destination,
+            Err(error) => return offered.leave(entries.into_iter().map(|entry| entry.record), error),
+        };
+        let mut partitions: BTreeMap<Partition, Vec<Entry>> = BTreeMap::new();
+        for entry in entries {
+            let version = entry.record.version().unwrap_or_default();
+            match &descriptor {
+                Some(there) if there.is_after_deletion(version) => {
+                    partitions.entry(entry.record.partition_in(there)).or_default().push(entry);
+                }
+                _ => offered.dropped += 1,
+            }
+        }
+        if offered.dropped > 0 && self.unsaid.dropped.is_due(Clock::System.instant()) {
+            tracing::warn!(%topic, records = offered.dropped, "messages dropped: their topic was deleted after they were pushed");
+        }
+        let Some(descriptor) = descriptor else { return };
+        // Side by side: a partition that does not answer holds up no other.
+        let offers = partitions.into_iter().map(|(partition, entries)| {
+            let descriptor = descriptor.clone();
+            async move { self.offer_partition(log, descriptor, partition, entries).await }
+        });
+        for partition in join_all(offers).await {
+            offered.and(partition);
+        }
+    }
+
+    async fn offer_partition(
+        &self,
+        log: Log<'_>,
+        mut descriptor: Descriptor,
+        partition: Partition,
+        entries: Vec<Entry>,
+    ) -> Offered {
+        let (mut offered, mut reloads) = (Offered::default(), 0);
+        let mut left: VecDeque<Entry> = entries.into();
+        while !left.is_empty() {
+            let count = run(&left);
+            let why = match self.offer_run(&mut offered, log, &descriptor, partition, &left, count).await {
+                Ok(Taken::All) => {
+                    left.drain(..count);
+                    continue;
+                }
+                Ok(Taken::UpToOtherKey(number)) => {
+                    left.retain(|entry| entry.position.number() >= number);
+                    rename(left.front_mut());
+                    continue;
+                }
+                Ok(Taken::UpToInFlight(number)) => {
+                    left.retain(|entry| entry.position.number() >= number);
+                    Error::unavailable("a consumer has a message that is to be replaced or moved: it waits for that")
+                }
+                Err(error) if error.kind() == Kind::Stale && reloads < RELOADS_MAX => {
+                    reloads += 1;
+                    let newest = left.iter().filter_map(|entry| entry.record.version()).max().unwrap_or_default();
+                    match self.destination(&descriptor.topic, newest).await {
+                        Ok(Some(found)) if found.settings.partitions == descriptor.settings.partitions => {
+                            descriptor = found;
+                            continue;
+                        }
+                        Ok(_) => Error::unavailable("the topic is being changed or deleted"),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            offered.leave(left.drain(..).map(|entry| entry.record), why);
+        }
+        offered
+    }
+
+    async fn offer_run(
+        &self,
+        offered: &mut Offered,
+        (log, losses): Log<'_>,
+        descriptor: &Descriptor,
+        partition: Partition,
+        left: &VecDeque<Entry>,
+        count: usize,
+    ) -> Result<Taken> {
+        let mut conflict = Conflict::Keep;
+        let mut messages = Vec::with_capacity(count);
+        for entry in left.iter().take(count) {
+            match &entry.record {
+                Record::Push { call: Some(part), message, version, .. }
+                    if self.is_applied(&descriptor.topic, partition, part).await? =>
+                {
+                    offered.duplicate += 1;
+                    self.note(offered, || {
+                        Answer::Applied(descriptor.clone(), message.clone(), *version, part.call.clone())
+                    });
+                }
+                Record::Push { message, version, conflict: policy, origin, .. } => {
+                    conflict = *policy;
+                    let (number, message, origin) = (entry.position.number(), message.clone(), origin.clone());
+                    messages.push(Replayed { number, version: *version, message, origin });
+                }
+                Record::Cancel { id, version, .. } => {
+                    self.limited(self.store.withdraw(descriptor, partition, id, *version)).await?;
+                    offered.told += 1;
+                    self.note(offered, || Answer::End(ended(&entry.record)));
+                }
+                // A WAL has no others, and creations were seen to.
+                Record::Create(_) | Record::Set { .. } | Record::End { .. } | Record::Delete(_) => offered.told += 1,
+            }
+        }
+        if messages.is_empty() {
+            return Ok(Taken::All);
+        }
+        let puts = self.limited(self.store.replay(descriptor, partition, log, conflict, &messages, losses)).await?;
+        for (put, Replayed { number, version, message, .. }) in puts.iter().zip(messages) {
+            match put {
+                Put::InFlight => return Ok(Taken::UpToInFlight(number)),
+                Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
+                put => {
+                    match put {
+                        Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
+                        _ => offered.stored += 1,
+                    }
+                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, *put, number));
+                }
+            }
+        }
+        Ok(Taken::All)
+    }
+
+    /// What was perhaps handed over is perhaps in another broker's log too: its place in this one tells them apart.
+    pub(super) fn note_origin(&self, entry: &mut Entry) {
+        if let Record::Push { origin: origin @ None, .. } = &mut entry.record {
+            *origin = self.wal.handed_over_as(entry.position);
+        }
+    }
+
+    fn note(&self, offered: &mut Offered, answer: impl FnOnce() -> Answer) {
+        if self.journal.is_some() {
+            offered.answers.push(answer());
+        }
+    }
+
+    async fn is_applied(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
+        self.limited(self.store.fence(topic, partition, part)).await
+    }
+
+    /// Where records of a topic go, the newest of which has this version; `None` when it was deleted after that. A
+    /// topic that is not there, and was not deleted since, is created as it was when it was last seen.
+    pub(super) async fn destination(&self, topic: &TopicName, newest: Version) -> Result<Option<Descriptor>> {
+        let found = self.limited(self.store.topic_or_tombstone(topic)).await?;
+        let wanted = match found {
+            Some(there) if !there.deleted => {
+                self.known.learn(&there);
+                return Ok(Some(there));
+            }
+            Some(tombstone) if !tombstone.is_after_deletion(newest) => {
+                self.known.forget(topic);
+                return Ok(None);
+            }
+            // It was deleted, and pushed to again: that is a new topic of the name.
+            Some(tombstone) => Descriptor { generation: 0, incarnation: 0, ..self.last_seen(topic, Some(tombstone)) },
+            None => self.last_seen(topic, None),
+        };
+        let created = self.limited(self.store.create(&wanted)).await?;
+        if created.settings != wanted.settings {
+            tracing::warn!(%topic, "another broker created the topic with other settings meanwhile; they stay");
+        }
+        self.known.learn(&created);
+        Ok(Some(created))
+    }
+
+    fn last_seen(&self, topic: &TopicName, tombstone: Option<Descriptor>) -> Descriptor {
+        let unseen = || Descriptor::new(topic.clone(), Settings::default());
+        let seen = self.known.last(topic).or(tombstone).unwrap_or_else(unseen);
+        Descriptor { deleted: false, ..seen }
+    }
+}
+
+/// Gives a push another id: it was acknowledged, and the store has another message of its id in the partition.
+fn rename(entry: Option<&mut Entry>) {
+    if let Some(Entry { record: Record::Push { topic, message, version, .. }, .. }) = entry {
+        let id = message.id.beside(version.as_us());
+        tracing::warn!(%topic, id = %message.id, as_id = %id, "a buffered message has the id of another one with another key: stored under a new id");
+        message.id = id;
+    }
+}
+
+/// How many of the first records go together: one, or pushes of one policy that were handed over together or not.
+fn run(left: &VecDeque<Entry>) -> usize {
+    let kind = |entry: &Entry| match &entry.record {
+        Record::Push { conflict, origin, .. } => Some((*conflict, origin.as_ref().map(origin_page))),
+        _ => None,
+    };
+    let Some(first) = left.front().and_then(kind) else { return 1 };
+    left.iter().take(PUT_IDS_MAX).take_while(|entry| kind(entry).as_ref() == Some(&first)).count()
+}
+
+fn ended(cancel: &Record) -> Record {
+    match cancel.clone() {
+        Record::Cancel { topic, partition, id, version } => {
+            Record::End { topic, partition, id, version, groups: Vec::new() }
+        }
+        record => record,
+    }
+}
+
+pub(super) fn outage(offered: &Offered) -> Option<&Error> {
+    offered.why.as_ref().filter(|error| offered.done() == 0 && error.is_outage())
 }

@@ -19,13 +19,10 @@ use crate::platform::clock::{Clock, Instant};
 use crate::store::{Change, LogTarget, Progress, Reports};
 use crate::wal::{Entry, Position, Record};
 
-/// Records of one page of the journal: more than one call sets, so that a page has all of at least one.
 const PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
 
-/// Bytes of one page of the journal.
 const PAGE_BYTES: usize = 2 * CALL_BYTES_MAX;
 
-/// How often the other brokers are looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 /// How often a broker with a journal looks at the others, before it would count as silent.
@@ -34,12 +31,11 @@ const LOOKS: u32 = 4;
 /// Times the silence of a broker, after which nobody waits for it although it says that it restores.
 const BUSY_MAX: u32 = 30;
 
-/// What goes to a partition.
 type Changes = BTreeMap<Partition, Vec<(Record, Change)>>;
 
 impl<S: LogTarget> BufferedStore<S> {
     /// Whether something that the store lost is not given back yet, by this broker or by another one.
-    pub(super) fn is_restoring(&self) -> bool {
+    fn is_restoring(&self) -> bool {
         self.store.losses().borrow().is_restoring
     }
 
@@ -48,8 +44,8 @@ impl<S: LogTarget> BufferedStore<S> {
         self.store.losses().borrow().is_giving_back()
     }
 
-    /// Watches over the journal until `stop`: drops what is old enough, and offers all of it when the store may have lost
-    /// some of it. It does so at the start as well, since nobody watched before.
+    /// Watches over the journal until `stop`: drops old records, and offers all when the store may have lost some, also
+    /// at the start.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut losses = self.store.losses();
         let (mut restored, mut noticed, mut has_taken) = (None, losses.borrow().count, false);
@@ -87,7 +83,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Forgets this broker among those that restore: its journal goes on with its next start.
     pub(super) async fn leave_restorers(&self) {
         if self.journal.is_some()
             && let Err(error) = self.limited(self.store.report(&self.broker, Progress::Gone)).await
@@ -96,7 +91,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// What is being waited for, for people.
     pub(super) fn restoring_detail(&self) -> String {
         let restorers = self.restorers.lock().unwrap_or_else(PoisonError::into_inner);
         let left = self.journal.as_ref().filter(|_| self.is_lossy()).map_or(0, |journal| journal.log().depth().records);
@@ -106,7 +100,7 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss meanwhile.
+    /// Gives back what this broker knows, and waits for the others; again if one of them notices another loss.
     async fn restore(&self, is_loss: bool) {
         let (began, count) = (Clock::System.instant(), self.losses());
         let mut says = if is_loss { Progress::Lost } else { Progress::Look };
@@ -115,7 +109,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Answers whether another broker noticed another loss.
     async fn restore_once(&self, says: Progress, began: Instant, count: u64) -> bool {
         let is_loss = says == Progress::Lost;
         let offered_at = self.begin_offer(says, began).await;
@@ -124,7 +117,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         let given_back = self.offer_journal(count).await;
         if self.losses() != count {
-            // It has lost more: all of it is offered again, from the beginning.
             return false;
         }
         self.made_up.store(count + 1, Ordering::Relaxed);
@@ -141,8 +133,8 @@ impl<S: LogTarget> BufferedStore<S> {
         false
     }
 
-    /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from now on
-    /// counts for all losses before it.
+    /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from
+    /// now on counts for all losses before it.
     async fn begin_offer(&self, says: Progress, began: Instant) -> Timestamp {
         loop {
             match self.limited(self.store.report(&self.broker, says)).await {
@@ -153,13 +145,12 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Whether nobody can be asked any more: a Redis that does not allow to ask must not keep messages from consumers for good.
+    /// Whether to stop asking: a Redis that forbids the question must not keep messages from consumers for good.
     fn gives_up(&self, error: &Error, began: Instant) -> bool {
         let most = if error.is_outage() { BUSY_MAX } else { 1 };
         Clock::System.instant().since(began) >= self.options.silence * most
     }
 
-    /// Creates the topics again that this broker knows and the store does not, as they were.
     async fn give_back_topics(&self) {
         for last in self.known.all() {
             let mut pause = PAUSE.0;
@@ -182,8 +173,8 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
-    /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether one
-    /// noticed another loss, so that what this broker has is to be offered again.
+    /// Waits until every broker with a journal that is known has restored, or was silent for too long. Answers whether
+    /// one noticed another loss, so that what this broker has is to be offered again.
     async fn wait_for_others(&self, began: Instant, is_loss: bool, offered_at: Timestamp) -> bool {
         let said = if self.journal.is_some() { Progress::Settled(offered_at) } else { Progress::Look };
         loop {
@@ -237,8 +228,8 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers whether
-    /// one of them noticed a loss that this broker did not.
+    /// Drops what is old, if the store answers and is still the same; and sees which brokers have a journal. Answers
+    /// whether one of them noticed a loss that this broker did not.
     async fn journal_look(&self) -> bool {
         let Some(journal) = &self.journal else { return std::future::pending().await };
         // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
@@ -265,8 +256,8 @@ impl<S: LogTarget> BufferedStore<S> {
         false
     }
 
-    /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and answers
-    /// how many messages it had lost. What is newer must not go to a store that lost what is older once more.
+    /// Offers the store all that the journal has, until it has answered for all, or is suspected of another loss; and
+    /// answers how many messages it had lost. What is newer must not go to a store that lost what is older once more.
     async fn offer_journal(&self, losses: u64) -> u64 {
         let Some(journal) = &self.journal else { return 0 };
         let (mut after, mut given_back, mut pause) = (None, 0, PAUSE.0);
@@ -304,10 +295,7 @@ impl<S: LogTarget> BufferedStore<S> {
         given_back
     }
 
-    /// Offers a page of the journal, and answers where it ends and how many messages the store had lost; `None` at the end.
-    ///
-    /// # Errors
-    /// Why it has to be offered again.
+    /// Offers a page; answers its end and how many messages the store had lost, or `None` at the end of the journal.
     async fn offer_page(
         &self,
         journal: &Journal,
@@ -337,7 +325,6 @@ impl<S: LogTarget> BufferedStore<S> {
                 self.delete_again(deleted).await?;
             }
         }
-        // What only ends needs no topic.
         let newest =
             records.iter().filter(|record| matches!(record, Record::Set { .. })).filter_map(Record::version).max();
         let found = match newest {
@@ -395,7 +382,6 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 }
 
-/// What the journal says of a message, unless it was pushed before its topic was deleted.
 fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
     match record.clone() {
         Record::Set { message, version, groups, call, .. } => {
@@ -406,7 +392,6 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
     }
 }
 
-/// What the WAL asks for so that the same comes of it.
 fn request(record: Record) -> Option<Record> {
     match record {
         Record::Set { topic, message, version, .. } => {
@@ -419,7 +404,6 @@ fn request(record: Record) -> Option<Record> {
     }
 }
 
-/// The call that a record is of.
 fn call_of(record: &Record) -> Option<(&str, u64)> {
     match record {
         Record::Set { call, .. } => Some((&call.stream, call.seq)),

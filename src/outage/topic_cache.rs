@@ -1,9 +1,11 @@
-//! The topics that this process has seen, kept in a file, so that pushes to them go on while the store is away.
+//! The topics that this process has seen, kept in a file, so that pushes to them continue while the store is unavailable;
+//! and which topics with ordering have records in the WAL, so that pushes go behind them.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,8 +16,8 @@ use crate::model::message::TopicName;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Clock;
 use crate::platform::disk::{create, make_directory};
+use crate::wal::Position;
 
-/// How long changes gather before they are written.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// Descriptors by name, and the file they are in. One that the store had no more when it was asked last is kept as
@@ -25,7 +27,6 @@ pub(super) struct Known {
     path: PathBuf,
     topics: RwLock<HashMap<TopicName, Descriptor>>,
     changed: Notify,
-    /// Held while the file is written.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -44,7 +45,6 @@ impl Known {
         Known { path, topics: RwLock::new(topics), changed: Notify::new(), writing: tokio::sync::Mutex::default() }
     }
 
-    /// A topic, as it was when the store last answered.
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
         self.entry(topic).filter(|descriptor| !descriptor.deleted)
     }
@@ -64,7 +64,6 @@ impl Known {
         topics.values().filter(|topic| !topic.deleted && topic.incarnation > 0).cloned().collect()
     }
 
-    /// Notes what the store said of a topic, and answers whether that is news.
     pub(super) fn learn(&self, descriptor: &Descriptor) -> bool {
         if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
             return false;
@@ -77,21 +76,18 @@ impl Known {
         true
     }
 
-    /// Notes that a topic is not there.
     pub(super) fn miss(&self, topic: &TopicName) {
         if let Some(descriptor) = self.get(topic) {
             self.learn(&Descriptor { deleted: true, ..descriptor });
         }
     }
 
-    /// Notes that a topic was deleted.
     pub(super) fn forget(&self, topic: &TopicName) {
         if self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// Writes the file when something changed, until `stop`.
     pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -106,7 +102,6 @@ impl Known {
         }
     }
 
-    /// Writes the file.
     pub(super) async fn save(&self) {
         let _writing = self.writing.lock().await;
         let topics: Vec<Descriptor> =
@@ -129,6 +124,80 @@ fn write(path: &Path, topics: &[Descriptor]) -> std::io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     std::fs::File::open(dir)?.sync_all()
+}
+
+/// Where the last record of each topic with ordering stands, as far as the store has not answered for it.
+#[derive(Debug, Default)]
+pub(super) struct OrderedTopics {
+    marks: Mutex<Marks>,
+    moved: Notify,
+    /// The store does not take what is first, so that waiting is in vain.
+    stuck: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Marks {
+    /// What an earlier process left may be of any topic.
+    found: Option<Position>,
+    last: HashMap<TopicName, Position>,
+    done: Option<Position>,
+}
+
+impl OrderedTopics {
+    pub(super) fn new(found: Option<Position>) -> OrderedTopics {
+        OrderedTopics { marks: Mutex::new(Marks { found, ..Marks::default() }), ..OrderedTopics::default() }
+    }
+
+    pub(super) fn has(&self, topic: &TopicName) -> bool {
+        let marks = self.marks();
+        marks.found.is_some() || marks.last.contains_key(topic)
+    }
+
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// Waits until none waits any more; false when that takes too long, or would never happen.
+    pub(super) async fn passed(&self, topic: &TopicName, limit: Duration) -> bool {
+        if self.stuck.load(Ordering::Relaxed) {
+            return !self.has(topic);
+        }
+        let mut late = std::pin::pin!(Clock::System.sleep(limit));
+        loop {
+            // Listening begins before looking.
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            if !self.has(topic) {
+                return true;
+            }
+            tokio::select! {
+                () = moved => {}
+                () = &mut late => return false,
+            }
+        }
+    }
+
+    pub(super) fn appended(&self, topic: &TopicName, end: Option<Position>) {
+        let mut marks = self.marks();
+        if let Some(end) = end.filter(|end| Some(*end) > marks.done) {
+            let last = marks.last.entry(topic.clone()).or_insert(end);
+            *last = end.max(*last);
+        }
+    }
+
+    pub(super) fn done(&self, through: Position) {
+        {
+            let mut marks = self.marks();
+            marks.done = marks.done.max(Some(through));
+            marks.found = marks.found.filter(|found| *found > through);
+            marks.last.retain(|_, last| *last > through);
+        }
+        self.moved.notify_waiters();
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,22 @@
-//! The store itself: what it is, whether it answers, its clock and its announcements.
+//! The store itself: what it is, whether it answers, its clock, its announcements, and the suspicion that it lost data.
 
-use super::{Loss, StoreClock, Wakes};
-use crate::model::error::Result;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The store itself: what it is, whether it answers, its clock and its announcements.
-///
-/// Errors beside those of each method: see [`crate::store`].
+use super::{StoreClock, Wakes};
+use crate::model::error::Result;
+use crate::platform::clock::Instant;
+
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// What it is and what it survives, for the banner and for `/readyz`.
     fn describe(&self) -> Description;
 
     /// The store's clock, the one clock of the whole fleet, as far as this process knows it.
     fn clock(&self) -> &StoreClock;
 
-    /// Announcements.
     fn wakes(&self) -> &Wakes;
 
     /// Whether the store may have lost what it had answered. Changes with every new suspicion.
@@ -26,18 +25,13 @@ pub trait Backend: Send + Sync + 'static {
     /// What the store has to do in the background, until `stop`. The server runs it.
     async fn run(&self, stop: CancellationToken);
 
-    /// Answers once the store answers.
     async fn ping(&self) -> Result<()>;
 
-    /// Whether a push would be accepted durably now; and if so, what is degraded, in a sentence.
-    ///
-    /// # Errors
-    /// Why it would not.
+    /// Errors: why no push would be accepted durably. `Some` says what is degraded, in a sentence.
     async fn ready(&self) -> Result<Option<String>> {
         self.ping().await.map(|()| None)
     }
 
-    /// Makes everything durable that was answered and releases what it holds.
     async fn close(&self) -> Result<()>;
 
     /// How many replicas have what is answered as stored; 0 where none is waited for.
@@ -45,18 +39,16 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
-    /// The identity of the data behind the store, which lives as long as the data: a store that has none takes the one
-    /// that is offered. Who finds another one than before has other data before it.
+    /// The identity of the data. A store without one takes the offered one; another identity than before means other
+    /// data.
     async fn store_id(&self, offered: &str) -> Result<String>;
 
-    /// What its process can say of it at once, without asking it: for those who look at metrics.
+    /// What this process knows of the store without asking it, for metrics.
     fn health_snapshot(&self) -> HealthSnapshot;
 }
 
-/// What a store is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// `embedded` or `redis`.
     pub kind: &'static str,
     /// Where it is, without secrets.
     pub location: String,
@@ -64,11 +56,32 @@ pub struct Description {
     pub durability: String,
 }
 
-/// What a process knows of its store without asking it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HealthSnapshot {
     /// Bytes that are free on the disk that it writes to; `None` when that cannot be told.
     pub free_bytes: Option<u64>,
-    /// Whether pushes are buffered because the store is away.
     pub is_away: bool,
+}
+
+/// What is suspected. For one lease ttl after it, a member that this process has never heard of may still believe that
+/// it owns a pair, so nobody takes one, but for the owner that was valid all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Loss {
+    pub count: u64,
+    pub restores: bool,
+    /// What was lost is being restored: until that is done nothing is reserved.
+    pub is_restoring: bool,
+    /// When anyone first noticed the last one; `None` when there is nothing to suspect.
+    pub since: Option<Instant>,
+}
+
+impl Loss {
+    /// Whether a loss was noticed, and what was lost is not restored yet.
+    pub fn is_giving_back(&self) -> bool {
+        self.is_restoring && self.count > 0
+    }
+
+    pub fn hold_until(&self, ttl: Duration) -> Instant {
+        self.since.map_or(Instant::default(), |since| since.plus(ttl))
+    }
 }

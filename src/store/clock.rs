@@ -1,12 +1,13 @@
-//! The store's clock as this process knows it, between two answers of the store.
+//! The store's clock as this process knows it, between two answers of the store and over a restart without it.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::clock_note::{ClockNote, Here};
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 use crate::model::version::Version;
@@ -15,26 +16,22 @@ use crate::platform::clock::{Clock, Instant};
 /// How long the best of the last answers counts: two clocks run apart by less than a millisecond in that time.
 const KEPT_US: i64 = 2_000_000;
 
-/// No answer has been seen yet.
 const UNKNOWN: i64 = i64::MIN;
 
 /// By how much an offset from the local clocks has to change to be told. Calls take that long at times.
 const TOLD_US: u64 = 100_000;
 
-/// How far the estimate may go back, when an answer comes faster than the one before, without [`StoreClock::steady`] going
-/// back. A store that was replaced by one whose clock is behind makes nothing later than this.
+/// How far the estimate may go back, when an answer comes faster than the one before, without [`StoreClock::steady`]
+/// going back. A store that was replaced by one whose clock is behind makes nothing later than this.
 const CORRECTED_MAX: Duration = Duration::from_secs(1);
 
-/// An estimate of the store's clock that is on the safe side both ways: [`StoreClock::now`] is never behind it, so a due
-/// time fixed with it is never early; [`StoreClock::reaches`] is never ahead of it, so who sleeps until then finds the
-/// message due.
+/// An estimate of the store's clock that is safe both ways: [`StoreClock::now`] is never behind it, so a due time fixed
+/// with it is never early; [`StoreClock::reaches`] is never ahead of it, so a sleep until then finds the message due.
 #[derive(Debug)]
 pub struct StoreClock {
     clock: Clock,
-    /// Store time minus monotonic time at the send of the answered call that was on the way for the shortest time lately, in
-    /// microseconds.
+    /// Store time minus monotonic time, in microseconds, at the send of the call that was answered fastest lately.
     sent_offset_us: AtomicI64,
-    /// When that answer came, in microseconds.
     kept_at_us: AtomicI64,
     /// Store time minus monotonic time at the receipt of the last answer, in microseconds.
     received_offset_us: AtomicI64,
@@ -42,16 +39,13 @@ pub struct StoreClock {
     told_ms: AtomicU64,
     /// The last version that was given or seen, in microseconds.
     version_us: AtomicU64,
-    /// Whether an answer said so, not an assumption.
     answered: AtomicBool,
     /// Why no due time can be fixed before an answer has come; unset when one can.
     doubt: OnceLock<Error>,
-    /// What was told last.
     told: watch::Sender<Option<ClockNote>>,
 }
 
 impl StoreClock {
-    /// A store clock that is the local wall clock until an answer says otherwise.
     pub fn new(clock: Clock) -> StoreClock {
         let unknown = || AtomicI64::new(UNKNOWN);
         let (sent_offset_us, received_offset_us) = (unknown(), unknown());
@@ -61,13 +55,12 @@ impl StoreClock {
         StoreClock { clock, sent_offset_us, received_offset_us, kept_at_us, told_ms, version_us, answered, doubt, told }
     }
 
-    /// The local clock behind it.
     pub fn local(&self) -> &Clock {
         &self.clock
     }
 
-    /// Takes the store's time from an answer to a call that was sent at `sent`. Of the answers of the last seconds the one
-    /// counts that was on the way for the shortest time: brokers that ask the same store agree as well as they can.
+    /// Takes the store's time from an answer to a call that was sent at `sent`. Of the answers of the last seconds the
+    /// one counts that was on the way for the shortest time: brokers that ask the same store agree as well as they can.
     pub fn observe(&self, sent: Instant, store_us: u64) {
         let store_us = i64::try_from(store_us).unwrap_or(i64::MAX);
         let now_us = instant_us(self.clock.instant());
@@ -89,7 +82,6 @@ impl StoreClock {
         self.told.subscribe()
     }
 
-    /// Looks whether one of the clocks jumped while the store does not answer, and tells it.
     pub fn look(&self) {
         let Some(offset_us) = self.offset_us() else { return };
         // The boot stays the same while this process runs, so its id is read for a note only.
@@ -106,25 +98,19 @@ impl StoreClock {
         let wall = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: 0, store_us: 0 };
         match note.unwrap_or(&wall).offset_us(&here, newest.map(us)) {
             Ok(offset_us) if note.is_some() => {
-                // Less than that was not noted.
                 let (most, least) =
                     (offset_us.saturating_add_unsigned(TOLD_US), offset_us.saturating_sub_unsigned(TOLD_US));
                 for (known, offset_us) in [(&self.sent_offset_us, most), (&self.received_offset_us, least)] {
-                    // An answer that came meanwhile knows better.
                     let _ = known.compare_exchange(UNKNOWN, offset_us, Ordering::Relaxed, Ordering::Relaxed);
                 }
                 self.look();
             }
             Ok(_) => {}
-            // Nothing is assumed twice.
             Err(error) => drop(self.doubt.set(error)),
         }
     }
 
-    /// Whether a due time can be fixed.
-    ///
-    /// # Errors
-    /// `Unavailable` when nothing tells what time it is at the store.
+    /// Whether a due time can be fixed. Errors: `Unavailable` when nothing tells what time it is at the store.
     pub fn check(&self) -> Result<()> {
         match self.doubt.get() {
             Some(doubt) if !self.answered.load(Ordering::Acquire) => Err(doubt.clone()),
@@ -138,12 +124,10 @@ impl StoreClock {
         Some(ClockNote::of(here, self.offset_us()?))
     }
 
-    /// The clocks of this machine, but for the id of the boot.
     fn here(&self) -> Here {
         Here { boot_id: None, boot_us: instant_us(self.clock.instant()), wall_us: us(self.clock.now_up()) }
     }
 
-    /// The store's time minus the time since the boot, in microseconds, once it is known.
     fn offset_us(&self) -> Option<i64> {
         Some(self.sent_offset_us.load(Ordering::Relaxed)).filter(|offset_us| *offset_us != UNKNOWN)
     }
@@ -221,9 +205,93 @@ fn instant_us(instant: Instant) -> i64 {
     i64::try_from(instant.since(Instant::default()).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Microseconds since 1970.
 fn us(at: Timestamp) -> i64 {
     i64::try_from(at.as_ms().saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
+/// Begins the text of a note. A text without it is an offset alone, as an earlier version of dwell wrote it.
+const VERSION: &str = "2";
+
+/// Stands for a boot that has no id.
+const NO_BOOT: &str = "-";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClockNote {
+    /// The boot of the machine; `None` where the system does not name it.
+    pub boot_id: Option<String>,
+    /// The store's time minus the time since that boot, in microseconds.
+    pub since_boot_us: i64,
+    /// The store's time minus the wall clock's, in microseconds.
+    pub ahead_us: i64,
+    /// The store's time at that moment, in microseconds since 1970.
+    pub store_us: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Here {
+    pub(super) boot_id: Option<String>,
+    pub(super) boot_us: i64,
+    pub(super) wall_us: i64,
+}
+
+impl ClockNote {
+    pub(super) fn of(here: Here, since_boot_us: i64) -> ClockNote {
+        let store_us = here.boot_us.saturating_add(since_boot_us);
+        ClockNote { boot_id: here.boot_id, since_boot_us, ahead_us: store_us.saturating_sub(here.wall_us), store_us }
+    }
+
+    /// The store's time minus the time since the boot, in microseconds, as far as this note tells. On the same boot
+    /// nobody can have set that clock; on another one the wall clock counts. Errors: `Unavailable` when one of the
+    /// clocks went back: behind the note, or the wall clock behind `newest_us`, which it had reached before.
+    fn offset_us(&self, here: &Here, newest_us: Option<i64>) -> Result<i64, Error> {
+        if here.boot_id.is_some() && self.boot_id == here.boot_id {
+            let store_us = here.boot_us.saturating_add(self.since_boot_us);
+            return if store_us < self.store_us { Err(gone_back()) } else { Ok(self.since_boot_us) };
+        }
+        let store_us = here.wall_us.saturating_add(self.ahead_us);
+        if store_us < self.store_us || newest_us.is_some_and(|newest_us| here.wall_us < newest_us) {
+            return Err(gone_back());
+        }
+        Ok(store_us.saturating_sub(here.boot_us))
+    }
+
+    /// Whether an offset differs by more than `by_us` from that of an earlier note of the same boot.
+    fn is_off(&self, earlier: &ClockNote, by_us: u64) -> bool {
+        self.since_boot_us.abs_diff(earlier.since_boot_us) > by_us || self.ahead_us.abs_diff(earlier.ahead_us) > by_us
+    }
+}
+
+fn gone_back() -> Error {
+    Error::unavailable(
+        "the clock of this machine is behind what was noted before, and the store has not said what time it is: no due time \
+         is fixed until it has",
+    )
+}
+
+impl fmt::Display for ClockNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClockNote { boot_id, since_boot_us, ahead_us, store_us } = self;
+        write!(f, "{VERSION} {} {since_boot_us} {ahead_us} {store_us}", boot_id.as_deref().unwrap_or(NO_BOOT))
+    }
+}
+
+impl FromStr for ClockNote {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ClockNote, Error> {
+        let wrong = || Error::corrupt(format!("no note of the store's clock: {text:?}"));
+        let number = |text: &str| text.parse::<i64>().map_err(|_| wrong());
+        match text.split(' ').collect::<Vec<_>>()[..] {
+            [ahead_us] => Ok(ClockNote { boot_id: None, since_boot_us: 0, ahead_us: number(ahead_us)?, store_us: 0 }),
+            [VERSION, boot_id, since_boot_us, ahead_us, store_us] => Ok(ClockNote {
+                boot_id: Some(boot_id.to_owned()).filter(|id| id != NO_BOOT),
+                since_boot_us: number(since_boot_us)?,
+                ahead_us: number(ahead_us)?,
+                store_us: number(store_us)?,
+            }),
+            _ => Err(wrong()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -288,5 +356,52 @@ mod tests {
         let at = Timestamp::from_ms(5_000_000_100);
         let left = clock.reaches(at).since(clock.local().instant());
         assert!(left <= Duration::from_millis(100) && left > Duration::from_millis(50), "{left:?}");
+    }
+
+    const HOUR_US: i64 = 3_600_000_000;
+
+    fn here(boot_id: Option<&str>, boot_us: i64, wall_us: i64) -> Here {
+        Here { boot_id: boot_id.map(str::to_owned), boot_us, wall_us }
+    }
+
+    /// At noon by the wall clock, two hours after the boot `a`, with a store that is five seconds ahead.
+    fn noted() -> ClockNote {
+        ClockNote::of(here(Some("a"), 2 * HOUR_US, 12 * HOUR_US), 10 * HOUR_US + 5_000_000)
+    }
+
+    #[test]
+    fn a_note_is_read_back_and_garbage_is_not() {
+        for note in [noted(), ClockNote { boot_id: None, since_boot_us: -7, ahead_us: i64::MIN, store_us: 0 }] {
+            assert_eq!(note.to_string().parse(), Ok(note));
+        }
+        let old = ClockNote { boot_id: None, since_boot_us: 0, ahead_us: -1_234_567, store_us: 0 };
+        assert_eq!("-1234567".parse(), Ok(old));
+        for garbage in ["", "x", "2 a", "2 a 1 2", "2 a 1 2 x", "3 a 1 2 3", "2 a 1 2 3 4"] {
+            assert!(garbage.parse::<ClockNote>().is_err(), "{garbage}");
+        }
+    }
+
+    #[test]
+    fn on_the_same_boot_the_wall_clock_may_be_anything() {
+        let note = noted();
+        assert_eq!(note.ahead_us, 5_000_000);
+        for wall_us in [0, 12 * HOUR_US, 90 * HOUR_US] {
+            let later = here(Some("a"), 3 * HOUR_US, wall_us);
+            assert_eq!(note.offset_us(&later, Some(50 * HOUR_US)), Ok(note.since_boot_us));
+        }
+        assert!(note.offset_us(&here(Some("a"), HOUR_US, 12 * HOUR_US), None).is_err());
+    }
+
+    #[test]
+    fn on_another_boot_the_wall_clock_counts_unless_it_went_back() {
+        let note = noted();
+        for boot_id in [Some("b"), None] {
+            let later = here(boot_id, 60_000_000, 13 * HOUR_US);
+            assert_eq!(note.offset_us(&later, Some(13 * HOUR_US)), Ok(13 * HOUR_US + 5_000_000 - 60_000_000));
+            assert!(note.offset_us(&later, Some(13 * HOUR_US + 1)).is_err());
+            assert!(note.offset_us(&here(boot_id, 60_000_000, 12 * HOUR_US - 1), None).is_err());
+        }
+        let nameless = ClockNote { boot_id: None, ..note };
+        assert!(nameless.offset_us(&here(None, 3 * HOUR_US, 11 * HOUR_US), None).is_err());
     }
 }

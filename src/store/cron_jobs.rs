@@ -1,29 +1,25 @@
 //! Cron jobs, and the messages that they push.
 
-use super::{Fired, Firing, ScheduleChange, ScheduleRecord};
-use crate::model::error::Result;
-use crate::model::message::ScheduleName;
-use crate::model::message::TopicName;
-use crate::model::partition::Partition;
-use crate::model::topic::Descriptor;
 use async_trait::async_trait;
 
-/// Cron jobs, and the messages that they push.
-///
-/// Errors beside those of each method: see [`crate::store`].
+use crate::model::error::{Error, Result};
+use crate::model::message::{Message, ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::schedule::Schedule;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+
 #[async_trait]
 pub trait CronJobs: Send + Sync + 'static {
-    /// Where there are schedules: partitions of topics, sorted. Some may have none any more, or be of a topic that is gone.
+    /// Partitions that have cron jobs, sorted. Some may have none any more, or belong to a topic that is gone.
     async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>>;
 
     /// The schedules of a partition, sorted by name; none of a topic that is gone.
     async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>>;
 
-    /// Makes a schedule, or changes it if it is still what the author of the change saw; false when it is not. What is
-    /// done up to then never goes back. [`Channel::Schedules`] is woken.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
+    /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
+    /// of done occurrences never goes back. Wakes [`Channel::Schedules`]. Errors: `Stale` when the partition has seen a
+    /// newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
     async fn put_schedule(
         &self,
         descriptor: &Descriptor,
@@ -34,10 +30,65 @@ pub trait CronJobs: Send + Sync + 'static {
     /// Removes a schedule, and answers whether it was there. [`Channel::Schedules`] is woken.
     async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool>;
 
-    /// Fires occurrences of a schedule: pushes their messages and marks them as done in one step, once for all callers
-    /// and all repeats, whatever became of the messages since. Saying it again is safe.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor; `Full`.
+    /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.
+    /// Errors: `Stale` when the partition has seen a newer descriptor; `Full`.
     async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired>;
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleRecord {
+    pub schedule: Schedule,
+    pub revision: String,
+    /// Every occurrence up to here is done with, for good.
+    pub last: Timestamp,
+}
+
+impl ScheduleRecord {
+    /// `<revision> <done up to, ms> <definition>`, as both stores keep it.
+    pub fn to_text(&self) -> Result<String> {
+        Ok(format!("{} {} {}", self.revision, self.last.as_ms(), self.schedule.to_json()?))
+    }
+
+    pub fn from_text(text: &str) -> Result<ScheduleRecord> {
+        let corrupt = || Error::corrupt("a cron job is not what dwell wrote");
+        let mut parts = text.splitn(3, ' ');
+        let (Some(revision), Some(last), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(corrupt());
+        };
+        let last = Timestamp::from_ms(last.parse().map_err(|_| corrupt())?);
+        Ok(ScheduleRecord { schedule: Schedule::from_json(json)?, revision: revision.to_owned(), last })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleChange {
+    pub schedule: Schedule,
+    /// The revision that its author saw; `None` when there was none.
+    pub seen: Option<String>,
+    pub revision: String,
+    /// Up to where occurrences are done with; `None` keeps what the store has.
+    pub last: Option<Timestamp>,
+}
+
+/// Occurrences of a schedule to be fired: pushed and marked as done, all or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Firing {
+    pub name: ScheduleName,
+    pub revision: String,
+    /// If the store has done with occurrences up to here.
+    pub last: Timestamp,
+    /// Then it is done with those up to here,
+    pub done: Timestamp,
+    pub messages: Vec<Message>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fired {
+    /// It was done by this call; so many messages are new.
+    Done(usize),
+    /// By the store's clock nothing has occurred yet.
+    Early,
+    /// Someone was faster: the same version is done up to there.
+    Before(Timestamp),
+    Changed,
 }

@@ -1,22 +1,21 @@
-//! Who owns a partition of a group.
+//! Who owns a partition of a group: members, epochs and leases.
 
-use super::{Claim, Glance, MemberId, Owner, Tenant};
-use crate::model::error::Result;
-use crate::model::topic::GroupPartition;
-use async_trait::async_trait;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Who owns a partition of a group.
-///
-/// Errors beside those of each method: see [`crate::store`].
+use async_trait::async_trait;
+
+use super::{Glance, Owner};
+use crate::model::error::Result;
+use crate::model::limits::MEMBER_BYTES_MAX;
+use crate::model::topic::GroupPartition;
+
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
-    /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch.
-    ///
-    /// # Errors
-    /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict` when
-    /// another acquisition came first, and changed nothing: try again.
+    /// Takes the lease of a pair for `ttl`, if it is free or this member's. Every acquisition is a new epoch. Errors:
+    /// `Stale` when the topic has a newer generation than `generation` in that partition, or was deleted; `Conflict`
+    /// when another acquisition came first, and changed nothing: try again.
     async fn acquire(
         &self,
         pair: &GroupPartition,
@@ -25,21 +24,16 @@ pub trait Leases: Send + Sync + 'static {
         generation: u64,
     ) -> Result<Acquired>;
 
-    /// Who owns pairs now, in the order asked; `None` for a pair without an epoch, and in a store of one process.
+    /// The owners of pairs, in the order asked; `None` for a pair without an epoch, and in a store of one process.
     async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>>;
 
-    /// Prolongs leases to `ttl` from now, each answered for itself. A lease that lapsed and that nobody took is resumed
-    /// under the same epoch.
+    /// Prolongs leases to `ttl` from now. A lapsed lease that nobody took is resumed under the same epoch.
     async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>>;
 }
 
-/// The outcome of an acquisition.
 pub enum Acquired {
-    /// The lease is taken, under a new epoch.
     Owned(Box<dyn Owner>),
-    /// Another member has it.
     Held {
-        /// Who has it.
         by: MemberId,
         /// How long its lease still runs, if nobody prolongs it.
         expires_in: Duration,
@@ -55,14 +49,129 @@ impl fmt::Debug for Acquired {
     }
 }
 
-/// The outcome of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
     /// The lease runs on; and what the store saw on the way.
     Kept(Glance),
-    /// Another epoch, or another member, has the pair.
     Lost {
-        /// Who has the lease now, if anyone.
         by: Option<MemberId>,
     },
+}
+
+/// A process that may own pairs. It has a random part, so that a restarted process is another member.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(Arc<str>);
+
+impl MemberId {
+    /// A member of this process, named for people by `name` (cut to 64 of `A-Z a-z 0-9 . _ -`).
+    pub fn fresh(name: &str) -> MemberId {
+        let name: String = name.chars().filter(is_plain).take(64).collect();
+        MemberId(format!("{name}-{}", random_text()).into())
+    }
+
+    pub fn from_store(text: &str) -> MemberId {
+        MemberId(text.into())
+    }
+
+    pub fn is_plausible(&self) -> bool {
+        (1..=MEMBER_BYTES_MAX).contains(&self.0.len()) && self.0.chars().all(|c| is_plain(&c))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One acquisition of a pair. Compare for equality only: after a data loss a number may recur, its random token never.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Epoch {
+    number: u64,
+    token: Arc<str>,
+}
+
+impl Epoch {
+    pub fn after(number: u64) -> Epoch {
+        Epoch { number: number.saturating_add(1), token: random_text().into() }
+    }
+
+    /// Its number, for people; tokens tell epochs apart.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is what an owner leaves that gave its lease up: nobody has it.
+    pub fn is_nobodys(&self) -> bool {
+        &*self.token == "-"
+    }
+
+    pub fn parse(text: &str) -> Option<Epoch> {
+        let (number, token) = text.split_once('.')?;
+        let plain = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        plain.then_some(Epoch { number: number.parse().ok()?, token: token.into() })
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.number, self.token)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// The epoch; `None` if the last one was given up.
+    pub epoch: Option<Epoch>,
+    pub member: Option<MemberId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub pair: GroupPartition,
+    pub epoch: Epoch,
+}
+
+fn is_plain(c: &char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+/// 12 random characters: 62 bits, never used twice in practice.
+pub(crate) fn random_text() -> String {
+    std::iter::repeat_with(fastrand::alphanumeric).take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_is_read_back_and_never_comes_twice() {
+        let epoch = Epoch::after(16);
+        assert_eq!(Epoch::parse(&epoch.to_string()), Some(epoch.clone()));
+        assert_ne!(Epoch::after(16), epoch);
+        for bad in ["", "17", "17.", ".a", "x.a", "17.a/b", "17.a b"] {
+            assert_eq!(Epoch::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_new_each_time_and_its_name_is_clean() {
+        assert_ne!(MemberId::fresh("host"), MemberId::fresh("host"));
+        assert!(MemberId::fresh("a b/{}:@é").as_str().starts_with("ab-"));
+    }
+
+    #[test]
+    fn only_what_dwell_writes_is_plausible() {
+        for name in ["", "host", "a b/{}:@é", &"h".repeat(100)] {
+            assert!(MemberId::fresh(name).is_plausible(), "{name}");
+        }
+        for hostile in ["", "a{b}", "a:b", "a b", "a\nb", "é", &"h".repeat(MEMBER_BYTES_MAX + 1)] {
+            assert!(!MemberId::from_store(hostile).is_plausible(), "{hostile}");
+        }
+    }
 }

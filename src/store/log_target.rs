@@ -1,8 +1,9 @@
-//! What the outage layer asks of a store: to apply what a log kept.
+//! What the outage layer asks of a store: to apply what a log kept; and what a stopping broker gives to another one.
 
 use async_trait::async_trait;
 
 use super::{Contract, Put};
+use crate::codec::NumberedRecord;
 use crate::model::error::Result;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -13,57 +14,43 @@ use crate::model::version::{CallId, CallPart, Version};
 /// Numbers of a log whose records a partition remembers together, once they were handed over: a small hash.
 const ORIGIN_PAGE: u64 = 128;
 
-/// A push that the WAL kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
     /// The number of its record. Those of a partition grow from call to call.
     pub number: u64,
-    /// Its version.
     pub version: Version,
-    /// The message.
     pub message: Message,
     /// Its place in the log of the broker that handed it over, if one did.
     pub origin: Option<CallId>,
 }
 
-/// The part of a log in which a record stood that was handed over: a partition remembers each part for itself, so what is
-/// replayed in one call has the same.
+/// The part of a log with a handed-over record. A partition remembers each part, so one call replays one part.
 pub fn origin_page(origin: &CallId) -> (String, u64) {
     (origin.stream.clone(), origin.seq / ORIGIN_PAGE)
 }
 
-/// What the journal says the store had answered.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "most of them are the large one")]
 pub enum Change {
-    /// This call set the message.
     Set {
-        /// The message.
         message: Message,
-        /// The version of the operation.
         version: Version,
         /// The groups in which; empty is all of them.
         groups: Vec<GroupName>,
-        /// The call.
         call: CallId,
     },
-    /// The message was cancelled or settled.
     End {
-        /// The message.
         id: MessageId,
         /// What has this version or a lower one is over.
         version: Version,
-        /// The groups in which; empty is all of them.
         groups: Vec<GroupName>,
     },
 }
 
-/// How far a broker that keeps a journal is with restoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// It noticed that the store lost something.
     Lost,
-    /// It restores.
     Busy,
     /// It has restored all that it had, and began to offer it at this time of the store.
     Settled(Timestamp),
@@ -74,7 +61,6 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// The name by which scripts know it.
     pub fn name(self) -> &'static str {
         match self {
             Progress::Lost => "lost",
@@ -86,23 +72,16 @@ impl Progress {
     }
 }
 
-/// What all brokers said that keep a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reports {
-    /// The store's time.
     pub now: Timestamp,
-    /// When a broker last noticed a loss; the epoch if none did.
     pub lost_at: Timestamp,
-    /// Each broker, in no order.
     pub brokers: Vec<BrokerReport>,
 }
 
-/// What a broker said last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerReport {
-    /// The broker.
     pub broker: String,
-    /// Whether it has restored all that it had.
     pub is_settled: bool,
     /// When it said so, by the store's clock.
     pub at: Timestamp,
@@ -111,28 +90,21 @@ pub struct BrokerReport {
 /// A store to which logs are applied. Everything here may be said again, and in any order of logs.
 #[async_trait]
 pub trait LogTarget: Contract {
-    /// A topic, or what says that it was deleted.
     async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>>;
 
-    /// Deletes a topic that was deleted before, at `deleted_at`, ms on the store's clock: what was pushed to a topic of its name
-    /// since is not for this one.
+    /// Deletes a topic again that was deleted at `deleted_at`, ms on the store's clock; later pushes to its name stay.
     async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()>;
 
-    /// Answers whether a message of a call that was not answered was set by it, or is a duplicate; if not, no copy of the
-    /// call ever sets it.
+    /// Whether a message of an unanswered call was set by it, or is a duplicate; if not, no copy of it ever sets it.
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool>;
 
-    /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this log
-    /// already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and that is
-    /// neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
-    /// [`crate::model::limits::PUT_IDS_MAX`] messages.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
-    /// another number of losses than `losses`: nothing was applied.
-    ///
-    /// What a broker handed over is applied once, by whichever broker replays it first: the one that has it now, another one
-    /// that was given it too, or the one that had it first.
+    /// Stores messages of a partition that a log kept, in the order of their numbers: what the partition has from this
+    /// log already, or what has a later version, is a duplicate. Answers for each, up to one that a consumer has and
+    /// that is neither replaced nor moved meanwhile: that one and what follows was not looked at. At most
+    /// [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: `Stale` when the partition has seen a newer descriptor:
+    /// load it again. `Unavailable` when the store is suspected of another number of losses than `losses`: nothing was
+    /// applied. What a broker handed over is applied once, by whichever broker replays it first: the one that has it
+    /// now, another one that was given it too, or the one that had it first.
     async fn replay(
         &self,
         descriptor: &Descriptor,
@@ -143,10 +115,8 @@ pub trait LogTarget: Contract {
         losses: u64,
     ) -> Result<Vec<Put>>;
 
-    /// Cancels what waits under an id and has a lower version; what comes out of a log later with a lower version as well.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again.
+    /// Cancels what waits under an id and has a lower version, also if it comes out of a log later. Errors: `Stale`
+    /// when the partition has seen a newer descriptor: load it again.
     async fn withdraw(
         &self,
         descriptor: &Descriptor,
@@ -155,13 +125,10 @@ pub trait LogTarget: Contract {
         version: Version,
     ) -> Result<()>;
 
-    /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost it;
-    /// and answers how many it changed. At most [`crate::model::limits::RESTORE_CHANGES_MAX`] changes, all of what one call set or
-    /// none.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor: load it again. `Unavailable` when the store is suspected of
-    /// another number of losses than `losses`: nothing was applied.
+    /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost
+    /// it; and answers how many it changed. At most [`crate::model::limits::RESTORE_CHANGES_MAX`] changes, all of what
+    /// one call set or none. Errors: `Stale` when the partition has seen a newer descriptor: load it again.
+    /// `Unavailable` when the store is suspected of another number of losses than `losses`: nothing was applied.
     async fn restore(
         &self,
         descriptor: &Descriptor,
@@ -170,8 +137,8 @@ pub trait LogTarget: Contract {
         losses: u64,
     ) -> Result<u64>;
 
-    /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal.
-    /// A broker that began to offer before a loss that another one noticed is not settled, whatever it says.
+    /// Says how far this broker is with restoring, and answers what all brokers said that keep a journal. A broker that
+    /// began to offer before a loss that another one noticed is not settled, whatever it says.
     async fn report(&self, broker: &str, progress: Progress) -> Result<Reports>;
 
     /// From the next loss on, and now, nothing is to be reserved until [`LogTarget::restored`].
@@ -179,4 +146,48 @@ pub trait LogTarget: Contract {
 
     /// Everything is restored that was lost in so many losses.
     fn restored(&self, losses: u64);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    /// Requests that the store has yet to take.
+    Wal,
+    /// What the store answered lately.
+    Journal,
+}
+
+impl LogKind {
+    pub const ALL: [LogKind; 2] = [LogKind::Wal, LogKind::Journal];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogKind::Wal => "wal",
+            LogKind::Journal => "journal",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandedOver {
+    pub store: String,
+    /// When the store was last heard of, by the sender: one that is named later is the same one, emptied.
+    pub heard: Option<Timestamp>,
+    pub kind: LogKind,
+    pub log: String,
+    /// The number of the last record before these that has to be taken by the same broker: a journal is given from its
+    /// beginning. 0 at the beginning, and always of a write-ahead log.
+    pub after: u64,
+    pub records: Vec<NumberedRecord>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenOver {
+    /// It keeps so many records, and not the others, for which the token is not good.
+    Kept {
+        taken: u64,
+        /// Deletions of topics that were left out.
+        refused: u64,
+    },
+    /// It lacks the records before these, and keeps nothing.
+    LacksEarlier,
 }

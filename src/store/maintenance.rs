@@ -1,25 +1,21 @@
-//! Work on a whole partition, page by page.
+//! Work on a whole partition, page by page: copies, moves, and verifying that ids and bodies agree.
 
-use super::{MemberId, VerifyCursor, VerifyPage};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::MemberId;
 use crate::model::error::Result;
 use crate::model::message::GroupName;
 use crate::model::partition::Partition;
-use crate::model::topic::Descriptor;
-use crate::model::topic::GroupPartition;
-use async_trait::async_trait;
-use std::time::Duration;
+use crate::model::topic::{Descriptor, GroupPartition};
 
-/// Work on a whole partition, page by page.
-///
-/// Errors beside those of each method: see [`crate::store`].
 #[async_trait]
 pub trait Maintenance: Send + Sync + 'static {
     /// Gives a group that is a copy of another one a page of what that one holds in a partition, scheduled, ready or in
-    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is left
-    /// alone, so that beginning again copies nothing twice.
-    ///
-    /// # Errors
-    /// `Stale` when the partition does not know that the group is being copied, or knows that it no longer is.
+    /// flight, due when its producer said. Repeat from the cursor until there is none. What the group has already is
+    /// left alone, so that beginning again copies nothing twice. Errors: `Stale` when the partition does not know that
+    /// the group is being copied, or knows that it no longer is.
     async fn copy(
         &self,
         descriptor: &Descriptor,
@@ -33,37 +29,28 @@ pub trait Maintenance: Send + Sync + 'static {
         Ok(CensusClaim::Alone)
     }
 
-    /// Lets another one count for all. Saying it again, or of what this member does not have, does nothing.
+    /// Ends that claim. Without one it does nothing.
     async fn yield_stats_collection(&self, _member: &MemberId) -> Result<()> {
         Ok(())
     }
 
-    /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same group of
-    /// another topic, each message where its key belongs there. A message is in one of the two all the while; saying it
-    /// again after a failure goes on with it, and doubles nothing, also when what arrived was consumed since.
-    ///
-    /// # Errors
-    /// `Stale` when the other topic has changed or either is gone; `Full`.
+    /// Moves a page of what a pair of the topic `from` holds, but for what is in flight, into the pairs of the same
+    /// group of another topic, each message where its key belongs there. A message is in one of the two all the while;
+    /// saying it again after a failure goes on with it, and doubles nothing, also when what arrived was consumed since.
+    /// Errors: `Stale` when the other topic has changed or either is gone; `Full`.
     async fn move_page(&self, from: &Descriptor, pair: &GroupPartition, to: &Descriptor) -> Result<MovedPage>;
 
-    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and mends what does not if
-    /// asked to.
-    ///
-    /// # Errors
-    /// `Invalid` for a cursor that is not from here.
+    /// Looks at a page of what a pair holds, whether ids and bodies agree with each other, and repairs what does not if
+    /// asked to. Errors: `Invalid` for a cursor that is not from here.
     async fn audit(&self, pair: &GroupPartition, from: Option<&VerifyCursor>, repair: bool) -> Result<VerifyPage>;
 }
 
-/// The outcome of one page of moving messages to another topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovedPage {
-    /// Scheduled or ready messages that were moved.
     pub waiting: u64,
-    /// Dead messages that were moved.
     pub dead: u64,
     /// Of these, those whose id was there already: dropped. A page that is placed again counts none.
     pub there_already: u64,
-    /// Whether there may be more.
     pub more: bool,
 }
 
@@ -71,27 +58,74 @@ pub struct MovedPage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyCursor(pub String);
 
-/// The outcome of one page of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// Messages that were copied.
     pub messages: usize,
-    /// Where the next page begins, if there is more.
     pub next: Option<CopyCursor>,
 }
 
-/// Whether a member is the one that counts for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CensusClaim {
-    /// It is the only one there can be: the store is of one process.
     Alone,
     /// It is, and nobody else was since it said so last.
     Kept,
     /// It is from now on; another one may have been until now.
     Taken,
-    /// Another one is.
     Held {
-        /// How long that runs, if it is not prolonged.
         expires_in: Duration,
     },
+}
+
+/// How keys of a pair can disagree. dwell makes none of these; a store that lost something, or a hand, may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// A body neither in the zset nor reserved. A repair schedules it, not earlier than it was due.
+    BodyWithoutId,
+    /// An id in the zset whose body is gone. A repair drops it.
+    IdWithoutBody,
+    /// Attempts charged to a message whose body is gone. A repair drops them.
+    ChargeWithoutBody,
+    /// The id of a dead message whose body is gone. A repair drops it.
+    DeadIdWithoutBody,
+    /// A dead message that is in no list. A repair lists it, as if it had died now.
+    DeadBodyWithoutId,
+}
+
+impl Defect {
+    pub const ALL: [Defect; 5] = [
+        Defect::BodyWithoutId,
+        Defect::IdWithoutBody,
+        Defect::ChargeWithoutBody,
+        Defect::DeadIdWithoutBody,
+        Defect::DeadBodyWithoutId,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Defect::BodyWithoutId => "body_without_id",
+            Defect::IdWithoutBody => "id_without_body",
+            Defect::ChargeWithoutBody => "charge_without_body",
+            Defect::DeadIdWithoutBody => "dead_id_without_body",
+            Defect::DeadBodyWithoutId => "dead_body_without_id",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Whose keys disagree. Keys that others wrote may hold ids that dwell would refuse.
+    pub id: String,
+    pub defect: Defect,
+}
+
+/// Where an audit goes on. Meaningful to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyCursor(pub String);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyPage {
+    pub seen: u64,
+    /// What was found; repaired, if that was asked for.
+    pub findings: Vec<Finding>,
+    pub next: Option<VerifyCursor>,
 }

@@ -1,41 +1,39 @@
-//! Messages on their way in, and changes of those that wait.
+//! Messages on their way in, changes of those that wait, and calls that are applied once.
+//!
+//! Each live call of a producer carries an id that its partition remembers. As with Kafka's idempotent producer, it is a
+//! number in a stream; a stream has one call out at a time and continues only after an answer. So the repeat of a call whose
+//! answer was lost is recognised, also when its messages were consumed meanwhile, and a late copy does nothing.
 
-use super::{Call, Cancelled, HandedOver, Put, Reschedule, Rescheduled, TakenOver};
-use crate::model::error::Error;
-use crate::model::error::Kind;
-use crate::model::error::Result;
-use crate::model::message::Conflict;
-use crate::model::message::Key;
-use crate::model::message::Message;
-use crate::model::message::MessageId;
-use crate::model::message::TopicName;
-use crate::model::partition::Partition;
-use crate::model::topic::Descriptor;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use async_trait::async_trait;
 
-/// Messages on their way in, and changes of those that wait.
-///
-/// Errors beside those of each method: see [`crate::store`].
+use super::{HandedOver, StoreClock, TakenOver};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, TopicName};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::{CallId, Version};
+use crate::platform::clock::Instant;
+
 #[async_trait]
 pub trait Messages: Send + Sync + 'static {
-    /// Keeps, durably, what another broker could not bring to the store before it stops. Deletions of topics are left out
-    /// unless `is_admin`. A page that is given again does no harm.
-    ///
-    /// # Errors
-    /// `Conflict` when it is of another store, or nothing is kept for it here; `Invalid` for records that no broker writes;
-    /// `Full` and `Unavailable` when the disk does not take it: then nothing is kept.
+    /// Keeps, durably, what another broker could not bring to the store before it stops. Deletions of topics are left
+    /// out unless `is_admin`. A page that is given again does no harm. Errors: `Conflict` when it is of another store,
+    /// or nothing is kept for it here; `Invalid` for records that no broker writes; `Full` and `Unavailable` when the
+    /// disk does not take it: then nothing is kept.
     async fn take_over(&self, _handed: HandedOver, _is_admin: bool) -> Result<TakenOver> {
         Err(Error::new(Kind::Conflict, "this broker has the embedded store, which takes nothing over"))
     }
 
-    /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each.
-    ///
-    /// An id that a group holds in any state, or that was settled within the dedup window, is a duplicate and changes
-    /// nothing. A call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages.
-    ///
-    /// # Errors
-    /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and make
-    /// another call.
+    /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each. An id that a
+    /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing. A
+    /// call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages. Errors:
+    /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and
+    /// make another call.
     async fn push(
         &self,
         descriptor: &Descriptor,
@@ -44,11 +42,8 @@ pub trait Messages: Send + Sync + 'static {
         messages: &[Message],
     ) -> Result<Vec<Pushed>>;
 
-    /// The same for messages with a policy about ids that are there, which is not [`Conflict::Keep`]: one after the other, so
-    /// that equal ids meet each other. At most [`crate::model::limits::PUT_IDS_MAX`] messages.
-    ///
-    /// # Errors
-    /// As [`Store::push`].
+    /// The same with another policy than [`Conflict::Keep`]: one message after the other, so that equal ids meet. At
+    /// most [`crate::model::limits::PUT_IDS_MAX`] messages. Errors: as [`Messages::push`].
     async fn put(
         &self,
         descriptor: &Descriptor,
@@ -58,10 +53,8 @@ pub trait Messages: Send + Sync + 'static {
         messages: &[Message],
     ) -> Result<Vec<Put>>;
 
-    /// Takes a message out of every group in which it waits, scheduled or ready. A message that is cancelled is remembered
-    /// for [`crate::model::limits::CANCELLED_KEPT`]: cancelling it again is answered the same.
-    ///
-    /// # Errors
+    /// Takes a message out of every group in which it waits, scheduled or ready. A message that is cancelled is
+    /// remembered for [`crate::model::limits::CANCELLED_KEPT`]: cancelling it again is answered the same. Errors:
     /// `Stale` when the partition has seen a newer descriptor: load it again.
     async fn cancel(
         &self,
@@ -71,10 +64,7 @@ pub trait Messages: Send + Sync + 'static {
         id: &MessageId,
     ) -> Result<Cancelled>;
 
-    /// Gives a message another due time in every group in which it waits, scheduled or ready. Attempts stay.
-    ///
-    /// # Errors
-    /// As [`Store::push`].
+    /// Gives a message another due time in every group in which it waits. Attempts stay. Errors: as [`Messages::push`].
     async fn reschedule(
         &self,
         descriptor: &Descriptor,
@@ -89,10 +79,8 @@ pub trait Messages: Send + Sync + 'static {
     }
 }
 
-/// What became of one pushed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the store.
     Stored,
     /// It is in the store, and for a while on the local disk as well, in case the store loses its last moments.
     Journaled,
@@ -107,7 +95,6 @@ pub enum Pushed {
 }
 
 impl Pushed {
-    /// The stable name, as in the API and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Pushed::Stored => "stored",
@@ -117,5 +104,193 @@ impl Pushed {
             Pushed::Replaced => "replaced",
             Pushed::Debounced => "debounced",
         }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It waited there, scheduled or ready, and what was asked is done. Also what a cancel finds done already.
+    Done,
+    /// The owner of the pair has it: with a consumer, or ready in its memory. Not touched.
+    InFlight,
+    Dead,
+    /// The group does not have it: it never did, or it was settled.
+    Absent,
+}
+
+impl Fate {
+    pub const ALL: [Fate; 4] = [Fate::Done, Fate::InFlight, Fate::Dead, Fate::Absent];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Done => "done",
+            Fate::InFlight => "in_flight",
+            Fate::Dead => "dead",
+            Fate::Absent => "absent",
+        }
+    }
+}
+
+/// The fate of a message in each group of its topic, in the order of the descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fates(pub Vec<(GroupName, Fate)>);
+
+impl Fates {
+    pub fn all(groups: &[GroupName], fate: Fate) -> Fates {
+        Fates(groups.iter().map(|group| (group.clone(), fate)).collect())
+    }
+
+    pub fn has(&self, fate: Fate) -> bool {
+        self.0.iter().any(|(_, found)| *found == fate)
+    }
+
+    pub fn of(&self, fate: Fate) -> impl Iterator<Item = &GroupName> {
+        self.0.iter().filter(move |(_, found)| *found == fate).map(|(group, _)| group)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancelled {
+    pub fates: Fates,
+    /// The version of the cancel: what has a lower one does not come back from a log. None if nothing was cancelled.
+    pub version: Option<Version>,
+    /// It was on the local disk, on its way to the store, and is not any more.
+    pub buffered: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reschedule {
+    pub id: MessageId,
+    pub due_at: Timestamp,
+    pub expected: Expected,
+}
+
+/// What a message has to be to be rescheduled. One that has the new due time already is as expected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Due at that time, as the producer said it or a reschedule did.
+    pub due_at: Option<Timestamp>,
+    pub attempts: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    Pushed(Pushed),
+    /// Not replaced and not moved: a group has it in flight. Nothing changed.
+    InFlight,
+    /// Not replaced and not moved: it is dead in a group. Nothing changed.
+    Dead,
+    /// What is there has this id and another key, so it is another message. Nothing changed.
+    OtherKey,
+    /// Not moved: it expires before the due time that was asked for. Nothing changed.
+    Expires,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rescheduled {
+    /// It has the new due time in every group in which it waited. With its fate in each group.
+    Done(Fates),
+    /// In this group it is not what was expected. Nothing was changed anywhere.
+    Changed(GroupName),
+    /// It expires before the due time that was asked for. Nothing was changed anywhere.
+    Expires,
+}
+
+/// Partitions whose streams are remembered; past it all are forgotten, and new streams begin.
+const PARTITIONS_MAX: usize = 100_000;
+
+/// How long a stream may rest; far less than its partition remembers it.
+const UNUSED_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub id: CallId,
+    /// The version of its first message; the others count up from it.
+    pub version: Version,
+    /// Whether all ids were made by dwell for this call, so that nothing can be stored under them yet.
+    pub is_fresh: bool,
+}
+
+#[derive(Debug)]
+pub struct Calls {
+    process: String,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    begun: u64,
+    free: HashMap<(TopicName, Partition), Vec<Stream>>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    last: CallId,
+    used: Instant,
+}
+
+impl Default for Calls {
+    fn default() -> Calls {
+        let process = ulid::Ulid::new().to_string();
+        Calls { process, streams: Mutex::default() }
+    }
+}
+
+impl Calls {
+    pub fn begin(&self, topic: &TopicName, partition: Partition, clock: &StoreClock, messages: usize) -> Call {
+        let now = clock.local().instant();
+        let mut id = {
+            let mut streams = self.streams();
+            let free = streams.free.get_mut(&(topic.clone(), partition));
+            let free = free.and_then(|free| Some(free.swap_remove(free.len().checked_sub(1)?)));
+            // The partition forgets streams that are not used.
+            match free.filter(|free| now.since(free.used) < UNUSED_MAX) {
+                Some(Stream { last, .. }) => last,
+                None => {
+                    streams.begun += 1;
+                    CallId { stream: format!("{}.{}", self.process, streams.begun), seq: 0 }
+                }
+            }
+        };
+        id.seq += 1;
+        Call { id, version: clock.versions(messages), is_fresh: false }
+    }
+
+    /// After the answer to an applied call its stream may be used again, and after any other call never: what the
+    /// partition remembers of it says for good what became of the call.
+    pub fn applied(&self, topic: &TopicName, partition: Partition, clock: &StoreClock, call: Call) {
+        let stream = Stream { last: call.id, used: clock.local().instant() };
+        let mut streams = self.streams();
+        if streams.free.len() >= PARTITIONS_MAX {
+            streams.free.clear();
+        }
+        streams.free.entry((topic.clone(), partition)).or_default().push(stream);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        // Every change is made whole under the lock.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Result;
+    use crate::platform::clock::Clock;
+
+    #[test]
+    fn a_stream_has_one_call_out_and_is_used_again_only_after_an_answer() -> Result<()> {
+        let (calls, clock) = (Calls::default(), StoreClock::new(Clock::System));
+        let (topic, partition) = (TopicName::new("orders")?, Partition(0));
+        let first = calls.begin(&topic, partition, &clock, 10);
+        let second = calls.begin(&topic, partition, &clock, 1);
+        assert_ne!(first.id.stream, second.id.stream);
+        assert!(second.version >= first.version.plus(10));
+        calls.applied(&topic, partition, &clock, second.clone());
+        let third = calls.begin(&topic, partition, &clock, 1);
+        assert_eq!((third.id.stream, third.id.seq), (second.id.stream, 2));
+        assert_ne!(calls.begin(&topic, partition, &clock, 1).id.stream, first.id.stream);
+        Ok(())
     }
 }

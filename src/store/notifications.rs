@@ -12,13 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
-use super::datagram::{Datagrams, Mailbox};
-use super::epoch::MemberId;
+use super::groups::{Datagrams, Mailbox};
+use super::leases::MemberId;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::GroupPartition;
 
-/// What is announced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// An earlier head in a partition.
@@ -27,19 +26,15 @@ pub enum Channel {
     Release(TopicName, Partition),
     /// A change of a topic: its settings, its groups, whether they are paused.
     Changed(TopicName),
-    /// A member that joined or left a group.
     Members(TopicName, GroupName),
-    /// A schedule that was made, changed or removed.
     Schedules,
-    /// Datagrams for a member.
     Member(MemberId),
 }
 
 type Sleepers = HashMap<Channel, Vec<Arc<dyn Sleeper>>>;
 
-/// Who is woken by announcements.
+/// Woken by announcements.
 pub trait Sleeper: fmt::Debug + Send + Sync {
-    /// Something was announced here.
     fn wake(&self, channel: &Channel);
 }
 
@@ -49,7 +44,6 @@ impl Sleeper for Notify {
     }
 }
 
-/// The partitions in which a lease was given up, for one loop that waits for those of many.
 #[derive(Debug, Default)]
 pub struct Releases {
     partitions: Mutex<BTreeSet<Partition>>,
@@ -57,7 +51,6 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// The next partition in which a lease was given up, however long it takes.
     pub async fn next(&self) -> Partition {
         loop {
             let next = self.partitions().pop_first();
@@ -69,7 +62,6 @@ impl Releases {
     }
 
     fn partitions(&self) -> MutexGuard<'_, BTreeSet<Partition>> {
-        // Nothing panics while the lock is held; if it did, the set would still be whole.
         self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,18 +76,15 @@ impl Sleeper for Releases {
 }
 
 impl Channel {
-    /// Where a pair's earlier heads are announced.
     pub fn head(pair: &GroupPartition) -> Channel {
         Channel::Head(pair.topic.clone(), pair.partition)
     }
 
-    /// Where it is announced that a pair's lease was given up.
     pub fn release(pair: &GroupPartition) -> Channel {
         Channel::Release(pair.topic.clone(), pair.partition)
     }
 
-    /// Everything that is announced where this is: a store that listens to one hears them all. Changes of a topic are
-    /// announced in its first partition.
+    /// Everything announced in the same place. Changes of a topic are announced in its first partition.
     pub fn beside(&self) -> Vec<Channel> {
         let (topic, partition) = match self {
             Channel::Head(topic, partition) | Channel::Release(topic, partition) => (topic, *partition),
@@ -110,7 +99,6 @@ impl Channel {
     }
 }
 
-/// Who wants to be woken, by topic and partition.
 #[derive(Debug, Clone)]
 pub struct Wakes {
     sleepers: Arc<Mutex<Sleepers>>,
@@ -139,7 +127,6 @@ impl Wakes {
         Wake { wakes: self.clone(), channel, sleeper }
     }
 
-    /// Receives what other processes send to this member, which is this process.
     pub fn datagrams(&self, member: &MemberId) -> Datagrams {
         self.mailbox.open(self.subscribe(Channel::Member(member.clone()), Arc::new(Notify::new())))
     }
@@ -149,14 +136,12 @@ impl Wakes {
         self.mailbox.put(datagram)
     }
 
-    /// Wakes who sleeps at this channel.
     pub fn wake(&self, channel: &Channel) {
         if let Some(sleepers) = self.lock().get(channel) {
             sleepers.iter().for_each(|sleeper| sleeper.wake(channel));
         }
     }
 
-    /// The channels where someone sleeps.
     pub fn channels(&self) -> Vec<Channel> {
         self.lock().keys().cloned().collect()
     }
@@ -171,13 +156,12 @@ impl Wakes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sleepers> {
-        // Nothing panics while the lock is held; if it did, the map would still be whole.
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether nobody listens where this is announced. An owner and the members that wait for its partition listen to one
-/// place, so that owners who come and go change nothing for a store that subscribes to it.
+/// Whether nobody listens in that place. The owner and the waiting members of a partition share one, so that a change
+/// of owner costs a store that subscribes to it nothing.
 fn is_silent(sleepers: &Sleepers, channel: &Channel) -> bool {
     !channel.beside().iter().any(|beside| sleepers.contains_key(beside))
 }

@@ -1,27 +1,23 @@
-//! Looking at messages without taking them.
+//! Looking at messages without taking them, and listing them a page at a time.
 
-use super::{InFlightCursor, MemberId, Page, WaitingCursor, Window};
-use crate::codec::DeadRecord;
-use crate::codec::Failure;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::MemberId;
+use crate::codec::{DeadRecord, Failure};
 use crate::model::error::Result;
-use crate::model::message::Message;
-use crate::model::message::MessageId;
+use crate::model::message::{Message, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::model::version::Version;
-use async_trait::async_trait;
-use std::time::Duration;
 
-/// Looking at messages without taking them.
-///
-/// Errors beside those of each method: see [`crate::store`].
 #[async_trait]
 pub trait Reads: Send + Sync + 'static {
-    /// Looks at one message of a pair.
     async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>>;
 
-    /// The messages of these ids that a pair has, scheduled, ready or in flight, in the order asked; what is not there or
-    /// unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
+    /// The messages of these ids that a pair has, scheduled, ready or in flight, in the order asked; what is not there
+    /// or unreadable is `None`. Meant for a few ids: each may have a payload of 1 MiB.
     async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
         let mut bodies = Vec::with_capacity(ids.len());
         for id in ids {
@@ -31,8 +27,8 @@ pub trait Reads: Send + Sync + 'static {
         Ok(bodies)
     }
 
-    /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id: at
-    /// most `limit` after a cursor. What does not move meanwhile is listed exactly once.
+    /// Messages of a pair that wait, scheduled or ready, and are tried next in the window, earliest first, then by id:
+    /// at most `limit` after a cursor. What does not move meanwhile is listed exactly once.
     async fn waiting(
         &self,
         pair: &GroupPartition,
@@ -41,8 +37,7 @@ pub trait Reads: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Page<WaitingCursor>>;
 
-    /// Messages of a pair that are in flight, at most `limit` after a cursor. What is in flight all the while is listed, and
-    /// may be listed twice.
+    /// Messages of a pair in flight, at most `limit` after a cursor. One may be listed twice, but none is left out.
     async fn in_flight(
         &self,
         pair: &GroupPartition,
@@ -53,15 +48,13 @@ pub trait Reads: Send + Sync + 'static {
     /// Counts the messages of pairs, in the order asked.
     async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>>;
 
-    /// Counts the messages of pairs, and of what is scheduled how much becomes due within each of some spans from now, in
-    /// the order asked.
+    /// Counts the messages of pairs, in the order asked, and those that become due within each span from now.
     async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>>;
 
     /// Counts what becomes due in the spans ahead, for pairs in the order asked. What is in flight is not counted.
     async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>>;
 
-    /// A page of the messages of a pair that wait, scheduled or ready, and are due in a window, at most `limit` after a
-    /// place; the earliest first.
+    /// A page of the waiting messages of a pair due in a window, earliest first, at most `limit` after a place.
     async fn window(
         &self,
         pair: &GroupPartition,
@@ -71,26 +64,15 @@ pub trait Reads: Send + Sync + 'static {
     ) -> Result<WindowPage>;
 }
 
-/// Where a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Due later.
     Scheduled,
-    /// Due and not taken.
     Ready,
-    /// Reserved by the owner of its pair.
     InFlight,
-    /// Dead since then.
-    Dead {
-        /// When it died.
-        died_at: Timestamp,
-        /// Why.
-        record: DeadRecord,
-    },
+    Dead { died_at: Timestamp, record: DeadRecord },
 }
 
 impl State {
-    /// The stable name, as in the API and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             State::Scheduled => "scheduled",
@@ -101,18 +83,13 @@ impl State {
     }
 }
 
-/// One message, looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peeked {
-    /// The message.
     pub message: Message,
-    /// The version of the operation that set it.
     pub version: Version,
-    /// Where it is.
     pub state: State,
     /// When it is tried next; only while scheduled or ready.
     pub next_at: Option<Timestamp>,
-    /// Attempts that were charged.
     pub attempts: u32,
     /// Whose lease the pair is: who has it while it is in flight.
     pub owner: Option<MemberId>,
@@ -120,26 +97,18 @@ pub struct Peeked {
     pub history: Vec<Failure>,
 }
 
-/// What a pair holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionStats {
-    /// Due later.
     pub scheduled: u64,
-    /// Due and not taken.
     pub ready: u64,
-    /// Reserved by the owner.
     pub in_flight: u64,
-    /// Dead.
     pub dead: u64,
-    /// The earliest due time of what is scheduled or ready.
     pub head: Option<Timestamp>,
     /// For how long the oldest ready message has been due.
     pub oldest_ready_age: Option<Duration>,
-    /// Whose lease it is.
     pub owner: Option<MemberId>,
 }
 
-/// A page of what waits in a window of due times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WindowPage {
     /// Messages in the whole window.
@@ -148,10 +117,8 @@ pub struct WindowPage {
     pub messages: Vec<(Timestamp, MessageId)>,
 }
 
-/// Equal spans of time ahead, to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spans {
-    /// Where the first one begins.
     pub from: Timestamp,
     /// How long each is, whole milliseconds.
     pub step: Duration,
@@ -166,22 +133,71 @@ impl Spans {
     }
 }
 
-/// How many messages become due.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forecast {
-    /// They are due where the first span begins.
     pub ready: u64,
     /// In each span, its end included.
     pub spans: Vec<u64>,
-    /// After the last one.
     pub later: u64,
 }
 
-/// What a pair holds, and how much of it becomes due.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionDepth {
-    /// What it holds.
     pub stats: PartitionStats,
-    /// What is scheduled and becomes due within each of the spans that were asked for.
     pub due: Vec<u64>,
+}
+
+/// A span of time: from its beginning on, and before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub from: Timestamp,
+    pub to: Timestamp,
+}
+
+impl Window {
+    pub const ALL: Window = Window { from: Timestamp::from_ms(0), to: Timestamp::from_ms(u64::MAX) };
+
+    pub fn has(&self, at: Timestamp) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+/// A position among messages that wait: behind this one, whether or not it is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingCursor {
+    pub next_at: Timestamp,
+    pub id: MessageId,
+}
+
+/// A position among messages in flight. Meaningful to the store only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlightCursor {
+    /// A step, without spaces and full stops.
+    pub step: String,
+    /// The last message of it that was listed; `None` at its beginning.
+    pub after: Option<MessageId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub id: MessageId,
+    /// When it is tried next; `None` while it is in flight.
+    pub next_at: Option<Timestamp>,
+    pub attempts: u32,
+    pub history: Vec<Failure>,
+    /// The message; an error when its body is unreadable.
+    pub message: Result<Message>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<C> {
+    pub messages: Vec<Listed>,
+    /// Where the next page begins, if there is more. There may be more although this page is empty.
+    pub next: Option<C>,
+}
+
+impl<C> Default for Page<C> {
+    fn default() -> Page<C> {
+        Page { messages: Vec::new(), next: None }
+    }
 }

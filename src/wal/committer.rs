@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::append::{Addition, full};
+use super::WalOptions;
 use super::directory::Note;
-use super::entry::{Depth, Entry, Position};
-use super::log::Log;
-use super::options::WalOptions;
+use super::log::{Log, again};
 use super::read::Step;
-use crate::model::error::{Error, Result};
+use super::record_batch::{Depth, Entry, Position};
+use super::segment::Segment;
+use crate::codec::UnnumberedRecord;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{MessageId, TopicName};
+use crate::platform::disk::check_room;
 use crate::telemetry::metrics::WalMetrics;
 
 /// Bytes of the records that are made durable together, but for the last ones.
 const GROUP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// How long files stay open that nobody uses.
 const REST_AFTER: Duration = Duration::from_secs(30);
 
 type Answer<T> = oneshot::Sender<Result<T>>;
 
-/// What callers want.
 pub(super) enum Command {
     Append(Addition, Answer<()>),
     Page {
@@ -52,11 +52,10 @@ pub(super) enum Command {
     TakeBack(Answer<()>),
     SetNote(Note, String, Answer<()>),
     /// Try a failed disk again. Nobody waits.
-    Mend,
+    RetryDisk,
     Close(Answer<()>),
 }
 
-/// What everybody may look at at any time.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     state: Mutex<State>,
@@ -76,7 +75,6 @@ impl Shown {
         self.with(|state| state.depth)
     }
 
-    /// Why nothing can be appended.
     pub(super) fn failed(&self) -> Option<Error> {
         self.with(|state| state.failed.clone())
     }
@@ -95,13 +93,10 @@ impl Shown {
     }
 }
 
-/// # Errors
-/// `Full` when the log holds as much as it may.
 pub(super) fn check_limit(options: &WalOptions, depth: Depth) -> Result<()> {
     if depth.bytes < options.limit_bytes { Ok(()) } else { Err(full(options, depth.bytes)) }
 }
 
-/// What the thread works on.
 pub(super) struct Committer {
     log: Log,
     shown: Arc<Shown>,
@@ -116,7 +111,6 @@ impl Committer {
         committer
     }
 
-    /// Works until it is told to close, or nobody can ask any more.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
         let mut ahead = None;
         loop {
@@ -174,7 +168,6 @@ impl Committer {
         let outcomes = self.log.append(additions);
         self.show();
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
-            // Who does not wait any more does not want to know.
             let _ = answer.send(outcome);
         }
         behind
@@ -207,13 +200,11 @@ impl Committer {
                 self.show_notes();
                 self.reply(answer, noted);
             }
-            Command::Mend => {
-                // What is wrong is shown.
-                let _ = self.log.mend();
+            Command::RetryDisk => {
+                let _ = self.log.retry_disk();
                 self.show_notes();
                 self.show();
             }
-            // These two are seen to where they arrive.
             Command::Append(..) | Command::Close(_) => {}
         }
     }
@@ -237,4 +228,170 @@ impl Committer {
             (state.identity, state.clock, state.log_id) = (identity, clock, log_id);
         });
     }
+}
+
+/// How long a failed disk is left alone before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Addition {
+    pub(super) records: Vec<UnnumberedRecord>,
+}
+
+impl Addition {
+    /// Bytes before sled adds its own.
+    pub(super) fn bytes(&self) -> u64 {
+        self.records.iter().map(|record| record.size() as u64).sum()
+    }
+}
+
+impl Log {
+    /// Appends additions, each for itself, and makes them durable together.
+    pub(super) fn append(&mut self, additions: Vec<Addition>) -> Vec<Result<()>> {
+        if let Err(error) = self.retry_disk().and_then(|()| self.check_room()) {
+            return additions.iter().map(|_| Err(error.clone())).collect();
+        }
+        let (mut bytes, mut records) = (self.bytes(), Vec::new());
+        let room: Vec<Result<()>> = additions
+            .into_iter()
+            .map(|addition| {
+                bytes = self.fits(bytes, &addition)?;
+                records.extend(addition.records);
+                Ok(())
+            })
+            .collect();
+        if records.is_empty() {
+            return room;
+        }
+        let written = self.write(records);
+        room.into_iter().map(|room| room.and(written.clone())).collect()
+    }
+
+    fn fits(&self, bytes: u64, addition: &Addition) -> Result<u64> {
+        let with = bytes.saturating_add(addition.bytes());
+        if with <= self.options.limit_bytes {
+            return Ok(with);
+        }
+        Err(full(&self.options, bytes))
+    }
+
+    fn write(&mut self, records: Vec<UnnumberedRecord>) -> Result<()> {
+        if let Err(error) = self.begin() {
+            return Err(self.fail(Error::unavailable(error.detail().to_owned())));
+        }
+        let count = records.len() as u64;
+        let Some(segment) = self.segments.back_mut() else { return Err(Error::bug("no segment was begun")) };
+        let began = self.options.clock.instant();
+        match segment.append(records) {
+            Ok(()) => {
+                self.next += count;
+                self.metrics.fsync.observe(self.options.clock.instant().since(began).as_secs_f64());
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing behind a durable seal counts, so what may have been written of these records never returns.
+                segment.distrust();
+                let sealed = segment.seal();
+                let detail = error.detail().to_owned();
+                Err(self.fail(sealed.map_or(Error::outcome_unknown(detail.clone()), |()| Error::unavailable(detail))))
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        if self.segments.back().is_some_and(|segment| !segment.is_open() && !segment.is_sealed())
+            && let Err(error) = self.open_segment(self.segments.len() - 1)
+            && self.segments.back().is_some_and(|segment| !segment.is_end_known())
+        {
+            // Where it ends nobody knows, so nothing can be appended behind it.
+            return Err(error);
+        }
+        if let Some(segment) = self.segments.back_mut()
+            && !segment.is_sealed()
+        {
+            let is_room = segment.bytes() < self.options.segment_bytes;
+            if segment.is_open() && is_room && !segment.is_damaged() && segment.end() == self.next {
+                return Ok(());
+            }
+            segment.seal()?;
+        }
+        self.remove_empty()?;
+        let Some(place) = &self.place else { return Err(Error::bug("the log has no place")) };
+        place.keep_reserve(self.options.disk_reserve_bytes);
+        let new = place.dir().join(Segment::name(self.next));
+        if new.exists() {
+            // None of ours, or one that could not be set aside before. Nothing is written into it.
+            place.set_aside(&new)?;
+        }
+        match Segment::begin(place.dir(), self.next) {
+            Ok(segment) => {
+                tracing::info!(segment = %new.display(), first = self.next, "segment begun");
+                self.segments.push_back(segment);
+                Ok(())
+            }
+            Err(error) => {
+                // It was made just now, so nothing is lost with it.
+                let _ = std::fs::remove_dir_all(new);
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes the last segment, and removes it if it was sealed while empty: the next one has the same first number.
+    fn remove_empty(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.back_mut() else { return Ok(()) };
+        segment.close();
+        if segment.end() > segment.first() {
+            return Ok(());
+        }
+        let place = self.place.as_ref().ok_or_else(|| Error::bug("the log has no place"))?;
+        if segment.is_damaged() {
+            place.set_aside(segment.dir())?;
+        } else {
+            place.delete(segment.dir())?;
+        }
+        self.segments.truncate(self.segments.len() - 1);
+        Ok(())
+    }
+
+    /// Tries a failed disk again, when it is time. Errors: Why it failed, or fails.
+    fn retry_disk(&mut self) -> Result<()> {
+        let Some((error, since)) = &self.failed else { return Ok(()) };
+        if self.options.clock.instant().since(*since) < RETRY_AFTER {
+            return Err(again(error));
+        }
+        let tried = self.take_place().and_then(|()| self.check_room()).and_then(|()| self.begin());
+        match tried {
+            Ok(()) => {
+                if self.unwritten.is_over() {
+                    tracing::info!(dir = %self.options.dir.display(), "log can be written again");
+                }
+                self.failed = None;
+                Ok(())
+            }
+            Err(error) => Err(again(&self.fail(error))),
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: Error) -> Error {
+        let now = self.options.clock.instant();
+        if self.unwritten.is_due(now) {
+            tracing::error!(dir = %self.options.dir.display(), %error, "log cannot be written");
+        }
+        self.failed = Some((error.clone(), now));
+        error
+    }
+
+    fn check_room(&self) -> Result<()> {
+        check_room(&self.options.dir, self.options.disk_reserve_bytes)
+    }
+}
+
+pub(super) fn full(options: &WalOptions, bytes: u64) -> Error {
+    let detail = format!(
+        "the log in {} has {bytes} bytes, at most {}: it has to be replayed first",
+        options.dir.display(),
+        options.limit_bytes
+    );
+    Error::new(Kind::Full, detail)
 }

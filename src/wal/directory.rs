@@ -1,33 +1,32 @@
-//! The directory of a log: the lock on it, what is done, small notes, and a reserve of space.
+//! The directory of a log: the lock on it, what is done, small notes, a reserve of space, and a look from outside.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
+use super::record_batch::Position;
 use super::segment::Segment;
 use crate::model::error::{Error, Kind, Result};
-use crate::platform::disk::{MarkerFile, check_room, create, make_private_directory, sync_file};
+use crate::platform::disk::{MarkerFile, check_room, create, lock_holder, make_private_directory, sync_file};
 
-pub(super) const DONE: &str = "done";
+const DONE: &str = "done";
 const RESERVE: &str = "reserve";
 
 /// Bytes that are given up when the disk is so full that a segment cannot even be opened to be drained.
 const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// What is added to the name of a segment that is being deleted.
 const TRIMMED: &str = "trimmed";
 
-/// What the log notes beside its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Whose records these are.
     StoreIdentity,
     /// The name of the log to the store, which remembers how far it was replayed; and its earlier ones, each with the
     /// number of the last record that may have been handed over under it.
     LogId,
-    /// The store's clock beside those of this machine.
     Clock,
 }
 
@@ -49,13 +48,11 @@ pub(super) struct Directory {
     _lock: Lock,
 }
 
-/// The lock on a directory. It ends when this is dropped, also if a process that was just forked still has the file: by
-/// itself a lock lasts until everybody has closed it.
+/// The lock on a directory. It ends on drop even if a child has inherited the file, which would keep the lock.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Lock {
-    /// `None` when somebody else has it.
     fn take(dir: &Path) -> io::Result<Option<Lock>> {
         let file = File::open(dir)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -75,9 +72,7 @@ impl Drop for Lock {
 
 impl Directory {
     /// Takes the directory, making it if it is not there, and reads the number through which everything is done.
-    ///
-    /// # Errors
-    /// `Conflict` when another process has it, `Unavailable` when the disk does not let it.
+    /// Errors: `Conflict` when another process has it, `Unavailable` when the disk does not let it.
     pub(super) fn take(dir: &Path) -> Result<(Directory, u64)> {
         let unavailable = |error: io::Error| failed(dir, &error);
         make_private_directory(dir).map_err(unavailable)?;
@@ -110,7 +105,6 @@ impl Directory {
         Ok(firsts)
     }
 
-    /// Remembers that everything through this number is done.
     pub(super) fn set_done(&self, done: u64) -> Result<()> {
         self.done.set(done).map_err(|error| failed(&self.dir, &error))
     }
@@ -147,12 +141,10 @@ impl Directory {
         }
     }
 
-    /// Gives the space back. Answers whether there was any.
     pub(super) fn give_reserve(&self) -> bool {
         std::fs::remove_file(self.dir.join(RESERVE)).is_ok()
     }
 
-    /// Replaces a note, durably.
     pub(super) fn set_note(&self, note: Note, text: &str) -> Result<()> {
         let (path, new) = (self.dir.join(note.name()), self.dir.join(format!("{}.new", note.name())));
         let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
@@ -166,14 +158,13 @@ impl Directory {
         write().map_err(|error| failed(&path, &error))
     }
 
-    /// A note; `None` when it was never set, or is not what was set.
     pub(super) fn note(&self, note: Note) -> Option<String> {
         read_note(&self.dir, note)
     }
 }
 
 /// A note in the directory of a log, whoever has it; `None` when it was never set, or is not what was set.
-pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
+fn read_note(dir: &Path, note: Note) -> Option<String> {
     let path = dir.join(note.name());
     let bytes = std::fs::read(&path).ok()?;
     let text = bytes.split_first_chunk::<4>().filter(|(sum, text)| crc32fast::hash(text).to_be_bytes() == **sum);
@@ -186,6 +177,102 @@ pub(super) fn read_note(dir: &Path, note: Note) -> Option<String> {
 
 fn failed(path: &Path, error: &io::Error) -> Error {
     Error::unavailable(format!("the log in {}: {error}", path.display()))
+}
+
+/// The name of a log, and those it had before, the oldest first. It takes another one when records are handed over, so
+/// that how far it was replayed under the first one never says more than it did then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) now: String,
+    before: Vec<Before>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Before {
+    name: String,
+    through: u64,
+}
+
+impl Names {
+    pub(super) fn new() -> Names {
+        Names { now: ulid::Ulid::new().to_string(), before: Vec::new() }
+    }
+
+    /// With another name, once the records from `first` through `end` may have been handed over under this one.
+    pub(super) fn followed(self, first: Position, end: Position) -> Names {
+        let Names { now: name, mut before } = self;
+        before.retain(|before| before.through >= first.number());
+        before.push(Before { name, through: end.number() });
+        Names { before, ..Names::new() }
+    }
+
+    /// The name under which a record may have been handed over first.
+    pub(super) fn handed_over_under(&self, at: Position) -> Option<String> {
+        let before = self.before.iter().find(|before| at.number() <= before.through)?;
+        Some(before.name.clone())
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.now)?;
+        self.before.iter().try_for_each(|Before { name, through }| write!(f, " {name}:{through}"))
+    }
+}
+
+impl FromStr for Names {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Names, ()> {
+        let mut words = text.split(' ');
+        let now = words.next().filter(|name| !name.is_empty()).ok_or(())?.to_owned();
+        let before = |word: &str| {
+            let (name, through) = word.split_once(':')?;
+            Some(Before { name: name.to_owned(), through: through.parse().ok()? })
+        };
+        let before = words.map(before).collect::<Option<_>>().ok_or(())?;
+        Ok(Names { now, before })
+    }
+}
+
+/// The directory of a log, seen from outside: nothing is locked, opened or written, so another process may be using it.
+/// It may be older than what that process knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Records that wait, as the marks beside them say; cancelled ones among them.
+    pub records: u64,
+    pub bytes: u64,
+    pub store_identity: Option<String>,
+    /// Segments that were set aside because they are damaged.
+    pub set_aside: u64,
+    pub holder: Option<u32>,
+}
+
+impl Inspection {
+    pub fn of(dir: &Path) -> io::Result<Option<Inspection>> {
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut survey = Inspection { holder: lock_holder(dir), ..Inspection::default() };
+        let mut firsts = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name();
+            let name = name.to_str().unwrap_or_default();
+            firsts.extend(Segment::first_of(name));
+            survey.set_aside += u64::from(name.contains(".damaged-"));
+        }
+        firsts.sort_unstable();
+        let done = MarkerFile::peek(&dir.join(DONE))?.unwrap_or(0);
+        for (at, first) in firsts.iter().enumerate() {
+            let segment = Segment::found(dir, *first, firsts.get(at + 1).copied());
+            survey.records += segment.waiting(done);
+            survey.bytes += segment.bytes();
+        }
+        survey.store_identity = read_note(dir, Note::StoreIdentity);
+        Ok(Some(survey))
+    }
 }
 
 #[cfg(test)]
@@ -203,5 +290,22 @@ mod tests {
         assert!(Lock::take(dir.path())?.is_some());
         drop(inherited);
         Ok(())
+    }
+
+    #[test]
+    fn a_record_keeps_the_name_under_which_it_was_handed_over_first() {
+        let first = Names::new();
+        assert_eq!(first.handed_over_under(Position(1)), None);
+        let second = first.clone().followed(Position(1), Position(7));
+        let third = second.clone().followed(Position(7), Position(9));
+        assert!(first.now != second.now && second.now != third.now);
+        let under = |number| third.handed_over_under(Position(number));
+        assert_eq!((under(7), under(8), under(10)), (Some(first.now.clone()), Some(second.now.clone()), None));
+        let fourth = third.clone().followed(Position(10), Position(10));
+        assert_eq!(fourth.handed_over_under(Position(9)), Some(third.now.clone()));
+        for names in [first, third] {
+            assert_eq!(names.to_string().parse(), Ok(names));
+        }
+        assert_eq!(("".parse::<Names>(), "a b".parse::<Names>()), (Err(()), Err(())));
     }
 }

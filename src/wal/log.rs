@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::damage::Lack;
+use super::WalOptions;
 use super::directory::{Directory, Note};
-use super::entry::{Depth, Position};
-use super::options::WalOptions;
+use super::read::Lack;
+use super::record_batch::{Depth, Position};
 use super::segment::Segment;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
@@ -16,7 +16,6 @@ use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::telemetry::metrics::WalMetrics;
 
-/// The log in its directory.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) options: WalOptions,
@@ -24,28 +23,21 @@ pub(super) struct Log {
     /// `None` until the disk let the directory be taken.
     pub(super) place: Option<Directory>,
     pub(super) segments: VecDeque<Segment>,
-    /// The number of the next record.
     pub(super) next: u64,
-    /// Everything through this number is done.
     pub(super) done: u64,
     /// The greatest number that a page handed out and nobody took back.
     pub(super) handed: u64,
     /// The greatest number of an earlier process.
     pub(super) inherited: u64,
-    /// The first record that waits, and when it was appended.
     oldest: Option<(u64, Timestamp)>,
     damaged: u64,
     lost: u64,
-    /// Why nothing can be appended, and since when.
     pub(super) failed: Option<(Error, Instant)>,
     pub(super) unwritten: RepeatThrottle,
 }
 
 impl Log {
-    /// Opens the log. A disk that does not let it is tried again later.
-    ///
-    /// # Errors
-    /// `Conflict` when another process has the directory.
+    /// Opens the log. A failing disk is tried again later. Errors: `Conflict` when another process has the directory.
     pub(super) fn open(options: WalOptions, metrics: WalMetrics) -> Result<Log> {
         let mut log = Log {
             options,
@@ -103,7 +95,6 @@ impl Log {
         Ok(())
     }
 
-    /// Counts the numbers between segments, and before the first one.
     fn find_missing_segments(&mut self) {
         // Without a number that is done nobody knows whether the first segments were trimmed.
         let mut expected = if self.done == 0 { self.segments.front().map_or(1, Segment::first) } else { self.done + 1 };
@@ -120,8 +111,7 @@ impl Log {
         }
     }
 
-    /// Opens a segment and closes the one that was read before. A damaged one is set aside, and then another segment, or
-    /// none, has this index.
+    /// Opens a segment and closes the one read before. A damaged one is set aside; then another one has this index.
     pub(super) fn open_segment(&mut self, index: usize) -> Result<()> {
         let last = self.segments.len().saturating_sub(1);
         for (at, segment) in self.segments.iter_mut().enumerate() {
@@ -182,7 +172,6 @@ impl Log {
         error
     }
 
-    /// Counts and reports records that should be there.
     pub(super) fn report(&mut self, dir: &str, lack: &Lack) {
         let lost = lack.to - lack.from;
         self.damaged += 1;
@@ -198,10 +187,7 @@ impl Log {
         );
     }
 
-    /// The directory, tried again if the disk did not let it be taken.
-    ///
-    /// # Errors
-    /// `Unavailable`, with the reason.
+    /// The directory, tried again if the disk did not let it be taken. Errors: `Unavailable`, with the reason.
     pub(super) fn place(&self) -> Result<&Directory> {
         match (&self.place, &self.failed) {
             (Some(place), _) => Ok(place),
@@ -210,7 +196,6 @@ impl Log {
         }
     }
 
-    /// What waits.
     pub(super) fn depth(&mut self) -> Depth {
         let records = self.segments.iter().map(|segment| segment.waiting(self.done)).sum();
         let oldest = if records == 0 { None } else { self.oldest() };
@@ -218,7 +203,6 @@ impl Log {
         Depth { records, bytes: self.bytes(), end, oldest, damaged: self.damaged, lost: self.lost }
     }
 
-    /// Bytes of all segments on disk.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(Segment::bytes).sum()
     }
@@ -235,23 +219,19 @@ impl Log {
         self.oldest.map(|(_, at)| at)
     }
 
-    /// What was noted.
     pub(super) fn note(&self, note: Note) -> Option<String> {
         self.place.as_ref()?.note(note)
     }
 
-    /// Notes something, durably.
     pub(super) fn set_note(&mut self, note: Note, text: &str) -> Result<()> {
         self.take_place()?;
         self.place()?.set_note(note, text)
     }
 
-    /// Whether no file is open.
     pub(super) fn is_resting(&self) -> bool {
         self.segments.iter().all(|segment| !segment.is_open())
     }
 
-    /// Closes all files until they are needed again.
     pub(super) fn rest(&mut self) {
         self.segments.iter_mut().for_each(Segment::close);
     }
@@ -262,5 +242,146 @@ pub(super) fn again(error: &Error) -> Error {
     match error.kind() {
         Kind::Full => error.clone(),
         _ => Error::unavailable(error.detail().to_owned()),
+    }
+}
+
+/// Bytes of a segment that is kept when everything in it is done: a new one costs a few fsyncs.
+const TINY_BYTES: u64 = 2 * 1024 * 1024;
+
+impl Log {
+    /// Remembers that everything through a position is done, and deletes the segments that are. Errors: `Unavailable`
+    /// when that could not be written down: it is offered again after a restart.
+    pub(super) fn trim(&mut self, through: Position) -> Result<()> {
+        let through = through.0.min(self.next - 1);
+        if through <= self.done {
+            return Ok(());
+        }
+        self.done = through;
+        self.segments.iter_mut().for_each(|segment| segment.forget(through));
+        let remembered = self.place()?.set_done(through);
+        self.remove_done();
+        remembered
+    }
+
+    /// Trims the records at the front that are not there any more, so that nobody looks for them again.
+    pub(super) fn trim_gone(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.front() else { return Ok(()) };
+        let next = segment.first_waiting(self.done).unwrap_or(segment.end());
+        self.trim(Position(next - 1))
+    }
+
+    /// Deletes segments in which everything is done, but keeps a tiny one for reuse, and sets a damaged one aside.
+    fn remove_done(&mut self) {
+        while let Some(segment) = self.segments.front_mut()
+            && segment.is_end_known()
+            && segment.end() - 1 <= self.done
+        {
+            if !segment.is_sealed() && !segment.is_damaged() && segment.bytes() < TINY_BYTES {
+                return;
+            }
+            segment.close();
+            let Some(place) = &self.place else { return };
+            let removed = if segment.is_damaged() {
+                place.set_aside(segment.dir()).map(drop)
+            } else {
+                place.delete(segment.dir())
+            };
+            if let Err(error) = removed {
+                // It is found again, and is done, at the next start.
+                tracing::warn!(%error, "segment that is done not deleted");
+            }
+            self.segments.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::codec::{Record, UnnumberedRecord};
+    use crate::model::message::TopicName;
+    use crate::model::topic::{Descriptor, Settings};
+    use crate::platform::clock::Clock;
+    use crate::telemetry::metrics::Metrics;
+    use crate::wal::committer::Addition;
+
+    fn open(dir: &Path) -> Result<Log> {
+        let mut options = WalOptions::new(dir.to_owned(), 1 << 30, Clock::System);
+        options.disk_reserve_bytes = 0;
+        Log::open(options, Metrics::new()?.wal("wal"))
+    }
+
+    fn append(log: &mut Log, topic: &str) -> Result<()> {
+        let at = Timestamp::from_ms(1);
+        let record = Record::Create(Descriptor::new(TopicName::new(topic)?, Settings::default()));
+        let records = vec![UnnumberedRecord::new(&record, at)?];
+        log.append(vec![Addition { records }]).into_iter().collect()
+    }
+
+    fn topics(log: &mut Log) -> Result<Vec<String>> {
+        let name = |entry: crate::wal::Entry| match entry.record {
+            Record::Create(descriptor) | Record::Delete(descriptor) => descriptor.topic.to_string(),
+            Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
+            Record::Cancel { id, .. } | Record::End { id, .. } => id.to_string(),
+        };
+        Ok(log.page(None, 100, 1 << 20)?.into_iter().map(name).collect())
+    }
+
+    #[test]
+    fn a_log_that_rests_has_no_file_open_and_goes_on_when_asked() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
+        let mut log = open(dir.path())?;
+        assert!(log.is_resting());
+        append(&mut log, "a")?;
+        assert!(!log.is_resting());
+        log.rest();
+        assert!(log.is_resting());
+        append(&mut log, "b")?;
+        log.rest();
+        assert_eq!((topics(&mut log)?, log.segments.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+        Ok(())
+    }
+
+    /// The mark may be older than what is in the segment, so without opening it nobody knows where it ends.
+    #[test]
+    fn nothing_is_deleted_or_appended_behind_an_end_that_is_not_known() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
+        let mut log = open(dir.path())?;
+        append(&mut log, "a")?;
+        append(&mut log, "b")?;
+        log.rest();
+        // As if it could not be opened when the log was, and its mark were that of an empty segment.
+        std::fs::remove_file(dir.path().join(Segment::name(1)).join("last")).map_err(|e| Error::bug(e.to_string()))?;
+        log.segments = [Segment::found(dir.path(), 1, None)].into();
+        log.next = 1;
+        log.remove_done();
+        append(&mut log, "c")?;
+        assert_eq!(topics(&mut log)?, ["a", "b", "c"]);
+        Ok(())
+    }
+
+    /// A write fails in a segment that has nothing else: its records were refused, and never come back.
+    #[test]
+    fn what_was_refused_in_a_new_segment_does_not_come_back() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::unavailable(error.to_string()))?;
+        let mut log = open(dir.path())?;
+        for topic in ["a", "b", "c"] {
+            append(&mut log, topic)?;
+        }
+        drop(log);
+        // As the seal is after the first write failed.
+        let mark = crate::platform::disk::MarkerFile::open(&dir.path().join(Segment::name(1)).join("sealed"));
+        mark.and_then(|(mark, _)| mark.set(1)).map_err(|error| Error::bug(error.to_string()))?;
+        let mut log = open(dir.path())?;
+        append(&mut log, "new")?;
+        assert_eq!((topics(&mut log)?, log.segments.len()), (vec!["new".to_owned()], 1));
+        drop(log);
+        let mut log = open(dir.path())?;
+        assert_eq!(topics(&mut log)?, ["new"]);
+        append(&mut log, "newer")?;
+        assert_eq!(topics(&mut log)?, ["new", "newer"]);
+        Ok(())
     }
 }

@@ -6,49 +6,39 @@
 //!
 //! The log does not know what its records are for: it never talks to a store, and decides nothing about when to replay.
 
-mod append;
-mod record_batch;
 mod committer;
-mod damage;
-mod entry;
-mod keys;
-mod log;
-mod names;
-mod options;
 mod directory;
+mod log;
 mod read;
+mod record_batch;
 mod segment;
-mod inspect;
-#[cfg(test)]
-mod tests;
-mod trim;
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-use self::append::Addition;
-use self::committer::{Command, Committer, Shown, check_limit};
-use self::directory::Note;
-pub use self::entry::{Cancelled, Depth, Entry, Position};
-pub use self::inspect::Inspection;
+use self::committer::{Addition, Command, Committer, Shown, check_limit};
+pub use self::directory::Inspection;
+use self::directory::{Names, Note};
 use self::log::{Log, again};
-use self::names::Names;
-pub use self::options::{LIMIT_BYTES, WalOptions};
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub use self::record_batch::fuzzing as bundle_fuzzing;
+pub use self::record_batch::{Cancelled, Depth, Entry, Position};
 pub use crate::codec::Record;
 use crate::codec::UnnumberedRecord;
 use crate::model::error::{Error, Result};
-use crate::model::limits::NOTE_BYTES_MAX;
+use crate::model::limits::{DISK_RESERVE_BYTES, NOTE_BYTES_MAX};
 use crate::model::message::{MessageId, TopicName};
 use crate::model::version::CallId;
+use crate::platform::clock::Clock;
 use crate::platform::disk::check_room;
 use crate::store::ClockNote;
 use crate::telemetry::metrics::WalMetrics;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use self::record_batch::fuzzing as bundle_fuzzing;
 
 /// A write-ahead log. Dropping it closes its files, after those who wait are answered.
 #[derive(Debug)]
@@ -63,12 +53,9 @@ pub struct Wal {
 
 impl Wal {
     /// Opens the log in a directory, making it if it is not there. Takes as long as reading the segments' indexes does.
-    ///
-    /// What is damaged is set aside and counted; it is no reason not to open, and neither is a disk that is full or cannot
-    /// be written: [`Wal::check`] says what is wrong, and it mends itself once the disk does.
-    ///
-    /// # Errors
-    /// `Conflict` when another process has the directory, `Unavailable` when no thread can be had.
+    /// What is damaged is set aside and counted; it is no reason not to open, and neither is a disk that is full or
+    /// cannot be written: [`Wal::check`] says what is wrong, and it recovers once the disk does. Errors: `Conflict`
+    /// when another process has the directory, `Unavailable` when no thread can be had.
     pub fn open(options: WalOptions, metrics: WalMetrics) -> Result<Wal> {
         let log = Log::open(options.clone(), metrics.clone())?;
         let shown = Arc::new(Shown::default());
@@ -81,11 +68,9 @@ impl Wal {
         Ok(Wal { options, metrics, shown, commands: Some(commands), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Appends records, all or none, and returns once they survive a power cut.
-    ///
-    /// # Errors
-    /// `Full` when the log or the disk has no room and `Unavailable` when the disk fails: the records are certainly not
-    /// kept. `OutcomeUnknown` when the disk failed so that nobody knows: perhaps they are there after a restart.
+    /// Appends records, all or none, and returns once they survive a power cut. Errors: `Full` when the log or the disk
+    /// has no room and `Unavailable` when the disk fails: the records are certainly not kept. `OutcomeUnknown` when the
+    /// disk failed so that nobody knows: perhaps they are there after a restart.
     pub async fn append(&self, records: Vec<Record>) -> Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -95,45 +80,32 @@ impl Wal {
         self.ask(|answer| Command::Append(Addition { records }, answer)).await
     }
 
-    /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the first
-    /// one alone is larger; perhaps fewer. None at all means that nothing is left. What cannot be read is skipped,
-    /// reported and counted.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk does not let it be read.
+    /// Records behind a position, or behind what is trimmed, in order: at most so many, and so many bytes unless the
+    /// first one alone is larger; perhaps fewer. None at all means that nothing is left. What cannot be read is
+    /// skipped, reported and counted. Errors: `Unavailable` when the disk does not let it be read.
     pub async fn page(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         self.ask(|answer| Command::Page { after, records_max, bytes_max, answer }).await
     }
 
     /// The same for a reader that hands nothing to the store: what it read can still be cancelled.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk does not let it be read.
     pub async fn peek(&self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         self.ask(|answer| Command::Peek { after, records_max, bytes_max, answer }).await
     }
 
-    /// Everything through this position is done and is not offered again, not even to the next process (but perhaps after
-    /// a power cut). Its space on disk comes back a segment at a time.
-    ///
-    /// # Errors
-    /// `Unavailable` when it could not be written down: it is offered again after a restart.
+    /// Everything through this position is done and is not offered again, not even to the next process (but perhaps
+    /// after a power cut). Its space on disk comes back a segment at a time. Errors: `Unavailable` when it could not be
+    /// written down: it is offered again after a restart.
     pub async fn trim(&self, through: Position) -> Result<()> {
         self.ask(|answer| Command::Trim(through, answer)).await
     }
 
     /// What pages handed out is not on its way any more, and nobody took it: it can be cancelled again.
-    ///
-    /// # Errors
-    /// `Unavailable` when the log is closed.
     pub async fn take_back(&self) -> Result<()> {
         self.ask(Command::TakeBack).await
     }
 
     /// Takes the pushes of a message out, durably, wherever they stand. It reads the whole log, about a second for a
-    /// million records, in steps between which others append. A push that is appended meanwhile may stay.
-    ///
-    /// # Errors
+    /// million records, in steps between which others append. A push that is appended meanwhile may stay. Errors:
     /// `Unavailable` when the disk does not let it be read, `OutcomeUnknown` when it failed while it was written.
     pub async fn cancel(&self, topic: &TopicName, id: &MessageId) -> Result<Cancelled> {
         let (mut outcome, mut from) = (Cancelled::Absent, Some(0));
@@ -146,7 +118,6 @@ impl Wal {
         Ok(outcome)
     }
 
-    /// What waits in it. Asks nobody.
     pub fn depth(&self) -> Depth {
         self.shown.depth()
     }
@@ -159,36 +130,26 @@ impl Wal {
     }
 
     /// Whether it takes records now. Asking makes a log that failed try again, so it may take them a moment later.
-    ///
-    /// # Errors
-    /// `Full` or `Unavailable`, with the reason.
+    /// Errors: `Full` or `Unavailable`, with the reason.
     pub fn check(&self) -> Result<()> {
         if let Some(error) = self.shown.failed() {
-            // A closed log has nothing to mend.
-            self.commands.as_ref().map(|commands| commands.send(Command::Mend));
+            self.commands.as_ref().map(|commands| commands.send(Command::RetryDisk));
             return Err(again(&error));
         }
         check_limit(&self.options, self.depth())?;
         check_room(&self.options.dir, self.options.disk_reserve_bytes)
     }
 
-    /// What [`Wal::remember_store`] was told, also by an earlier process.
     pub fn store_identity(&self) -> Option<String> {
         self.shown.note(Note::StoreIdentity)
     }
 
-    /// Notes, durably, whose records these are.
-    ///
-    /// # Errors
-    /// `TooLarge` past [`NOTE_BYTES_MAX`] bytes, `Unavailable` when the disk fails.
+    /// Notes durably whose records these are. Errors: `TooLarge` past [`NOTE_BYTES_MAX`] bytes, or `Unavailable`.
     pub async fn remember_store(&self, identity: &str) -> Result<()> {
         self.remember(Note::StoreIdentity, identity.to_owned()).await
     }
 
-    /// The name of this log to the store, given when it is asked for first.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk fails.
+    /// The name of this log to the store, given when it is asked for first. Errors: `Unavailable` when the disk fails.
     pub async fn id(&self) -> Result<String> {
         if let Some(names) = self.names() {
             return Ok(names.now);
@@ -201,15 +162,11 @@ impl Wal {
         self.shown.note(Note::LogId)?.parse().ok()
     }
 
-    /// What [`Wal::remember_clock`] was told, also by an earlier process.
     pub fn clock_note(&self) -> Option<ClockNote> {
         self.shown.note(Note::Clock)?.parse().ok()
     }
 
-    /// Notes, durably, how the store's clock stands beside those of this machine.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk fails.
+    /// Notes durably how the store's clock stands beside those of this machine.
     pub async fn remember_clock(&self, note: &ClockNote) -> Result<()> {
         self.remember(Note::Clock, note.to_string()).await
     }
@@ -220,11 +177,9 @@ impl Wal {
         Some(CallId { stream, seq: at.number() })
     }
 
-    /// Notes, durably, that another broker may get all that is in the log now, and gives the log another name: what it says
-    /// of itself from now on is not about those records.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk fails, `TooLarge` after dozens of hand-overs of which records are still there.
+    /// Notes, durably, that another broker may get all that is in the log now, and gives the log another name: what it
+    /// says of itself from now on is not about those records. Errors: `Unavailable` when the disk fails, `TooLarge`
+    /// after dozens of hand-overs of which records are still there.
     pub async fn begin_hand_over(&self) -> Result<()> {
         self.id().await?;
         let first = self.peek(None, 1, 1).await?.first().map(|entry| entry.position);
@@ -233,9 +188,6 @@ impl Wal {
     }
 
     /// The newest record; `None` when it is trimmed or cancelled.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk does not let it be read.
     pub async fn newest(&self) -> Result<Option<Entry>> {
         let Some(Position(end)) = self.depth().end else { return Ok(None) };
         Ok(self.peek(Some(Position(end.saturating_sub(1))), 1, 1).await?.into_iter().next_back())
@@ -249,10 +201,7 @@ impl Wal {
         self.ask(|answer| Command::SetNote(note, text, answer)).await
     }
 
-    /// Answers those who wait and closes the files, so that another process can open them. Nothing is lost without it.
-    ///
-    /// # Errors
-    /// `Unavailable` when it is closed already.
+    /// Answers waiting callers and closes the files for another process. Nothing is lost without it.
     pub async fn close(&self) -> Result<()> {
         self.ask(Command::Close).await
     }
@@ -273,5 +222,33 @@ impl Drop for Wal {
             // It ends once it has answered those who still wait; a panic in it was theirs to see.
             let _ = thread.join();
         }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct WalOptions {
+    pub dir: PathBuf,
+    /// Bytes on disk past which nothing is appended.
+    pub limit_bytes: u64,
+    /// Bytes on disk past which a new segment begins.
+    pub segment_bytes: u64,
+    /// Bytes of the disk that are left free.
+    pub disk_reserve_bytes: u64,
+    pub clock: Clock,
+}
+
+pub const LIMIT_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Bytes of the smallest segment: opening and deleting one costs a few fsyncs.
+const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
+
+/// Bytes of the largest segment: deleting it is how space comes back.
+const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+impl WalOptions {
+    /// A log in this directory of at most so many bytes, in 16 segments or more.
+    pub fn new(dir: PathBuf, limit_bytes: u64, clock: Clock) -> WalOptions {
+        let segment_bytes = (limit_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        WalOptions { dir, limit_bytes, segment_bytes, disk_reserve_bytes: DISK_RESERVE_BYTES, clock }
     }
 }

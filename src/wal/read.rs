@@ -1,19 +1,23 @@
-//! Reading: pages for a replay, and steps of a cancellation.
+//! Reading: pages for a replay, steps of a cancellation, and whether the disk or its content is to blame for a failure.
 
-use super::entry::{Cancelled, Entry, Position};
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
 use super::log::{Log, again};
+use super::record_batch::{Cancelled, Entry, Position};
 use super::segment::Scanned;
 use crate::codec::Record;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{MessageId, TopicName};
+use crate::platform::disk::{Refusal, free_bytes};
 
 /// Records that one step of a cancellation reads. Appends go on between two steps.
 const STEP_RECORDS: usize = 1_000;
 
-/// Bytes of them.
 const STEP_BYTES: usize = 4 * 1024 * 1024;
 
-/// One step of a cancellation.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) outcome: Cancelled,
@@ -22,7 +26,6 @@ pub(super) struct Step {
 }
 
 impl Log {
-    /// Records behind a number, or behind what is done.
     pub(super) fn page(&mut self, after: Option<Position>, records_max: usize, bytes_max: usize) -> Result<Vec<Entry>> {
         let entries = self.peek(after, records_max, bytes_max)?;
         match entries.last() {
@@ -45,7 +48,7 @@ impl Log {
         Ok(Vec::new())
     }
 
-    /// Reads the next records of one segment, from `from` on, which moves. `None` at the end. A damaged segment is passed.
+    /// Reads the next records of one segment from `from`, which moves; `None` at the end. Passes a damaged segment.
     fn scan(&mut self, from: &mut u64, records_max: usize, bytes_max: usize) -> Result<Option<Scanned>> {
         self.take_place().map_err(|error| again(&error))?;
         while let Some(index) =
@@ -69,10 +72,8 @@ impl Log {
         Ok(None)
     }
 
-    /// Takes the pushes of a message out that stand between `from` and a little later.
-    ///
-    /// # Errors
-    /// `Unavailable` when it was not read or nothing was removed, `OutcomeUnknown` when perhaps something was.
+    /// Takes the pushes of a message out that stand between `from` and a little later. Errors: `Unavailable` when it
+    /// was not read or nothing was removed, `OutcomeUnknown` when perhaps something was.
     pub(super) fn cancel(&mut self, topic: &TopicName, id: &MessageId, from: u64) -> Result<Step> {
         let mut from = from.max(self.done.saturating_add(1));
         let Some(scanned) = self.scan(&mut from, STEP_RECORDS, STEP_BYTES)? else {
@@ -90,7 +91,7 @@ impl Log {
             }
         }
         if !replaying.is_empty() {
-            // Whoever asks is told that nothing changed, so what waits behind the page stays, too.
+            // The caller is told that nothing changed, so what waits behind the page stays, too.
             return Ok(Step { outcome: Cancelled::Replaying, next: None });
         }
         let mut outcome = Cancelled::Absent;
@@ -108,7 +109,6 @@ impl Log {
     fn remove(&mut self, index: usize, numbers: &[u64]) -> Result<()> {
         let Some(segment) = self.segments.get_mut(index) else { return Err(Error::bug("no such segment")) };
         segment.remove(numbers).map_err(|error| {
-            // What is appended next goes into another segment.
             segment.distrust();
             let sealed = segment.seal();
             Error::outcome_unknown(match sealed {
@@ -122,4 +122,53 @@ impl Log {
 /// A damaged segment is passed, it is set aside already; what else went wrong is not.
 fn passed(error: Error) -> Result<()> {
     if error.kind() == Kind::Corrupt { Ok(()) } else { Err(error) }
+}
+
+/// Bytes of a disk that is as good as full: what sled says on it is no proof of damage.
+const FULL_BYTES: u64 = 1024 * 1024;
+
+/// Records that should be there: from this number to before that one nothing can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lack {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// An error of sled in an open segment: `Unavailable` when the disk failed, `Corrupt` when its content is damaged.
+pub(super) fn broken(dir: &Path, error: &sled::Error) -> Error {
+    let is_disk = matches!(error, sled::Error::Io(error) if is_of_the_disk(error));
+    judge(dir, is_disk, &error.to_string())
+}
+
+pub(super) fn refused(dir: &Path, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Locked => judge(dir, true, "another process uses it"),
+        Refusal::Io(error) => judge(dir, is_of_the_disk(&error), &error.to_string()),
+        Refusal::Damaged(why) => judge(dir, false, &why),
+    }
+}
+
+fn judge(dir: &Path, is_disk: bool, why: &str) -> Error {
+    let is_disk = is_disk || free_bytes(dir).is_some_and(|free| free < FULL_BYTES);
+    let kind = if is_disk { Kind::Unavailable } else { Kind::Corrupt };
+    Error::new(kind, format!("the log's segment {}: {why}", dir.display()))
+}
+
+/// Whether the disk or the process is in trouble. Other errors are about content, like an early end of a file.
+fn is_of_the_disk(error: &io::Error) -> bool {
+    const TROUBLES: [Errno; 12] = [
+        Errno::IO,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+        Errno::ROFS,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::INTR,
+        Errno::AGAIN,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| TROUBLES.contains(&errno))
 }

@@ -4,15 +4,17 @@
 //! `bytes of the record (4, big endian) | record`, again and again. Each record has its own checksum and number, so one
 //! that is damaged, and what follows it in its bundle, is seen as a gap.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
-use crate::codec::{NumberedRecord, UnnumberedRecord, decode_record};
+use crate::codec::{NumberedRecord, Record, UnnumberedRecord, decode_record};
+use crate::model::time::Timestamp;
 use crate::platform::disk::PART_BYTES;
 
 /// Bytes of a bundle of more than one record: one part of a value.
 const BUNDLE_BYTES_MAX: usize = PART_BYTES;
 
-/// Bytes of a length.
 const LENGTH_BYTES: usize = 4;
 
 /// Numbers records from `first` on and bundles them. Each bundle comes with its first number.
@@ -62,25 +64,117 @@ pub(super) fn without(bundle: Bytes, numbers: &[u64]) -> Option<Vec<u8>> {
     (!left.is_empty()).then_some(left)
 }
 
-/// For fuzz/ alone.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     use super::*;
 
-    /// [`super::bundled`].
     pub fn bundled(first: u64, records: Vec<UnnumberedRecord>) -> Vec<(u64, Vec<u8>)> {
         super::bundled(first, records)
     }
 
-    /// [`super::records`].
     pub fn records(bundle: Bytes) -> Vec<NumberedRecord> {
         super::records(bundle).map(|(record, _)| record).collect()
     }
 
-    /// [`super::without`].
     pub fn without(bundle: Bytes, numbers: &[u64]) -> Option<Vec<u8>> {
         super::without(bundle, numbers)
     }
+}
+
+/// The place of a record in the log. Later records have greater positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub(super) u64);
+
+impl Position {
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub position: Position,
+    /// When it was appended, by the clock of this machine.
+    pub at: Timestamp,
+    pub record: Record,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It was there, was not handed out, and is gone, durably.
+    Removed,
+    /// The same, but its record says that the store was sent it, or is of an earlier process, which may have sent it.
+    RemovedSent,
+    /// A page handed it out and it is not trimmed: perhaps the store has it. Nothing was removed.
+    Replaying,
+    Absent,
+}
+
+impl Cancelled {
+    pub(super) fn and(self, other: Cancelled) -> Cancelled {
+        match (self, other) {
+            (Cancelled::Replaying, _) | (_, Cancelled::Replaying) => Cancelled::Replaying,
+            (Cancelled::RemovedSent, _) | (_, Cancelled::RemovedSent) => Cancelled::RemovedSent,
+            (Cancelled::Removed, _) | (_, Cancelled::Removed) => Cancelled::Removed,
+            (Cancelled::Absent, Cancelled::Absent) => Cancelled::Absent,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Depth {
+    /// Records that are not trimmed, not cancelled and not known to be lost.
+    pub records: u64,
+    /// Bytes of all segments on disk, trimmed records in them included.
+    pub bytes: u64,
+    /// Where the newest record stands, trimmed or not; `None` when there never was any.
+    pub end: Option<Position>,
+    /// When the oldest of the records was appended, or a little earlier.
+    pub oldest: Option<Timestamp>,
+    /// Damages found since the log was opened: unreadable records, gaps, and segments that were set aside.
+    pub damaged: u64,
+    /// Records that damage took, found since the log was opened.
+    pub lost: u64,
+}
+
+/// The first part of a bundle.
+const BUNDLE: u8 = 0;
+/// The further parts of bundles.
+const PART: u8 = 1;
+/// The numbers of records that were cancelled.
+const CANCELLED: u8 = 2;
+
+fn key(kind: u8, number: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub(super) fn bundle_key(first: u64) -> [u8; 9] {
+    key(BUNDLE, first)
+}
+
+pub(super) fn bundle_range(firsts: Range<u64>) -> Range<[u8; 9]> {
+    bundle_key(firsts.start)..bundle_key(firsts.end)
+}
+
+pub(super) fn part_key(first: u64, part: u16) -> [u8; 11] {
+    let mut bytes = [0; 11];
+    bytes[..9].copy_from_slice(&key(PART, first));
+    bytes[9..].copy_from_slice(&part.to_be_bytes());
+    bytes
+}
+
+pub(super) fn cancelled_key(number: u64) -> [u8; 9] {
+    key(CANCELLED, number)
+}
+
+pub(super) fn cancelled_prefix() -> [u8; 1] {
+    [CANCELLED]
+}
+
+pub(super) fn number_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(1..)?.first_chunk()?))
 }
 
 #[cfg(test)]

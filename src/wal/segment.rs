@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use sled::{Batch, IVec, Tree};
 
-use super::damage::{Lack, broken, refused};
-use super::entry::{Entry, Position};
-use super::keys;
+use super::read::{Lack, broken, refused};
 use super::record_batch;
+use super::record_batch::{
+    Entry, Position, bundle_key, bundle_range, cancelled_key, cancelled_prefix, number_of, part_key,
+};
 use crate::codec::{NumberedRecord, UnnumberedRecord};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
@@ -24,7 +25,6 @@ use crate::platform::disk::{ChunkedValue, Disk, MarkerFile, PART_BYTES, Refusal,
 /// Bytes that sled may use for its cache, for each open segment.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Digits of a segment's name: its first number.
 const NAME_DIGITS: usize = 20;
 
 /// No log ever has so many records; a greater number in a name or a key is none of ours.
@@ -32,26 +32,21 @@ const NUMBER_MAX: u64 = 1 << 60;
 
 const LAST: &str = "last";
 const SEALED: &str = "sealed";
-/// A file that says that damage was found.
 const DAMAGED: &str = "damaged";
 
-/// One segment. Open or closed, it knows the numbers of its records.
 #[derive(Debug)]
 pub(super) struct Segment {
     dir: PathBuf,
     first: u64,
-    /// The number behind the last record.
     end: u64,
     is_sealed: bool,
-    /// Records below `end` that are not there: cancelled, or lost to damage that is counted already. Trimmed ones may be
-    /// missing here.
+    /// Missing records below `end`: cancelled, or lost to damage that is counted already. Not always the trimmed ones.
     gone: BTreeSet<u64>,
     bytes: u64,
     /// Bytes of sled's file among them, when it was looked at last.
     file_bytes: u64,
     /// Damage was found in it, so it is kept for whoever wants to look.
     is_damaged: bool,
-    /// Its end was compared with its marks.
     is_verified: bool,
     open: Option<Open>,
 }
@@ -62,24 +57,19 @@ struct Open {
     last: MarkerFile,
 }
 
-/// What a scan found.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
-    /// The readable records, in order.
     pub(super) entries: Vec<Entry>,
-    /// What should have been there too.
     pub(super) lacks: Vec<Lack>,
     /// The number behind the last one that was looked at.
     pub(super) reached: u64,
 }
 
 impl Segment {
-    /// The name of the segment that begins with this number.
     pub(super) fn name(first: u64) -> String {
         format!("{first:0NAME_DIGITS$}")
     }
 
-    /// The first number of the segment with this name, if it is one.
     pub(super) fn first_of(name: &str) -> Option<u64> {
         let digits = name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
         name.parse().ok().filter(|first| digits && (1..NUMBER_MAX).contains(first))
@@ -99,10 +89,7 @@ impl Segment {
         Segment { dir, first, end, is_sealed, gone, bytes, file_bytes: 0, is_damaged, is_verified: false, open: None }
     }
 
-    /// Makes an empty segment that survives a power cut.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk does not let it.
+    /// Makes an empty segment that survives a power cut. Errors: `Unavailable` when the disk does not let it.
     pub(super) fn begin(parent: &Path, first: u64) -> Result<Segment> {
         let dir = parent.join(Segment::name(first));
         let unavailable = |error: io::Error| broken(&dir, &error.into());
@@ -120,12 +107,10 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The number of its first record.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The number behind its last record.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -148,7 +133,6 @@ impl Segment {
         self.is_damaged
     }
 
-    /// Bytes on disk.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -175,9 +159,7 @@ impl Segment {
         }
     }
 
-    /// Opens it, and the first time compares its end with its marks. Answers what is lost at the end.
-    ///
-    /// # Errors
+    /// Opens it, and the first time compares its end with its marks. Answers what is lost at the end. Errors:
     /// `Unavailable` when the disk does not let it be opened, `Corrupt` when it is damaged.
     pub(super) fn open(&mut self, done: u64) -> Result<Option<Lack>> {
         if self.open.is_some() {
@@ -205,13 +187,13 @@ impl Segment {
     fn verify(&mut self, tree: &Tree, done: u64) -> Result<Option<Lack>> {
         let failed = |error| broken(&self.dir, &error);
         let mut gone = BTreeSet::new();
-        for key in tree.scan_prefix(keys::all_cancelled()).keys() {
-            gone.extend(keys::number_of(&key.map_err(failed)?).filter(|number| *number < NUMBER_MAX));
+        for key in tree.scan_prefix(cancelled_prefix()).keys() {
+            gone.extend(number_of(&key.map_err(failed)?).filter(|number| *number < NUMBER_MAX));
         }
         let last_record = self.last_record(tree)?.map(|record| record.number);
         let present = last_record.max(gone.last().copied()).map_or(self.first, |last| last.saturating_add(1));
         let expected = self.end;
-        // OrderedTopics a seal nothing counts, and before it nothing may be missing.
+        // Nothing behind a seal counts, and nothing before it may be missing.
         self.end = if self.is_sealed { present.min(expected) } else { present };
         gone.split_off(&self.end);
         self.gone.extend(gone);
@@ -225,16 +207,14 @@ impl Segment {
         Ok((from < expected).then_some(Lack { from, to: expected }))
     }
 
-    /// The time of a record, if it is open and there.
     pub(super) fn time_of(&self, number: u64) -> Option<Timestamp> {
         let tree = self.open.as_ref()?.disk.tree();
         let (_, bundle) = guarded(|| self.bundle_of(tree, number)).ok()?.ok()??;
         record_batch::records(bundle).find(|(record, _)| record.number == number).map(|(record, _)| record.at)
     }
 
-    /// The last record that can be read.
     fn last_record(&self, tree: &Tree) -> Result<Option<NumberedRecord>> {
-        for entry in tree.range(keys::bundles(self.first..NUMBER_MAX)).rev() {
+        for entry in tree.range(bundle_range(self.first..NUMBER_MAX)).rev() {
             let (_, bundle) = self.bundle(tree, entry)?;
             if let Some((record, _)) = record_batch::records(bundle).last() {
                 return Ok(Some(record));
@@ -243,18 +223,16 @@ impl Segment {
         Ok(None)
     }
 
-    /// The bundle in which a record would stand, and its first number.
     fn bundle_of(&self, tree: &Tree, number: u64) -> Result<Option<(u64, Bytes)>> {
-        let before = tree.range(keys::bundles(self.first..number.saturating_add(1))).next_back();
+        let before = tree.range(bundle_range(self.first..number.saturating_add(1))).next_back();
         before.map(|entry| self.bundle(tree, entry)).transpose()
     }
 
-    /// A bundle with its further parts, and its first number.
     fn bundle(&self, tree: &Tree, entry: sled::Result<(IVec, IVec)>) -> Result<(u64, Bytes)> {
         let failed = |error| broken(&self.dir, &error);
         let (key, first) = entry.map_err(failed)?;
-        let number = keys::number_of(&key).unwrap_or_default();
-        let part = |at| tree.get(keys::part(number, at)).map_err(failed);
+        let number = number_of(&key).unwrap_or_default();
+        let part = |at| tree.get(part_key(number, at)).map_err(failed);
         match ChunkedValue::join(first, part) {
             // What is cut is a gap in the numbers.
             Err(error) if error.kind() == Kind::Corrupt => Ok((number, Bytes::new())),
@@ -262,10 +240,8 @@ impl Segment {
         }
     }
 
-    /// Appends records and returns once they are durable. It must be open and not sealed.
-    ///
-    /// # Errors
-    /// `Unavailable` or `Corrupt`: nobody knows whether they are there. It may not be appended to again.
+    /// Appends records and returns once they are durable. It must be open and not sealed. Errors: `Unavailable` or
+    /// `Corrupt`: nobody knows whether they are there. It may not be appended to again.
     pub(super) fn append(&mut self, records: Vec<UnnumberedRecord>) -> Result<()> {
         let number = self.end + records.len() as u64;
         let mut batch = Batch::default();
@@ -284,10 +260,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Removes records that are there, and returns once that is durable. It must be open.
-    ///
-    /// # Errors
-    /// As [`Segment::append`].
+    /// Removes records durably. It must be open. Errors: as [`Segment::append`].
     pub(super) fn remove(&mut self, numbers: &[u64]) -> Result<()> {
         let mut batch = Batch::default();
         self.guarded(|segment| {
@@ -296,14 +269,14 @@ impl Segment {
             let mut bundles = BTreeMap::new();
             for number in numbers {
                 bundles.extend(segment.bundle_of(tree, *number)?);
-                batch.insert(&keys::cancelled(*number), &[]);
+                batch.insert(&cancelled_key(*number), &[]);
             }
             for (first, bundle) in bundles {
                 let parts = u16::try_from(bundle.len().div_ceil(PART_BYTES)).unwrap_or(u16::MAX);
-                (1..=parts).for_each(|at| batch.remove(&keys::part(first, at)));
+                (1..=parts).for_each(|at| batch.remove(&part_key(first, at)));
                 match record_batch::without(bundle, numbers) {
                     Some(left) => put(&mut batch, first, &left)?,
-                    None => batch.remove(&keys::bundle(first)),
+                    None => batch.remove(&bundle_key(first)),
                 }
             }
             Ok(())
@@ -321,11 +294,8 @@ impl Segment {
         })
     }
 
-    /// Reads records from a number on, in order: at most so many, and so many bytes unless the first alone is larger. It
-    /// must be open.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk fails, `Corrupt` when sled cannot go on reading.
+    /// Reads records from a number on, in order: at most so many, and so many bytes unless the first alone is larger.
+    /// It must be open. Errors: `Unavailable` when the disk fails, `Corrupt` when sled cannot go on reading.
     pub(super) fn scan(&mut self, from: u64, records_max: usize, bytes_max: usize) -> Result<Scanned> {
         let scanned = self.guarded(|segment| segment.scan_open(from, records_max, bytes_max))?;
         for lack in &scanned.lacks {
@@ -349,7 +319,7 @@ impl Segment {
         let mut scanned = Scanned { reached: from.max(self.first), ..Scanned::default() };
         let mut bytes = 0;
         let begin = self.bundle_of(tree, scanned.reached)?.map_or(scanned.reached, |(first, _)| first);
-        for entry in tree.range(keys::bundles(begin..self.end)) {
+        for entry in tree.range(bundle_range(begin..self.end)) {
             let (_, bundle) = self.bundle(tree, entry)?;
             for (NumberedRecord { number, at, record }, read) in record_batch::records(bundle) {
                 if !(scanned.reached..self.end).contains(&number) || self.gone.contains(&number) {
@@ -370,7 +340,6 @@ impl Segment {
         Ok(scanned)
     }
 
-    /// Notes what is missing between what was reached and what was found.
     fn missing(&self, scanned: &mut Scanned, found: u64) {
         let mut from = scanned.reached;
         while from < found {
@@ -383,9 +352,7 @@ impl Segment {
     }
 
     /// Ends it behind its last record, durably. What was written behind that, and not acknowledged, never counts.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk fails: it ends there only until the process does.
+    /// Errors: `Unavailable` when the disk fails: it ends there only until the process does.
     pub(super) fn seal(&mut self) -> Result<()> {
         self.is_sealed = true;
         let unavailable = |error: io::Error| broken(&self.dir, &error.into());
@@ -394,7 +361,6 @@ impl Segment {
         sealed.sync().map_err(unavailable)
     }
 
-    /// Closes sled's files. It is opened again when it is needed.
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take() {
             // sled may panic when it is closed on a failing disk; what was acknowledged is durable anyway.
@@ -419,24 +385,21 @@ impl Segment {
     }
 }
 
-/// Bytes of the files in a directory.
 fn bytes_in(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
-/// Puts a bundle under its first number.
 fn put(batch: &mut Batch, first: u64, bundle: &[u8]) -> Result<()> {
     let parts = ChunkedValue::cut(bundle)?;
-    batch.insert(&keys::bundle(first), parts.first);
+    batch.insert(&bundle_key(first), parts.first);
     for (at, part) in (1..).zip(parts.further) {
-        batch.insert(&keys::part(first, at), part);
+        batch.insert(&part_key(first, at), part);
     }
     Ok(())
 }
 
-/// Renames sled's snapshots, which only save it from reading its whole log, and answers whether there were any. What is
-/// then missing is found by the marks.
+/// Renames sled's snapshots, and answers whether there were any. The marks find what is missing without them.
 fn without_snapshots(dir: &Path) -> bool {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let snapshots = files.filter(|file| file.file_name().to_string_lossy().starts_with("snap."));

@@ -486,7 +486,7 @@ mod tests {
             let bodies: Vec<_> = contents
                 .map(|(content_type, content)| {
                     let body = example(&document, &content["schema"]).unwrap_or_else(|| content["example"].clone());
-                    let is_page = content_type == crate::outage::successor::MEDIA_TYPE;
+                    let is_page = content_type == crate::outage::hand_over::MEDIA_TYPE;
                     (content_type.clone(), if is_page { String::new() } else { body.to_string() })
                 })
                 .collect();

@@ -19,7 +19,7 @@ use crate::codec::decode_page;
 use crate::model::error::{Error, Fault, Kind};
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, STREAM_BYTES_MAX};
 use crate::model::time::Timestamp;
-use crate::outage::successor::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
+use crate::outage::hand_over::{AFTER, HEARD, KIND, LOG, MEDIA_TYPE, STORE};
 use crate::store::{Description, HandedOver, LogKind, TakenOver};
 
 /// The process answers.

@@ -26,7 +26,7 @@ use crate::model::limits::{
     PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
 };
 use crate::model::topic::Settings;
-use crate::outage::successor::HandOverOptions;
+use crate::outage::hand_over::HandOverOptions;
 use crate::telemetry::spans::{ENDPOINT_ACCEPTED, Endpoint, SpanOptions};
 use crate::wal::LIMIT_BYTES;
 use reader::Reader;

@@ -10,7 +10,7 @@ use super::{Origin, show};
 use crate::app::engine::{Confirmation, RedisOptions};
 use crate::model::limits::NAME_BYTES_MAX;
 use crate::model::time::show_span;
-use crate::outage::successor::{self, HandOverOptions};
+use crate::outage::hand_over::{self, HandOverOptions};
 use crate::platform::secret::Secret;
 
 const REPLICAS_MAX: u32 = 16;
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn hand_over(&mut self, limit: Duration) -> Option<HandOverOptions> {
-        let url = self.parsed("wal.hand_over", successor::ACCEPTED, None, |text| successor::check_url(text).map(Some));
+        let url = self.parsed("wal.hand_over", hand_over::ACCEPTED, None, |text| hand_over::check_url(text).map(Some));
         let token_file = self.parsed("wal.hand_over_token_file", "a file that holds a token", None, |path| {
             read_text(Path::new(path)).map(|_| Some(PathBuf::from(path)))
         });

@@ -1,10 +1,12 @@
-//! Cancelling and rescheduling a message.
+//! Cancelling and rescheduling a message, and what a partition remembers of cancelled ones.
 
-use sled::Batch;
+use std::ops::Bound;
+
+use sled::{Batch, Tree};
 
 use super::Inner;
-use super::cancelled::{CancelledIds, Memory};
-use super::keys::{Place, Score};
+use super::keys::{Kind, Place, Score, scored_of};
+use super::open::broken;
 use super::pair::{Counts, Stored};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, decode_body, set_body_due_at};
@@ -16,25 +18,17 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{Call, Cancelled, Channel, Fate, Fates, Reschedule, Rescheduled};
+use crate::store::{Cancelled, Fate, Fates, Reschedule, Rescheduled};
 
-/// Old cancelled ids that one cancel forgets: more than it adds, so that they become fewer.
 const FORGOTTEN_MAX: usize = 17;
 
 impl Inner {
-    pub(super) async fn cancel(
+    pub(super) fn cancel_now(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &MessageId,
     ) -> Result<Cancelled> {
-        self.committer.check()?;
-        let cancelled = self.cancel_now(descriptor, partition, id)?;
-        self.commit().await?;
-        Ok(cancelled)
-    }
-
-    fn cancel_now(&self, descriptor: &Descriptor, partition: Partition, id: &MessageId) -> Result<Cancelled> {
         let topics = self.topics();
         let (topic, places) = current(&topics, descriptor, partition)?;
         let state = topic.partition(partition);
@@ -101,23 +95,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn reschedule(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        call: &Call,
-        reschedule: &Reschedule,
-    ) -> Result<Rescheduled> {
-        self.committer.check()?;
-        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, call.version, reschedule)?;
-        if wake {
-            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
-        }
-        self.commit().await?;
-        Ok(rescheduled)
-    }
-
-    fn reschedule_now(
+    pub(super) fn reschedule_now(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
@@ -174,10 +152,7 @@ impl Inner {
     }
 }
 
-/// The topic and the place of each of its groups in a partition.
-///
-/// # Errors
-/// `Stale` when the topic is not the one of the descriptor any more.
+/// The topic and the places of its groups in a partition. Errors: `Stale` when the topic has changed.
 pub(super) fn current<'a>(
     topics: &'a Topics,
     descriptor: &Descriptor,
@@ -191,7 +166,6 @@ pub(super) fn current<'a>(
     Ok((topic, places.collect()))
 }
 
-/// The version of what happened then.
 fn version_at(at: Timestamp) -> Version {
     Version::from_us(at.as_ms().saturating_mul(1_000))
 }
@@ -200,7 +174,6 @@ fn counts_of(state: &PartitionState, place: Place) -> Counts {
     state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts)
 }
 
-/// Takes a message that waits out of its pair.
 fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId, score: Score) -> Result<()> {
     stored.zset().remove(batch, id, score);
     counts.unscheduled(score.at);
@@ -208,4 +181,63 @@ fn take(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &Messag
     counts.hash = counts.hash.saturating_sub(1);
     stored.uncharge(batch, id);
     Ok(())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// When it was cancelled: what was pushed before stays away.
+    pub(super) at: Timestamp,
+    pub(super) spared: Vec<GroupName>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct CancelledIds<'a> {
+    tree: &'a Tree,
+    place: Place,
+}
+
+impl<'a> CancelledIds<'a> {
+    pub(super) fn new(tree: &'a Tree, place: Place) -> CancelledIds<'a> {
+        CancelledIds { tree, place: place.shared() }
+    }
+
+    pub(super) fn get(&self, id: &MessageId) -> Result<Option<Memory>> {
+        let Some(value) = self.tree.get(self.key(id)).map_err(broken)? else { return Ok(None) };
+        let wrong = || Error::corrupt("the store holds an unreadable note of a cancelled message");
+        let (at, spared) = value.split_first_chunk::<8>().ok_or_else(wrong)?;
+        let spared = std::str::from_utf8(spared).map_err(|_| wrong())?;
+        let spared = spared.split_whitespace().map(GroupName::new).collect::<Result<_>>().map_err(|_| wrong())?;
+        Ok(Some(Memory { at: Timestamp::from_ms(u64::from_be_bytes(*at)), spared }))
+    }
+
+    pub(super) fn set(&self, batch: &mut Batch, id: &MessageId, before: Option<&Memory>, memory: &Memory) {
+        if let Some(before) = before {
+            batch.remove(self.place.scored(Kind::CancelledByScore, before.at, id.as_str()));
+        }
+        batch.insert(self.place.scored(Kind::CancelledByScore, memory.at, id.as_str()), b"");
+        let mut value = memory.at.as_ms().to_be_bytes().to_vec();
+        for group in &memory.spared {
+            value.push(b' ');
+            value.extend_from_slice(group.as_str().as_bytes());
+        }
+        batch.insert(self.key(id), value);
+    }
+
+    pub(super) fn forget(&self, batch: &mut Batch, id: &MessageId, at: Timestamp) {
+        batch.remove(self.place.scored(Kind::CancelledByScore, at, id.as_str()));
+        batch.remove(self.key(id));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {
+        let from = Bound::Included(self.place.of(Kind::CancelledByScore));
+        let to = Bound::Excluded(self.place.behind(Kind::CancelledByScore));
+        self.tree.range((from, to)).keys().map(|key| {
+            let (score, id) = scored_of(&key.map_err(broken)?)?;
+            Ok((score.at, id))
+        })
+    }
+
+    fn key(&self, id: &MessageId) -> Vec<u8> {
+        self.place.named(Kind::CancelledById, id.as_str().as_bytes())
+    }
 }

@@ -1,6 +1,6 @@
 //! The committer: makes what was written survive a power cut, once for all who wait.
 //!
-//! sled's own asynchronous flush can stop for ever with several callers, and its flush is no barrier against a power
+//! sled's own asynchronous flush can stop indefinitely with several callers, and its flush is no barrier against a power
 //! cut. So one thread collects who waits, syncs the disk, and answers them all. While it does, the next ones gather: the slower the disk, the larger the group.
 
 use std::io;
@@ -9,27 +9,25 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use sled::{Batch, Tree};
 use tokio::sync::oneshot;
 
+use super::keys;
 use super::open::REMEDY;
-use super::tail::Tail;
 use crate::model::error::{Error, Result};
-use crate::platform::disk::Disk;
+use crate::platform::disk::{Disk, MarkerFile};
 
 type Waiter = oneshot::Sender<Result<()>>;
 
-/// The handle of the committer's thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Committer {
     /// Unbounded, but each caller has at most one waiter in it. `None` only while it is dropped.
     waiters: Option<Sender<Waiter>>,
     thread: Option<JoinHandle<()>>,
-    /// Why nothing can be written any more.
     failed: Arc<OnceLock<Error>>,
 }
 
 impl Committer {
-    /// Starts the thread for an open store. # Errors: `Unavailable` when none can be had.
     pub(super) fn start(disk: Arc<Disk>, tail: Tail, dir: &Path) -> Result<Committer> {
         let (waiters, arrivals) = channel();
         let failed = Arc::new(OnceLock::new());
@@ -41,10 +39,7 @@ impl Committer {
         Ok(Committer { waiters: Some(waiters), thread: Some(thread), failed })
     }
 
-    /// Returns once everything that was applied before the call survives a power cut.
-    ///
-    /// # Errors
-    /// `Unavailable` when the disk failed; from then on always.
+    /// Returns once everything applied before survives a power cut. Errors: `Unavailable` once the disk failed.
     pub(super) async fn commit(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         let gone = || Error::unavailable("the store is closed");
@@ -52,13 +47,10 @@ impl Committer {
         answered.await.map_err(|_| gone())?
     }
 
-    /// # Errors
-    /// `Unavailable` when the disk failed: nothing may be written.
     pub(super) fn check(&self) -> Result<()> {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Refuses everything from now on, and returns the error.
     pub(super) fn fail(&self, dir: &Path, why: &sled::Error) -> Error {
         self.failed.get_or_init(|| failure(&dir.display().to_string(), &why.to_string())).clone()
     }
@@ -74,7 +66,6 @@ impl Drop for Committer {
     }
 }
 
-/// What the thread works on.
 struct Commits {
     disk: Arc<Disk>,
     tail: Tail,
@@ -88,7 +79,6 @@ impl Commits {
             let group: Vec<Waiter> = std::iter::once(first).chain(arrivals.try_iter()).collect();
             let outcome = self.sync();
             for waiter in group {
-                // Who does not wait any more does not want to know.
                 let _ = waiter.send(outcome.clone());
             }
         }
@@ -111,4 +101,45 @@ impl Commits {
 
 fn failure(place: &str, why: &str) -> Error {
     Error::unavailable(format!("the store in {place} cannot be written ({why}); {REMEDY}"))
+}
+
+const NAME: &str = "commits";
+
+/// Number of the last commit, and the file that says so. sled opens a damaged file by ending its log at the damage:
+/// fewer records, and no error. So every commit writes its number into the tree, and once it is durable also into a
+/// file beside it. A tree with a smaller number than that file has lost something that it had answered for.
+#[derive(Debug)]
+pub(super) struct Tail {
+    mark: MarkerFile,
+    number: u64,
+}
+
+pub(super) enum Checked {
+    Whole(Tail),
+    Lost(u64),
+}
+
+impl Tail {
+    /// Compares the tree with the file beside it. A file that is missing, or torn by a power cut, says nothing.
+    pub(super) fn check(tree: &Tree, dir: &Path) -> io::Result<Checked> {
+        let (mark, known) = MarkerFile::open(&dir.join(NAME))?;
+        let stored = tree.get(keys::commits()).map_err(io::Error::other)?;
+        let number = stored.and_then(|bytes| bytes.as_ref().try_into().ok()).map_or(0, u64::from_be_bytes);
+        match known {
+            Some(known) if known > number => Ok(Checked::Lost(known - number)),
+            _ => Ok(Checked::Whole(Tail { mark, number })),
+        }
+    }
+
+    pub(super) fn begin(&mut self) -> Batch {
+        self.number += 1;
+        let mut batch = Batch::default();
+        batch.insert(keys::commits(), &self.number.to_be_bytes());
+        batch
+    }
+
+    /// Writes the number beside the tree, which is durable now. The file need not be: an older number is true too.
+    pub(super) fn end(&self) -> io::Result<()> {
+        self.mark.set(self.number)
+    }
 }

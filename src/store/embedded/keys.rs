@@ -12,7 +12,6 @@ use crate::model::time::Timestamp;
 /// What a zset is ordered by: a time, and in a topic with ordering a place within its millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score {
-    /// The millisecond.
     pub(super) at: Timestamp,
     /// The place in it, below [`TIES`]; 0 is none.
     pub(super) tie: u16,
@@ -27,7 +26,6 @@ impl From<Timestamp> for Score {
 /// Places in a millisecond. A place is two bytes of which the first is at least 128, as in no id.
 pub(super) const TIES: u16 = 1 << 15;
 
-/// What an entry of the tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -44,7 +42,6 @@ pub(super) enum Kind {
     DeadHash = b'g',
     /// id -> body.
     Hash = b'h',
-    /// What of a large value did not fit into its first entry.
     Part = b'p',
     /// epoch number, reservation number -> ids.
     Reservation = b'r',
@@ -64,44 +61,34 @@ pub(super) enum Kind {
     ById = b'Z',
 }
 
-/// Bytes of a key before its kind.
 const PLACE_BYTES: usize = 8;
 
 /// Topic number of what belongs to no topic.
 const STORE: u32 = 0;
 
-/// The first number of a topic.
 pub(super) const FIRST_TOPIC: u32 = 1;
 
 /// Group number of what the groups of a partition share.
 const SHARED: u16 = 0;
 
-/// The first number of a group.
 pub(super) const FIRST_GROUP: u16 = 1;
 
-/// Whose entries they are: a pair's, or those that the groups of a partition share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    /// Number of the topic's incarnation.
     pub(super) topic: u32,
-    /// The partition.
     pub(super) partition: Partition,
-    /// Number of the group.
     pub(super) group: u16,
 }
 
 impl Place {
-    /// The place of what all groups of this place's partition share.
     pub(super) fn shared(self) -> Place {
         Place { group: SHARED, ..self }
     }
 
-    /// Whether it is shared by the groups of a partition.
     pub(super) fn is_shared(self) -> bool {
         self.group == SHARED
     }
 
-    /// The beginning of every key of this place.
     pub(super) fn prefix(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(PLACE_BYTES + 1 + 8 + 32);
         key.extend_from_slice(&self.topic.to_be_bytes());
@@ -110,28 +97,24 @@ impl Place {
         key
     }
 
-    /// The first key behind all of this place.
     pub(super) fn end(self) -> Vec<u8> {
         let mut key = self.prefix();
         key.push(u8::MAX);
         key
     }
 
-    /// The beginning of every key of one kind.
     pub(super) fn of(self, kind: Kind) -> Vec<u8> {
         let mut key = self.prefix();
         key.push(kind as u8);
         key
     }
 
-    /// The first key behind all of one kind.
     pub(super) fn behind(self, kind: Kind) -> Vec<u8> {
         let mut key = self.prefix();
         key.push(kind as u8 + 1);
         key
     }
 
-    /// The key of a name.
     pub(super) fn named(self, kind: Kind, name: &[u8]) -> Vec<u8> {
         let mut key = self.of(kind);
         key.extend_from_slice(name);
@@ -157,7 +140,6 @@ impl Place {
     }
 }
 
-/// The place and the kind byte of a key that belongs to a topic.
 pub(super) fn place_of(key: &[u8]) -> Option<(Place, u8)> {
     let (topic, rest) = key.split_first_chunk::<4>()?;
     let (partition, rest) = rest.split_first_chunk::<2>()?;
@@ -170,17 +152,14 @@ pub(super) fn place_of(key: &[u8]) -> Option<(Place, u8)> {
     (place.topic != STORE).then_some((place, *rest.first()?))
 }
 
-/// The name in a key.
 pub(super) fn name_of(key: &[u8]) -> &[u8] {
     key.get(PLACE_BYTES + 1..).unwrap_or_default()
 }
 
-/// The time of the score in a key of a kind that has one.
 pub(super) fn score_of(key: &[u8]) -> Result<Timestamp> {
     read_time(key.get(PLACE_BYTES + 1..PLACE_BYTES + 9).unwrap_or_default())
 }
 
-/// The score and the id in a key of a kind that has both.
 pub(super) fn scored_of(key: &[u8]) -> Result<(Score, MessageId)> {
     let rest = key.get(PLACE_BYTES + 9..).unwrap_or_default();
     let (tie, id) = match rest {
@@ -190,7 +169,6 @@ pub(super) fn scored_of(key: &[u8]) -> Result<(Score, MessageId)> {
     Ok((Score { at: score_of(key)?, tie }, read_id(id)?))
 }
 
-/// A score as it is written.
 pub(super) fn score_bytes(score: Score) -> Vec<u8> {
     let mut bytes = score.at.as_ms().to_be_bytes().to_vec();
     if score.tie > 0 {
@@ -199,54 +177,46 @@ pub(super) fn score_bytes(score: Score) -> Vec<u8> {
     bytes
 }
 
-/// A score that was read from the tree.
 pub(super) fn read_score(bytes: &[u8]) -> Result<Score> {
     let (time, tie) = bytes.split_at(bytes.len().min(8));
     let tie = tie.try_into().map_or(0, |tie| u16::from_be_bytes(tie) & (TIES - 1));
     Ok(Score { at: read_time(time)?, tie })
 }
 
-/// An id that was read from the tree.
 pub(super) fn read_id(bytes: &[u8]) -> Result<MessageId> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt("the store holds an id that is no text"))?;
     MessageId::new(text).map_err(|error| Error::corrupt(format!("the store holds an impossible {error}")))
 }
 
-/// A time that was read from the tree.
 pub(super) fn read_time(bytes: &[u8]) -> Result<Timestamp> {
     let bytes = bytes.try_into().map_err(|_| Error::corrupt("the store holds a time of a wrong length"))?;
     Ok(Timestamp::from_ms(u64::from_be_bytes(bytes)))
 }
 
-/// The key of the version of this layout.
 pub(super) fn version() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'V');
     key
 }
 
-/// The key of the number of the last commit.
 pub(super) fn commits() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'C');
     key
 }
 
-/// The key of the identity of the data.
 pub(super) fn identity() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'I');
     key
 }
 
-/// The beginning of the keys that list where there are schedules.
 pub(super) fn schedules() -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'S');
     key
 }
 
-/// The key that says that a partition of a topic number has schedules, or had.
 pub(super) fn schedule_place(topic: u32, partition: Partition) -> Vec<u8> {
     let mut key = schedules();
     key.extend_from_slice(&topic.to_be_bytes());
@@ -254,13 +224,11 @@ pub(super) fn schedule_place(topic: u32, partition: Partition) -> Vec<u8> {
     key
 }
 
-/// What such a key says.
 pub(super) fn schedule_place_of(key: &[u8]) -> Option<(u32, Partition)> {
     let (topic, partition) = key.get(5..)?.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*topic), Partition(u16::from_be_bytes(partition.try_into().ok()?))))
 }
 
-/// The key of a topic's record; without a name, the beginning of them all.
 pub(super) fn topic(name: &str) -> Vec<u8> {
     let mut key = STORE.to_be_bytes().to_vec();
     key.push(b'T');
@@ -268,7 +236,6 @@ pub(super) fn topic(name: &str) -> Vec<u8> {
     key
 }
 
-/// The beginning of every key of a topic number.
 pub(super) fn topic_data(number: u32) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }

@@ -3,86 +3,95 @@
 //! Within one process no call is lost and no answer is, so the chain of numbered calls is trivially kept: a call is
 //! applied under the partition's lock if its epoch is still the pair's, and refused otherwise.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sled::Batch;
 
-use super::Inner;
+use super::collections::{Entry, reservation_entries, reservation_name, reservation_value};
+use super::dead_letters::bury;
 use super::keys::Score;
-use super::lease::Lease;
-use super::pair::{PairState, Stored};
-use super::reservation::{Entry, reservation_entries, reservation_name, reservation_value};
+use super::pair::{Counts, PairState, Stored};
 use super::topics::{PartitionState, locked};
+use super::{Embedded, Inner};
 use crate::codec::{body_due_at, body_version, decode_body};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
+use crate::platform::clock::Instant;
 use crate::store::{
-    Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
-    Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement,
+    self, Acquired, Channel, Charge, Claim, Epoch, Glance, MemberId, Owner, Recovered, Renewal, RepairCursor, Repaired,
+    Reservation, ReserveLimit, Reserved, ReservedMessage, Settlement, Tenant,
 };
 
-/// The epoch under which a member owns a pair.
 struct Handle {
     inner: Arc<Inner>,
     pair: GroupPartition,
     epoch: Epoch,
-    /// Reservations made so far.
     reservations: u64,
-    /// Whether they keep the places of their messages.
     ordered: bool,
-    /// Whether the last settlement may be there after a restart although it did not succeed.
     in_doubt: bool,
 }
 
-/// Takes the lease of a pair, if it is free or this member's.
-///
-/// The new epoch's number need not be on disk before the answer: it lies in sled's log before every reservation that
-/// bears it, so none of those can survive without it.
-pub(super) fn acquire(
-    inner: &Arc<Inner>,
-    pair: &GroupPartition,
-    member: &MemberId,
-    ttl: Duration,
-    generation: u64,
-) -> Result<Acquired> {
-    let topics = inner.topics();
-    let topic = topics.live(&pair.topic).filter(|topic| topic.descriptor().generation <= generation);
-    let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", pair.topic));
-    let topic = topic.ok_or_else(stale)?;
-    let place = topic.place(pair.partition, &pair.group);
-    let place = place.ok_or_else(|| Error::not_found(format!("there is no {pair}")))?;
-    let state = topic.partition(place.partition);
-    let mut state = locked(&state);
-    let state = state.pairs.entry(place.group).or_default();
-    let now = inner.clock.local().instant();
-    if let Some(lease) = &state.lease
-        && let Some(holder) = lease.member(now)
-        && holder != member
-    {
-        return Ok(Acquired::Held { by: holder.clone(), expires_in: lease.left(now) });
+#[async_trait]
+impl store::Leases for Embedded {
+    /// Takes the lease of a pair, if it is free or this member's. The new epoch's number need not be on disk before the
+    /// answer: it lies in sled's log before every reservation that bears it, so none of those can survive without it.
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
+        let topics = self.topics();
+        let topic = topics.live(&pair.topic).filter(|topic| topic.descriptor().generation <= generation);
+        let stale = || Error::stale(format!("topic {} has changed or is deleted: read it again", pair.topic));
+        let topic = topic.ok_or_else(stale)?;
+        let place = topic.place(pair.partition, &pair.group);
+        let place = place.ok_or_else(|| Error::not_found(format!("there is no {pair}")))?;
+        let state = topic.partition(place.partition);
+        let mut state = locked(&state);
+        let state = state.pairs.entry(place.group).or_default();
+        let now = self.clock.local().instant();
+        if let Some(lease) = &state.lease
+            && let Some(holder) = lease.member(now)
+            && holder != member
+        {
+            return Ok(Acquired::Held { by: holder.clone(), expires_in: lease.left(now) });
+        }
+        let stored = Stored::new(&self.tree, place);
+        let epoch = Epoch::after(stored.last_epoch()?);
+        let mut batch = Batch::default();
+        stored.set_last_epoch(&mut batch, epoch.number());
+        self.apply(batch)?;
+        state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
+        Ok(Acquired::Owned(Box::new(Handle {
+            inner: self.inner.clone(),
+            pair: pair.clone(),
+            epoch,
+            reservations: 0,
+            ordered: false,
+            in_doubt: false,
+        })))
     }
-    let stored = Stored::new(&inner.tree, place);
-    let epoch = Epoch::after(stored.last_epoch()?);
-    let mut batch = Batch::default();
-    stored.set_last_epoch(&mut batch, epoch.number());
-    inner.apply(batch)?;
-    state.lease = Some(Lease::new(member.clone(), epoch.clone(), now, ttl));
-    Ok(Acquired::Owned(Box::new(Handle {
-        inner: inner.clone(),
-        pair: pair.clone(),
-        epoch,
-        reservations: 0,
-        ordered: false,
-        in_doubt: false,
-    })))
+
+    /// No other process owns anything here.
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
+        Ok(vec![None; pairs.len()])
+    }
+
+    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+        claims.iter().map(|claim| self.renew_claim(member, claim, ttl)).collect()
+    }
 }
 
 impl Inner {
-    pub(super) fn renew(&self, member: &MemberId, claim: &Claim, ttl: Duration) -> Result<Renewal> {
+    fn renew_claim(&self, member: &MemberId, claim: &Claim, ttl: Duration) -> Result<Renewal> {
         self.committer.check()?;
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(&claim.pair) else { return Ok(Renewal::Lost { by: None }) };
@@ -96,6 +105,76 @@ impl Inner {
         }
         let head = Stored::new(&self.tree, place).zset().head()?;
         Ok(Renewal::Kept(Glance { head, generation: topic.descriptor().generation }))
+    }
+
+    /// Writes a settlement. A message that is not there is passed over: it was settled before.
+    fn settle(
+        &self,
+        stored: &Stored<'_>,
+        pair: &mut PairState,
+        seen: &mut u64,
+        epoch: &Epoch,
+        settlement: &Settlement,
+    ) -> Result<()> {
+        if settlement.len() > CALL_IDS_MAX {
+            let detail = format!("{} decisions in one call, at most {CALL_IDS_MAX}", settlement.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        let now = self.now();
+        let (mut batch, mut counts, mut done) = (Batch::default(), pair.counts, HashSet::new());
+        let mut acked = Vec::with_capacity(settlement.acked.len());
+        for id in &settlement.acked {
+            if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
+                stored.uncharge(&mut batch, id);
+                counts.hash = counts.hash.saturating_sub(1);
+                acked.push(id);
+            }
+        }
+        for retried in &settlement.retried {
+            if done.insert(&retried.id) && stored.hash().has(&retried.id)? {
+                schedule(stored, &mut batch, &mut counts, &retried.id, retried.next_at)?;
+                stored.charge(&mut batch, &retried.id, retried.attempts, retried.failure.as_ref())?;
+            }
+        }
+        let places = places(stored, epoch, settlement)?;
+        for returned in &settlement.returned {
+            if done.insert(&returned.id) && stored.hash().has(&returned.id)? {
+                let place = places.get(&returned.id).copied().unwrap_or(returned.ready_at.into());
+                schedule(stored, &mut batch, &mut counts, &returned.id, place)?;
+            }
+        }
+        for kept in &settlement.kept {
+            if stored.hash().has(&kept.id)? {
+                stored.charge_until(&mut batch, &kept.id, kept.attempts, kept.next_at, kept.failure.as_ref())?;
+            }
+        }
+        for buried in &settlement.buried {
+            let body = if done.insert(&buried.id) { stored.hash().get(&buried.id)? } else { None };
+            if let Some(body) = body {
+                unschedule(stored, &mut batch, &mut counts, &buried.id)?;
+                bury(stored, &mut batch, buried, &body, now)?;
+                counts.hash = counts.hash.saturating_sub(1);
+                counts.dead += 1;
+            }
+        }
+        for (reservation, ids) in &settlement.remaining {
+            let name = reservation_name(epoch, *reservation);
+            stored.reservations().remove(&mut batch, &name)?;
+            if !ids.is_empty() {
+                let entry = |id: &MessageId| Entry { id: id.clone(), place: places.get(id).copied() };
+                let entries: Vec<Entry> = ids.iter().map(entry).collect();
+                stored.reservations().add(&mut batch, &name, &reservation_value(&entries)?);
+            }
+        }
+        let mut remembered = *seen;
+        if !settlement.dedup_window.is_zero() {
+            let until = now.plus(settlement.dedup_window);
+            remember(stored, &mut batch, &mut remembered, &acked, now, until)?;
+        }
+        self.apply(batch)?;
+        pair.counts = counts;
+        *seen = remembered;
+        Ok(())
     }
 }
 
@@ -180,7 +259,6 @@ impl Owner for Handle {
     }
 }
 
-/// Takes what is due off the zset and writes the reservation; the bodies stay in the hash.
 fn reserve(
     inner: &Inner,
     stored: &Stored<'_>,
@@ -240,7 +318,6 @@ fn reserve(
     Ok(Reserved { reservation, messages, head, dropped, unsettled })
 }
 
-/// Schedules again a page of what older epochs hold reserved.
 fn recover(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState, epoch: &Epoch) -> Result<Recovered> {
     let now = inner.now();
     let (mut batch, mut counts, mut scheduled) = (Batch::default(), pair.counts, HashSet::new());
@@ -321,4 +398,104 @@ fn repair(inner: &Inner, stored: &Stored<'_>, pair: &mut PairState) -> Result<Re
     pair.counts = counts;
     let next = (messages == RECOVER_IDS_MAX).then(|| RepairCursor(String::new()));
     Ok(Repaired { messages, next })
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    member: MemberId,
+    until: Instant,
+    epoch: Epoch,
+}
+
+impl Lease {
+    pub(super) fn new(member: MemberId, epoch: Epoch, now: Instant, ttl: Duration) -> Lease {
+        Lease { member, until: now.plus(ttl), epoch }
+    }
+
+    /// Whether it is held under this epoch. It is, even after it lapsed, until somebody takes it.
+    fn has_epoch(&self, epoch: &Epoch) -> bool {
+        self.epoch == *epoch
+    }
+
+    pub(super) fn member(&self, now: Instant) -> Option<&MemberId> {
+        (self.until > now).then_some(&self.member)
+    }
+
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        self.until.since(now)
+    }
+
+    fn prolong(&mut self, member: &MemberId, epoch: &Epoch, now: Instant, ttl: Duration) -> bool {
+        let mine = self.member == *member && self.epoch == *epoch;
+        if mine {
+            self.until = now.plus(ttl);
+        }
+        mine
+    }
+}
+
+/// Expired entries of `seen` that a settlement forgets beyond as many as it adds, so that `seen` shrinks.
+const PRUNED_EXTRA: usize = 16;
+
+fn schedule(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    counts: &mut Counts,
+    id: &MessageId,
+    score: impl Into<Score>,
+) -> Result<()> {
+    let score = score.into();
+    unschedule(stored, batch, counts, id)?;
+    stored.zset().add(batch, id, score);
+    counts.scheduled(score.at);
+    Ok(())
+}
+
+fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
+    if let Some(score) = stored.zset().score(id)? {
+        stored.zset().remove(batch, id, score);
+        counts.unscheduled(score.at);
+    }
+    Ok(())
+}
+
+/// Where the messages stood whose reservations a settlement rewrites; none in a topic without ordering.
+fn places(stored: &Stored<'_>, epoch: &Epoch, settlement: &Settlement) -> Result<HashMap<MessageId, Score>> {
+    let mut places = HashMap::new();
+    for (reservation, _) in &settlement.remaining {
+        let value = stored.reservations().value(&reservation_name(epoch, *reservation))?;
+        let entries = value.map_or(Ok(Vec::new()), |value| reservation_entries(&value))?;
+        places.extend(entries.into_iter().filter_map(|entry| Some((entry.id, entry.place?))));
+    }
+    Ok(places)
+}
+
+fn remember(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    count: &mut u64,
+    acked: &[&MessageId],
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<()> {
+    let seen = stored.seen();
+    let mut forgotten = HashSet::new();
+    for entry in seen.iter().take(acked.len() + PRUNED_EXTRA) {
+        let (expired, id) = entry?;
+        if expired.at > now {
+            break;
+        }
+        seen.remove(batch, &id, expired);
+        *count = count.saturating_sub(1);
+        forgotten.insert(id);
+    }
+    for id in acked {
+        let old = if forgotten.contains(*id) { None } else { seen.score(id)? };
+        match old {
+            Some(old) => seen.remove(batch, id, old),
+            None => *count += 1,
+        }
+        seen.add(batch, id, until.max(old.map_or(until, |old| old.at)));
+    }
+    Ok(())
 }

@@ -2,29 +2,24 @@
 
 use sled::{Batch, Tree};
 
-use super::hash::Hash;
+use super::collections::{Hash, Zset};
 use super::keys::{Kind, Place, read_time};
-use super::lease::Lease;
 use super::open::broken;
-use super::zset::Zset;
+use super::owner::Lease;
 use crate::codec::{Failure, extend_history};
 use crate::model::error::{Error, Result};
 use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 
-/// Bytes of the count in front of a history.
 const CHARGE_BYTES: usize = 4;
 
-/// What memory holds of a pair.
 #[derive(Debug, Default)]
 pub(super) struct PairState {
-    /// Counted at open, and kept true with every change.
     pub(super) counts: Counts,
     /// Who owns it; `None` after a release or a restart.
     pub(super) lease: Option<Lease>,
 }
 
-/// What the tree holds of a pair.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     tree: &'a Tree,
@@ -32,61 +27,50 @@ pub(super) struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// The entries of the pair at this place.
     pub(super) fn new(tree: &'a Tree, place: Place) -> Stored<'a> {
         Stored { tree, place }
     }
 
-    /// Messages that are scheduled or ready, by due time.
     pub(super) fn zset(&self) -> Zset<'a> {
         Zset::messages(self.tree, self.place)
     }
 
-    /// Bodies of messages that are scheduled, ready or in flight.
     pub(super) fn hash(&self) -> Hash<'a> {
         Hash::messages(self.tree, self.place)
     }
 
-    /// Dead messages by time of death.
     pub(super) fn dead_zset(&self) -> Zset<'a> {
         Zset::dead(self.tree, self.place)
     }
 
-    /// Dead records and bodies.
     pub(super) fn dead_hash(&self) -> Hash<'a> {
         Hash::dead(self.tree, self.place)
     }
 
-    /// The ids of each reservation.
     pub(super) fn reservations(&self) -> Hash<'a> {
         Hash::reservations(self.tree, self.place)
     }
 
-    /// The settled ids that the partition remembers.
     pub(super) fn seen(&self) -> Zset<'a> {
         Zset::seen(self.tree, self.place)
     }
 
-    /// The attempts charged to messages.
     pub(super) fn charges(&self) -> Hash<'a> {
         Hash::charges(self.tree, self.place)
     }
 
-    /// The attempts charged to a message, if any were.
     pub(super) fn attempts(&self, id: &MessageId) -> Result<Option<u32>> {
         let wrong = || Error::corrupt("the store holds a count of attempts of a wrong length");
         let read = |entry: sled::IVec| entry.first_chunk().copied().map(u32::from_be_bytes).ok_or_else(wrong);
         self.charged(id)?.map(read).transpose()
     }
 
-    /// The lines of the failed attempts of a message, with one more if there is one.
     pub(super) fn history(&self, id: &MessageId, failure: Option<&Failure>) -> Result<Vec<u8>> {
         let entry = self.charged(id)?.unwrap_or_default();
         let (_, lines) = split_next_attempt(entry.get(CHARGE_BYTES..).unwrap_or_default());
         Ok(failure.map_or(lines.to_vec(), |failure| extend_history(lines, failure)))
     }
 
-    /// Sets the attempts charged to a message, and adds to its history.
     pub(super) fn charge(
         &self,
         batch: &mut Batch,
@@ -119,7 +103,6 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Takes over what is charged to a message of another pair.
     pub(super) fn bring_charge(&self, batch: &mut Batch, from: &Stored<'_>, id: &MessageId) -> Result<()> {
         if let Some(entry) = from.charged(id)? {
             batch.insert(self.place.named(Kind::Attempts, id.as_str().as_bytes()), entry);
@@ -146,7 +129,6 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
-    /// Forgets the attempts charged to a message.
     pub(super) fn uncharge(&self, batch: &mut Batch, id: &MessageId) {
         batch.remove(self.place.named(Kind::Attempts, id.as_str().as_bytes()));
     }
@@ -158,7 +140,6 @@ impl<'a> Stored<'a> {
         number.map_or(Ok(0), |bytes| bytes.as_ref().try_into().map(u64::from_be_bytes).map_err(wrong))
     }
 
-    /// Sets the number of the last epoch.
     pub(super) fn set_last_epoch(&self, batch: &mut Batch, number: u64) {
         batch.insert(self.place.of(Kind::Epoch), &number.to_be_bytes());
     }
@@ -167,7 +148,6 @@ impl<'a> Stored<'a> {
 /// What stands before the time of the next attempt, and before no line of a history.
 const NEXT_ATTEMPT: u8 = 1;
 
-/// The bytes of the time of the next attempt, if there is one, and the lines of the history.
 fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
     match rest {
         [NEXT_ATTEMPT, rest @ ..] if rest.len() >= 8 => {
@@ -181,33 +161,26 @@ fn split_next_attempt(rest: &[u8]) -> (Option<&[u8]>, &[u8]) {
 /// How many messages a pair holds. A verb changes a copy, and puts it back once its batch was applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    /// Members of the zset.
     pub(super) zset: u64,
-    /// Bodies in the hash.
     pub(super) hash: u64,
-    /// Dead messages.
     pub(super) dead: u64,
     /// Up to where the members of the zset were counted as due.
     due_until: Timestamp,
-    /// Members of the zset with a score up to there.
     due: u64,
 }
 
 impl Counts {
-    /// A member with this score came into the zset.
     pub(super) fn scheduled(&mut self, score: Timestamp) {
         self.zset += 1;
         self.due += u64::from(score <= self.due_until);
     }
 
-    /// A member with this score left the zset.
     pub(super) fn unscheduled(&mut self, score: Timestamp) {
         self.zset = self.zset.saturating_sub(1);
         self.due = self.due.saturating_sub(u64::from(score <= self.due_until));
     }
 
-    /// How many are due at `now`. Reads only what became due since the last call, so that looking often costs little
-    /// even with a large backlog.
+    /// How many are due at `now`. Reads only what became due since the last call, so frequent calls are cheap.
     pub(super) fn ready(&mut self, zset: Zset<'_>, now: Timestamp) -> Result<u64> {
         if now >= self.due_until {
             self.due += zset.count(self.due_until, now)?;

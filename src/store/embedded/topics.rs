@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sled::{Batch, Tree};
 
-use super::Inner;
+use super::collections::Order;
 use super::keys::{self, FIRST_GROUP, FIRST_TOPIC, Place};
 use super::open::broken;
-use super::order::Order;
 use super::pair::PairState;
+use super::{Embedded, Inner};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::TOPICS_MAX;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
-use crate::store::Channel;
+use crate::store::{self, Channel};
 
 /// How long the record of a deleted topic is kept, so that its generation does not come again.
 const TOMBSTONE_KEPT: Duration = Duration::from_secs(24 * 3_600);
@@ -29,14 +30,12 @@ struct Record {
     descriptor: Descriptor,
     /// Number of this incarnation in every key of it.
     number: u32,
-    /// Number of each group in every key of it.
     groups: Vec<(GroupName, u16)>,
     next_group: u16,
     changed_at: Timestamp,
 }
 
 impl Record {
-    /// The batch that writes it.
     fn write(&self) -> Result<Batch> {
         let json = serde_json::to_vec(self).map_err(|error| Error::bug(format!("a topic did not encode: {error}")))?;
         let mut batch = Batch::default();
@@ -44,7 +43,6 @@ impl Record {
         Ok(batch)
     }
 
-    /// Gives every group of the descriptor its number, and forgets the numbers of groups that left.
     fn number_groups(&mut self) -> Result<()> {
         let known = std::mem::take(&mut self.groups);
         for group in &self.descriptor.groups {
@@ -66,17 +64,12 @@ impl Record {
 /// What memory holds of a partition. Every change to it, and to its entries in the tree, is made under its lock.
 #[derive(Debug, Default)]
 pub(super) struct PartitionState {
-    /// By number of the group.
     pub(super) pairs: HashMap<u16, PairState>,
-    /// Settled ids that are remembered.
     pub(super) seen: u64,
-    /// Places given within milliseconds; only with an ordering.
     pub(super) order: Order,
-    /// Cancelled ids that are remembered.
     pub(super) cancelled: u64,
 }
 
-/// A topic that was not deleted.
 #[derive(Debug)]
 pub(super) struct Topic {
     record: Record,
@@ -84,35 +77,29 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    /// Its descriptor.
     pub(super) fn descriptor(&self) -> &Descriptor {
         &self.record.descriptor
     }
 
-    /// Its number.
     pub(super) fn number(&self) -> u32 {
         self.record.number
     }
 
-    /// The places of all its groups in a partition.
     pub(super) fn places(&self, partition: Partition) -> impl Iterator<Item = Place> {
         let topic = self.record.number;
         self.record.groups.iter().map(move |(_, group)| Place { topic, partition, group: *group })
     }
 
-    /// The place of a group in a partition, if both exist.
     pub(super) fn place(&self, partition: Partition, group: &GroupName) -> Option<Place> {
         let (_, group) = self.record.groups.iter().find(|(name, _)| name == group)?;
         let exists = partition.0 < self.record.descriptor.settings.partitions.get();
         exists.then_some(Place { topic: self.record.number, partition, group: *group })
     }
 
-    /// Whether a group has this number.
     pub(super) fn has_group(&self, number: u16) -> bool {
         self.record.groups.iter().any(|(_, group)| *group == number)
     }
 
-    /// Forgets what memory holds of groups that an older record has and this one has not, and returns their places.
     fn forget_groups(&self, old: &Record) -> Vec<Place> {
         let numbers = old.groups.iter().map(|(_, number)| *number);
         let gone: Vec<u16> = numbers.filter(|number| !self.has_group(*number)).collect();
@@ -124,7 +111,6 @@ impl Topic {
         gone.into_iter().flat_map(in_all).collect()
     }
 
-    /// What memory holds of a partition.
     pub(super) fn partition(&self, partition: Partition) -> Arc<Mutex<PartitionState>> {
         locked(&self.partitions).entry(partition).or_default().clone()
     }
@@ -135,7 +121,6 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All topics, and the records of deleted ones.
 #[derive(Debug)]
 pub(super) struct Topics {
     live: BTreeMap<TopicName, Topic>,
@@ -144,7 +129,6 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    /// Reads all records.
     pub(super) fn load(tree: &Tree) -> Result<Topics> {
         let mut topics = Topics { live: BTreeMap::new(), tombstones: BTreeMap::new(), next_number: FIRST_TOPIC };
         for entry in tree.scan_prefix(keys::topic("")) {
@@ -157,24 +141,20 @@ impl Topics {
         Ok(topics)
     }
 
-    /// A topic that was not deleted.
     pub(super) fn live(&self, name: &TopicName) -> Option<&Topic> {
         self.live.get(name)
     }
 
-    /// The topic of a pair, and the pair's place in it, if both exist.
     pub(super) fn pair(&self, pair: &GroupPartition) -> Option<(&Topic, Place)> {
         let topic = self.live(&pair.topic)?;
         Some((topic, topic.place(pair.partition, &pair.group)?))
     }
 
-    /// The topics that were not deleted, sorted by name.
     pub(super) fn all(&self) -> impl Iterator<Item = &Topic> {
         self.live.values()
     }
 
-    /// Makes a topic, or returns the one that exists.
-    pub(super) fn create(&mut self, inner: &Inner, wanted: &Descriptor, now: Timestamp) -> Result<Descriptor> {
+    fn create(&mut self, inner: &Inner, wanted: &Descriptor, now: Timestamp) -> Result<Descriptor> {
         if let Some(topic) = self.live(&wanted.topic) {
             return Ok(topic.descriptor().clone());
         }
@@ -228,8 +208,8 @@ impl Topics {
         Ok((topic.descriptor().clone(), topic.forget_groups(&old)))
     }
 
-    /// There is nothing to proclaim: no call sees an older descriptor than the one in place.
-    pub(super) fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+    /// There is nothing to publish: no call sees an older descriptor than the one in place.
+    fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
         let there = self.live(&descriptor.topic).map(|topic| topic.descriptor().generation);
         match there == Some(descriptor.generation) {
             true => Ok(()),
@@ -237,8 +217,7 @@ impl Topics {
         }
     }
 
-    /// Replaces a topic by its tombstone, and returns its number, unless it is gone already; if asked to, only while its
-    /// generation is that of `wanted`.
+    /// Replaces a topic by its tombstone and returns its number; if asked to, only while its generation is `wanted`'s.
     fn delete(
         &mut self,
         inner: &Inner,
@@ -261,7 +240,6 @@ impl Topics {
         Ok(Some(number))
     }
 
-    /// Keeps a record where it belongs, in place of the one of the same name.
     fn keep(&mut self, record: Record) {
         let name = record.descriptor.topic.clone();
         self.live.remove(&name);
@@ -297,9 +275,52 @@ impl Topics {
     }
 }
 
+#[async_trait]
+impl store::Topics for Embedded {
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        Ok(self.inner.topics().live(topic).map(|topic| topic.descriptor().clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        Ok(self.inner.topics().all().map(|topic| topic.descriptor().topic.clone()).collect())
+    }
+
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
+        let now = self.now();
+        let made = self.topics_mut().create(&self.inner, wanted, now)?;
+        self.commit().await?;
+        Ok(made)
+    }
+
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
+        let now = self.now();
+        let (updated, gone) = self.topics_mut().update(&self.inner, wanted, now)?;
+        self.commit().await?;
+        self.wakes.wake(&Channel::Changed(wanted.topic.clone()));
+        for place in gone {
+            self.remove_all(&place.prefix()).await?;
+        }
+        Ok(updated)
+    }
+
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.topics().publish_settings(descriptor)
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        self.delete_topic(descriptor, false).await
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.delete_topic(descriptor, true).await
+    }
+}
+
 impl Inner {
     /// Deletes a topic with all its messages; if asked to, only while its generation is that of `descriptor`.
-    pub(super) async fn delete(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
+    async fn delete_topic(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
         let number = self.topics_mut().delete(self, descriptor, is_unchanged, self.now())?;
         self.commit().await?;
         self.wakes.wake(&Channel::Changed(descriptor.topic.clone()));

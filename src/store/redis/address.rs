@@ -18,22 +18,17 @@ use crate::platform::https::Roots;
 /// Timeouts of a call after which the kernel gives up on a peer that acknowledges nothing.
 const SILENT_TIMEOUTS: u32 = 3;
 
-/// One address with its login.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// Logs in by itself.
     client: Client,
     /// Does not log in: our own first calls do, so that people read what Redis says about it, not that it failed.
     bare: Client,
-    /// Hears what Redis says by itself.
     ear: Client,
     login: Vec<Cmd>,
     timeout: Duration,
 }
 
 impl Address {
-    /// # Errors
-    /// `Invalid` for a wrong URL, which is not quoted, or for certificates that cannot be read.
     pub(super) fn new(options: &RedisOptions, url: &str) -> Result<Address> {
         let refused =
             |error: RedisError| Error::invalid("redis.url", format!("is not a Redis URL ({})", error.category()));
@@ -53,7 +48,6 @@ impl Address {
         })
     }
 
-    /// The same login and certificates at another host.
     pub(super) fn at(&self, host: &str, port: u16) -> Address {
         let moved = |client: &Client| {
             let info = client.get_connection_info().clone();
@@ -66,7 +60,6 @@ impl Address {
                 },
                 _ => ConnectionAddr::Tcp(host.to_owned(), port),
             };
-            // What was read from a URL opens again with another host.
             Client::open(info.set_addr(addr)).unwrap_or_else(|_| client.clone())
         };
         Address { client: moved(&self.client), bare: moved(&self.bare), ear: moved(&self.ear), ..self.clone() }
@@ -82,7 +75,6 @@ impl Address {
         }
     }
 
-    /// Its host.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
@@ -96,7 +88,6 @@ impl Address {
         connected.map(|connection| (connection, &*self.login)).map_err(|error| failure::of_connecting(&error))
     }
 
-    /// A new connection that was let in.
     pub(super) async fn log_in(&self) -> Result<MultiplexedConnection> {
         let (mut connection, login) = self.connect().await?;
         for command in login {
@@ -109,7 +100,6 @@ impl Address {
         Ok(connection)
     }
 
-    /// A new connection that hands over what Redis says by itself.
     pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let config = self.config().set_push_sender(said);
         let connected = self.ear.get_multiplexed_async_connection_with_config(&config).await;
@@ -120,7 +110,6 @@ impl Address {
         AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
     }
 
-    /// A new connection for the announcements of a sentinel.
     pub(super) async fn listen(&self) -> Result<PubSub> {
         tokio::select! {
             connected = self.client.get_async_pubsub() => connected.map_err(|error| failure::of_connecting(&error)),
@@ -135,8 +124,6 @@ impl fmt::Debug for Address {
     }
 }
 
-/// # Errors
-/// `Invalid` for certificates that cannot be read.
 fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
     let opened = match info.addr() {
         ConnectionAddr::TcpTls { .. } => {

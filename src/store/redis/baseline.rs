@@ -8,14 +8,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::address::Address;
-use super::reply::{Reply, text};
+use super::scripts::{Reply, text};
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 
-/// Keys of one call of SCAN and UNLINK.
 const PAGE: usize = 500;
 
-/// One connection.
 #[derive(Clone)]
 pub struct BaselineRedis {
     connection: MultiplexedConnection,
@@ -30,19 +28,16 @@ pub enum BaselineStyle {
     Together,
 }
 
-/// What Redis says of its work since it started.
 #[derive(Debug, Clone, Default)]
 pub struct RedisUsage {
     /// Calls and microseconds of each command. What a script calls counts for itself, and again in `evalsha`.
     pub commands: BTreeMap<String, (u64, u64)>,
     /// Microseconds of processor time of the server, with reading requests and writing answers.
     pub cpu_us: u64,
-    /// Bytes that it has allocated.
     pub memory_bytes: u64,
 }
 
 impl RedisUsage {
-    /// Calls and microseconds of these commands since `before`.
     pub fn of(&self, names: &[&str], before: &RedisUsage) -> (u64, u64) {
         let sum = |usage: &RedisUsage| {
             let found = names.iter().filter_map(|name| usage.commands.get(*name));
@@ -54,10 +49,7 @@ impl RedisUsage {
 }
 
 impl BaselineRedis {
-    /// Connects and logs in; `options.prefix` is not used.
-    ///
-    /// # Errors
-    /// `Invalid` for a wrong URL, `Unavailable` when it cannot be reached.
+    /// Connects and logs in; `options.prefix` is not used. Errors: `Invalid` for a wrong URL, or `Unavailable`.
     pub async fn open(options: &RedisOptions) -> Result<BaselineRedis> {
         let address = Address::new(options, options.url.expose())?;
         let (connection, login) = address.connect().await?;
@@ -68,13 +60,11 @@ impl BaselineRedis {
         Ok(bare)
     }
 
-    /// So many PINGs in one write.
     pub async fn ping(&self, count: usize) -> Result<()> {
         let pings = (0..count).map(|_| redis::cmd("PING"));
         self.pipeline(pings.collect()).await.map(drop)
     }
 
-    /// Puts messages, due at once, into the zset and the hash of a key.
     pub async fn push(&self, key: &str, ids: &[String], payload: &[u8], style: BaselineStyle) -> Result<()> {
         let (z, h) = (format!("{key}:z"), format!("{key}:h"));
         let step = |ids: &[String]| {
@@ -91,16 +81,12 @@ impl BaselineRedis {
         self.pipeline(pages.flat_map(step).collect()).await.map(drop)
     }
 
-    /// Takes up to `max` due messages of a key: reads and removes the ids, reads the bodies, deletes them. Answers how many.
+    /// Takes up to `max` due messages of a key: removes the ids, reads and deletes the bodies. Answers how many.
     pub async fn take(&self, key: &str, max: usize, style: BaselineStyle) -> Result<usize> {
         let (z, h) = (format!("{key}:z"), format!("{key}:h"));
         let mut due = redis::cmd("ZRANGE");
         due.arg(&z).arg("-inf").arg(2).arg("BYSCORE").arg("LIMIT").arg(0).arg(max);
-        let mut due = Reply::of(self.ask(&due).await?)?;
-        let mut ids = Vec::with_capacity(due.left());
-        while due.left() > 0 {
-            ids.push(due.text()?);
-        }
+        let ids = Reply::of(self.ask(&due).await?)?.each(Reply::text)?;
         if ids.is_empty() {
             return Ok(0);
         }
@@ -116,8 +102,7 @@ impl BaselineRedis {
         Ok(ids.len())
     }
 
-    /// How far its clock is ahead of `local_us`, microseconds since the epoch read before the call and after it; zero
-    /// where the difference may be the way there and back.
+    /// How far its clock is ahead of `local_us` (read before and after), in microseconds; 0 within the round trip.
     pub async fn ahead_us(&self, local_us: impl Fn() -> i64) -> Result<i64> {
         let sent = local_us();
         let mut time = Reply::of(self.ask(&redis::cmd("TIME")).await?)?;
@@ -127,7 +112,6 @@ impl BaselineRedis {
         Ok(if ahead.abs() <= (answered - sent) / 2 + 1_000 { 0 } else { ahead })
     }
 
-    /// What it has done so far.
     pub async fn usage(&self) -> Result<RedisUsage> {
         let mut usage = RedisUsage::default();
         for section in ["commandstats", "cpu", "memory"] {
@@ -139,7 +123,6 @@ impl BaselineRedis {
         Ok(usage)
     }
 
-    /// Its version, and whether it keeps an append-only file.
     pub async fn version(&self) -> Result<String> {
         let info = text(self.ask(&redis::cmd("INFO")).await?)?;
         let field = |name: &str| info.lines().find_map(|line| line.trim_end().strip_prefix(name)).unwrap_or_default();
@@ -147,7 +130,6 @@ impl BaselineRedis {
         Ok(format!("Redis {}, {aof}", field("redis_version:")))
     }
 
-    /// Whether it has a key under this prefix.
     pub async fn holds(&self, prefix: &str) -> Result<bool> {
         let mut found = false;
         self.scan(prefix, async |keys| {
@@ -158,7 +140,6 @@ impl BaselineRedis {
         Ok(found)
     }
 
-    /// Deletes every key under this prefix, a page at a time.
     pub async fn clear(&self, prefix: &str) -> Result<()> {
         self.scan(prefix, async |keys| match keys.is_empty() {
             true => Ok(()),
@@ -176,12 +157,7 @@ impl BaselineRedis {
                 scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(PAGE);
                 let mut reply = Reply::of(self.ask(&scan).await?)?;
                 cursor = reply.text()?;
-                let mut found = reply.list()?;
-                let mut keys = Vec::with_capacity(found.left());
-                while found.left() > 0 {
-                    keys.push(found.text()?);
-                }
-                page(keys).await?;
+                page(reply.list()?.each(Reply::text)?).await?;
                 if cursor == "0" {
                     break;
                 }
@@ -214,7 +190,6 @@ impl BaselineRedis {
 }
 
 impl BaselineStyle {
-    /// Messages of one command.
     fn page(self, count: usize) -> usize {
         match self {
             BaselineStyle::Each => 1,
@@ -224,7 +199,6 @@ impl BaselineStyle {
 }
 
 impl RedisUsage {
-    /// A line of INFO.
     fn read(&mut self, name: &str, value: &str) {
         let micros = |seconds: &str| Duration::try_from_secs_f64(seconds.parse().unwrap_or(0.0)).unwrap_or_default();
         match name {

@@ -13,20 +13,18 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Value};
 use tokio::sync::watch;
 
+use super::RedisOptions;
 use super::address::Address;
 use super::confirmed::Confirmation;
 use super::connection::{Connection, Terms};
 use super::failure::{self, Redirect};
-use super::keys::Keys;
-use super::primary_discovery::{Parts, PrimaryDiscovery};
-use super::reply::{Reply, maybe_text};
-use super::run_history::{History, Losses, Note};
-use super::scripts::{Call, Script};
-use super::{RedisOptions, hash_slot};
+use super::keys::{Keys, SLOTS, slot_of_command, slot_of_key};
+use super::scripts::{Call, Reply, Script, maybe_text};
+use super::sentinel::{Parts, PrimaryDiscovery};
+use super::topology::{History, Losses, Note};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
 
-/// How often a call may be sent elsewhere.
 const HOPS_MAX: u32 = 5;
 
 /// The pause before a call to a partition that is half moved is made again.
@@ -35,10 +33,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// The span within which the map is not asked for again.
 const MAP_LASTS: Duration = Duration::from_millis(100);
 
-/// Host and port.
 type Node = (String, u16);
 
-/// The way to the nodes of a cluster.
 pub(super) struct Cluster {
     seeds: Vec<Address>,
     terms: Terms,
@@ -52,7 +48,6 @@ pub(super) struct Cluster {
     asked: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// Which node has which slot.
 #[derive(Default)]
 struct Map {
     ranges: Vec<Range>,
@@ -68,7 +63,6 @@ pub(super) struct Range {
     pub(super) node: Node,
 }
 
-/// What is sent.
 #[derive(Clone, Copy)]
 enum Errand<'a> {
     Script(&'a Call),
@@ -86,8 +80,6 @@ impl Map {
 }
 
 impl Cluster {
-    /// # Errors
-    /// `Invalid` for a wrong URL, and for certificates that cannot be read.
     pub(super) fn new(
         options: &RedisOptions,
         parts: &Parts<'_>,
@@ -123,7 +115,6 @@ impl Cluster {
         format!("cluster at {}", seeds.join(", "))
     }
 
-    /// What the nodes said about themselves, as far as they were reached.
     pub(super) fn durability(&self) -> Option<String> {
         let mut said: Vec<_> = self.nodes().iter().filter_map(|node| Some(node.info()?.durability())).collect();
         let reached = said.len();
@@ -132,8 +123,7 @@ impl Cluster {
         (reached > 0).then(|| format!("{reached} node(s): {}", said.join(" · ")))
     }
 
-    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` when a node was reached that
-    /// must not be used.
+    /// Connects in advance; answers why that failed. Errors: `Invalid` when a node must not be used.
     pub(super) async fn try_now(&self) -> Result<Option<Error>> {
         let looked = self.look(Clock::System.instant()).await.err();
         let tried: Vec<_> =
@@ -141,7 +131,6 @@ impl Cluster {
         Ok(looked.or(tried.into_iter().flatten().next()))
     }
 
-    /// A connection for the announcements of a node.
     pub(super) async fn hear(&self, place: &str, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let gone = || Error::unavailable(format!("{place} is no node of the cluster any more"));
         let node = self.nodes().into_iter().find(|node| node.place().location() == place).ok_or_else(gone)?;
@@ -153,16 +142,13 @@ impl Cluster {
         self.places.subscribe()
     }
 
-    /// Where a key is, if that is known.
     pub(super) fn place_of(&self, key: &str) -> String {
         let map = self.map();
-        let connection = map.node_of(hash_slot::of_key(key.as_bytes())).and_then(|node| map.nodes.get(&node));
+        let connection = map.node_of(slot_of_key(key.as_bytes())).and_then(|node| map.nodes.get(&node));
         connection.map_or(String::new(), |(_, connection)| connection.place().location())
     }
 
-    /// Asks which node has which slot.
     pub(super) async fn look_again(&self) {
-        // Who needs it asks again.
         let _ = self.look(Clock::System.instant()).await;
     }
 
@@ -179,7 +165,7 @@ impl Cluster {
         let count = calls.len();
         let mut groups: HashMap<Option<Node>, (Vec<usize>, Vec<Call>)> = HashMap::new();
         for (index, call) in calls.into_iter().enumerate() {
-            let slot = hash_slot::of_command(&call.command).unwrap_or_default();
+            let slot = slot_of_command(&call.command).unwrap_or_default();
             let group = groups.entry(self.map().node_of(slot)).or_default();
             group.0.push(index);
             group.1.push(call);
@@ -204,14 +190,13 @@ impl Cluster {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// Sends something to the node that it belongs to.
     async fn send(&self, errand: Errand<'_>) -> Result<Value> {
         let command = match errand {
             Errand::Script(call) => &call.command,
             Errand::Command(command) => command,
         };
         // What has no key may go anywhere.
-        let slot = hash_slot::of_command(command).unwrap_or_default();
+        let slot = slot_of_command(command).unwrap_or_default();
         let (began, mut hops) = (Clock::System.instant(), 0);
         let (mut node, mut asking) = (self.node_of(slot).await?, false);
         loop {
@@ -257,7 +242,6 @@ impl Cluster {
         self.map().node_of(slot).ok_or_else(missing)
     }
 
-    /// The connection to a node, which has this slot.
     fn connection(&self, node: &Node, slot: u16) -> Arc<Connection> {
         let mut map = self.map();
         if let Some((_, connection)) = map.nodes.get(node) {
@@ -277,7 +261,7 @@ impl Cluster {
     }
 
     fn map(&self) -> std::sync::MutexGuard<'_, Map> {
-        // Nothing panics while the lock is held; if it did, the next look would mend it.
+        // Nothing panics while the lock is held; if it did, the next look would repair it.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -333,19 +317,15 @@ fn elsewhere(here: &Node, host: String, port: u16) -> Node {
     (if host.is_empty() { here.0.clone() } else { host }, port)
 }
 
-/// Reads what CLUSTER SLOTS answers: for each range the nodes, the primary first. A node that does not know its own host
-/// leaves it out.
+/// Reads CLUSTER SLOTS: for each range the primary comes first. A node that does not know its own host omits it.
 pub(super) fn read_ranges(answer: Value, host: &str) -> Result<Vec<Range>> {
-    let mut entries = Reply::of(answer)?;
-    let mut ranges = Vec::with_capacity(entries.left());
-    while entries.left() > 0 {
+    Reply::of(answer)?.each(|entries| {
         let mut entry = entries.list()?;
-        let slot = |number: u64| u16::try_from(number).unwrap_or(hash_slot::SLOTS);
+        let slot = |number: u64| u16::try_from(number).unwrap_or(SLOTS);
         let (first, last) = (slot(entry.number()?), slot(entry.number()?));
         let mut primary = entry.list()?;
         let named = maybe_text(primary.value()?)?.filter(|named| !named.is_empty() && named != "?");
         let port = u16::try_from(primary.number()?).unwrap_or_default();
-        ranges.push(Range { first, last, node: (named.unwrap_or_else(|| host.to_owned()), port) });
-    }
-    Ok(ranges)
+        Ok(Range { first, last, node: (named.unwrap_or_else(|| host.to_owned()), port) })
+    })
 }

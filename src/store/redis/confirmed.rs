@@ -17,14 +17,12 @@ use super::scripts::{Call, SCRIPTS};
 use crate::model::error::{Error, Result};
 use crate::platform::tasks::Tasks;
 
-/// Calls of one write.
 const ROUND_MAX: usize = 64;
 
-/// How the error of a call begins that too few servers have confirmed.
 const TOO_FEW: &str = "Redis: too few";
 
-/// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave back
-/// and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
+/// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
+/// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
 const CONFIRMED: [&str; 20] = [
     "push",
     "push_ordered",
@@ -48,7 +46,6 @@ const CONFIRMED: [&str; 20] = [
     "wipe",
 ];
 
-/// Whether calls of a script have to be confirmed, where anything has to.
 pub(super) fn is_confirmed(verb: &str) -> bool {
     CONFIRMED.contains(&verb)
 }
@@ -58,18 +55,16 @@ pub(super) fn is_confirmed(verb: &str) -> bool {
 pub struct Confirmation {
     /// How many replicas, 0 to 16.
     pub replicas: u32,
-    /// Whether the primary, and these replicas, must have fsynced it; needs Redis 7.2, and a timeout of 5 s: half of it is
-    /// waited, and with `appendfsync everysec` it may take 2 s.
+    /// Whether the primary, and these replicas, must have fsynced it; needs Redis 7.2, and a timeout of 5 s: half of it
+    /// is waited, and with `appendfsync everysec` it may take 2 s.
     pub fsync: bool,
 }
 
 impl Confirmation {
-    /// Whether anything is waited for.
     pub fn is_needed(self) -> bool {
         self != Confirmation::default()
     }
 
-    /// The command that waits, at most for `limit`.
     fn command(self, replicas: u32, limit: Duration) -> Cmd {
         let mut wait = redis::cmd(if self.fsync { "WAITAOF" } else { "WAIT" });
         if self.fsync {
@@ -79,8 +74,6 @@ impl Confirmation {
         wait
     }
 
-    /// # Errors
-    /// `OutcomeUnknown` when fewer servers than asked for have answered.
     fn check(self, answer: &Value) -> Result<()> {
         let number =
             |value: &Value| if let Value::Int(number) = value { u32::try_from(*number).unwrap_or(0) } else { 0 };
@@ -106,7 +99,6 @@ pub(super) fn is_too_few(error: &Error) -> bool {
     error.detail().starts_with(TOO_FEW)
 }
 
-/// Why a call is not confirmed.
 #[derive(Debug, Clone)]
 pub(super) enum Unconfirmed {
     /// The connection failed, or Redis refused to wait.
@@ -115,12 +107,10 @@ pub(super) enum Unconfirmed {
     TooFew(Error),
 }
 
-/// A connection for calls that are confirmed.
 #[derive(Clone)]
 pub(super) struct ConfirmedConnection {
     connection: MultiplexedConnection,
     confirmation: Confirmation,
-    /// A write, and the command that waits for it.
     end: [Cmd; 2],
     gathered: Arc<Mutex<Gathered>>,
     rounds: Tasks,
@@ -134,17 +124,14 @@ struct Gathered {
 }
 
 struct Waiting {
-    /// The call, and what has to stand in front of it.
     commands: Vec<Cmd>,
     answer: oneshot::Sender<std::result::Result<Value, Unconfirmed>>,
 }
 
 impl ConfirmedConnection {
     /// Looks whether the user may wait, and Redis can. A call waits for at most half of `timeout`, so that its answer
-    /// comes before the caller gives up. `mark` is a key of that server which nothing else uses.
-    ///
-    /// # Errors
-    /// Those of Redis.
+    /// comes before the caller gives up. `mark` is a key of that server which nothing else uses. Errors: Those of
+    /// Redis.
     pub(super) async fn new(
         connection: MultiplexedConnection,
         confirmation: Confirmation,
@@ -162,7 +149,6 @@ impl ConfirmedConnection {
         Ok(ConfirmedConnection { connection, confirmation, end, gathered: Arc::default(), rounds: Tasks::new() })
     }
 
-    /// Makes a call, which may be commands of which the last one is answered.
     pub(super) async fn call(&self, commands: Vec<Cmd>) -> std::result::Result<Value, Unconfirmed> {
         let (answer, answered) = oneshot::channel();
         let is_served = {
@@ -178,7 +164,6 @@ impl ConfirmedConnection {
         answered.await.unwrap_or_else(|_| Err(Unconfirmed::TooFew(failure::unanswered())))
     }
 
-    /// Makes the calls that wait now. Answers whether to look again.
     async fn round(&self) -> bool {
         let calls: Vec<Waiting> = {
             let mut gathered = self.gathered();
@@ -215,7 +200,6 @@ impl ConfirmedConnection {
         };
         for Waiting { commands, answer } in calls {
             let value = values.by_ref().take(commands.len()).last();
-            // Who gave up meanwhile hears nothing.
             let _ = answer.send(match (value, &confirmed) {
                 // What Redis refused was not applied, so there is nothing to confirm.
                 (Some(refused @ Value::ServerError(_)), _) => Ok(refused),
@@ -227,7 +211,6 @@ impl ConfirmedConnection {
     }
 
     fn gathered(&self) -> std::sync::MutexGuard<'_, Gathered> {
-        // Every change is made whole under the lock.
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,14 +12,13 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, watch};
 
-use super::RedisOptions;
 use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
-use super::failure;
 use super::info::{self, Info};
-use super::primary_discovery::PrimaryDiscovery;
-use super::run_history::History;
 use super::scripts::{COMMAND, Call, Script};
+use super::sentinel::PrimaryDiscovery;
+use super::topology::History;
+use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::{Clock, Instant};
 use crate::telemetry::metrics::Metrics;
@@ -27,15 +26,12 @@ use crate::telemetry::metrics::Metrics;
 /// Timeouts in a row after which a connection counts as half open.
 const TIMEOUTS_MAX: u32 = 3;
 
-/// The connection there is, or why there is none.
 #[derive(Default)]
 struct Current {
     connection: Option<Made>,
-    /// When the last attempt to connect failed, and how.
     failure: Option<(Instant, Error)>,
 }
 
-/// A connection, and where it leads to.
 #[derive(Clone)]
 struct Made {
     connection: MultiplexedConnection,
@@ -44,16 +40,11 @@ struct Made {
     location: String,
 }
 
-/// What every connection of a store is made with.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
-    /// How long one call may take.
     pub(super) timeout: Duration,
-    /// Whether a Redis that may evict keys will do.
     pub(super) allow_eviction: bool,
-    /// Which servers must have a change before it is answered.
     pub(super) confirmation: Confirmation,
-    /// Where calls and failures are counted.
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -70,7 +61,6 @@ pub(super) struct Connection {
     terms: Terms,
     history: History,
     current: Mutex<Current>,
-    /// What Redis said about itself on the newest connection.
     info: std::sync::Mutex<Option<Info>>,
     /// Counts connections, so that a failure of an old one does not drop its successor.
     number: watch::Sender<u64>,
@@ -105,20 +95,17 @@ impl Connection {
         self.terms.confirmation
     }
 
-    /// What Redis said about itself last, if it was ever reached.
     pub(super) fn info(&self) -> Option<Info> {
         self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connects before the first call does, and answers why that failed. # Errors: `Invalid` for a Redis that was reached
-    /// and must not be used.
+    /// Connects in advance; answers why that failed. Errors: `Invalid` for a Redis that must not be used.
     pub(super) async fn try_now(&self) -> Result<Option<Error>> {
         let Err(error) = self.connect().await else { return Ok(None) };
         self.info().map_or(Ok(()), |info| info.check(self.terms.allow_eviction))?;
         Ok(Some(error))
     }
 
-    /// A connection for announcements, apart from that for calls.
     pub(super) async fn hear(&self, said: impl AsyncPushSender) -> Result<MultiplexedConnection> {
         let (mut failure, said) = (failure::silent(), Arc::new(said));
         for address in self.place.candidates().await? {
@@ -143,7 +130,6 @@ impl Connection {
         }
     }
 
-    /// Calls a script.
     pub(super) async fn eval(&self, call: &Call) -> Result<Value> {
         let began = Clock::System.instant();
         let mut answer = self.send_call(call).await;
@@ -159,8 +145,7 @@ impl Connection {
         self.send_call(call).await
     }
 
-    /// Makes a script known that was unknown to a call that began then. Of thousands of such calls one does it for all,
-    /// and they share its failure.
+    /// Loads a script that was unknown to a call that began then: once for all such calls, which share a failure.
     async fn load_once(&self, script: &Script, began: Instant) -> Result<()> {
         let mut loads = self.loads.lock().await;
         if let Some((_, outcome)) = loads.get(script.verb).filter(|(at, _)| *at >= began) {
@@ -189,12 +174,11 @@ impl Connection {
         answers
     }
 
-    /// Makes the script known to Redis, for calls by digest.
     async fn load(&self, script: &Script) -> Result<Value> {
         self.send(&script.load(), None).await
     }
 
-    /// Calls something on a node that is getting its slot and takes this call only if it is said to have been sent here.
+    /// Calls a node that is getting the slot: it takes the call only after ASKING.
     pub(super) async fn asking(&self, command: &Cmd, script: Option<&Call>) -> Result<Value> {
         let losses = script.and_then(|call| call.losses);
         if let Some(call) = script.filter(|call| self.confirms(call.script)) {
@@ -225,7 +209,6 @@ impl Connection {
         self.terms.metrics.store.call(verb, took, error.map(Error::kind));
     }
 
-    /// Calls one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value> {
         let began = Clock::System.instant();
         let answer = self.send(command, None).await;
@@ -281,7 +264,6 @@ impl Connection {
         Err(Box::pin(self.failed(number, error)).await)
     }
 
-    /// Calls commands in one write; each is answered for itself.
     async fn pipeline(&self, pipeline: &Pipeline, count: usize, losses: Option<u64>) -> Vec<Result<Value>> {
         if count == 0 {
             return Vec::new();
@@ -306,8 +288,8 @@ impl Connection {
         }
     }
 
-    /// A connection to a Redis that was suspected of so many losses, if it matters. A connection that is there leads to the
-    /// same Redis until it breaks, so what is true before the call is sent stays true.
+    /// A connection to a Redis that was suspected of so many losses. It leads to the same Redis until it breaks, so
+    /// what is true before the call is sent stays true.
     async fn connect_after(&self, losses: Option<u64>) -> Result<(u64, Made)> {
         let connected = self.connect().await?;
         if losses.is_some_and(|losses| losses != self.history.losses()) {
@@ -322,7 +304,8 @@ impl Connection {
         if let Some(made) = &current.connection {
             return Ok((*self.number.borrow(), made.clone()));
         }
-        // Who waited while another one tried shares its failure: one by one they would wait for many timeouts.
+        // A caller that waited while another one tried shares its failure: one by one they would wait for many
+        // timeouts.
         if let Some((_, error)) = current.failure.as_ref().filter(|(at, _)| *at >= began) {
             return Err(error.clone());
         }
@@ -342,7 +325,6 @@ impl Connection {
         Ok((*self.number.borrow(), made))
     }
 
-    /// Makes a connection to the first place where the primary may be and is.
     async fn open(&self) -> Result<Made> {
         let mut failure = failure::silent();
         for address in self.place.candidates().await? {
@@ -382,7 +364,6 @@ impl Connection {
         Ok(Made { connection, confirmed, location: address.location() })
     }
 
-    /// The connection for calls that are confirmed, beside one to a Redis that said this about itself.
     async fn open_confirmed(&self, address: &Address, beside: &Info) -> Result<ConfirmedConnection> {
         let (mut connection, login) = address.connect().await?;
         let info = info::greet(&mut connection, login, self.history.keys(), self.terms.confirmation).await?;
@@ -412,7 +393,6 @@ impl Connection {
         self.note(failure::of_call(&error))
     }
 
-    /// Leaves the connection with this number.
     async fn drop_connection(&self, number: u64) {
         let mut current = self.current.lock().await;
         if *self.number.borrow() == number {
@@ -431,13 +411,12 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::super::keys::Keys;
-    use super::super::run_history::{Losses, Note};
+    use super::super::topology::{Losses, Note};
     use super::*;
 
     #[tokio::test]
     async fn callers_that_wait_share_the_failure_of_a_connection() -> std::result::Result<(), Box<dyn std::error::Error>>
     {
-        // It takes connections and never says a word.
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("redis.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path)?;

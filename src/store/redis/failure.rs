@@ -5,18 +5,28 @@
 //! CLUSTERDOWN, NOREPLICAS, MISCONF, OOM) when a script with flags begins, and not again while it runs; BUSY, the login
 //! and the limit of clients come before that. Only a call that was *not* answered may have been applied. (One exception:
 //! [`is_forbidden_midway`].)
+//!
+//! Calls that expire are those of callers who wait for a while and then take another way. Within that time they are
+//! repeated; after it Redis does nothing.
+
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::model::error::{Error, Result};
+use super::confirmed::is_too_few;
+use super::scripts::{Call, Reply, SCRIPTS};
+use super::{Shared, topics};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::PAIR_MESSAGES_MAX;
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::clock::{Clock, Instant};
 
-/// How the detail of an error begins when Redis has no such script.
 const NOSCRIPT: &str = "Redis: NOSCRIPT";
 
-/// What helps against a user that may do too little.
 pub(super) const NOPERM_REMEDY: &str = "it needs the permissions of deploy/redis.acl";
 
-/// What helps, by the code of an error.
 const REMEDIES: [(&str, &str); 14] = [
     ("LOADING", "it reads its files and answers when that is done"),
     ("READONLY", "it is a replica now; dwell connects anew to find the primary"),
@@ -34,7 +44,6 @@ const REMEDIES: [(&str, &str); 14] = [
     ("ERR max number of clients reached", "raise `maxclients`, or find who leaves connections open"),
 ];
 
-/// What a failed call means.
 pub(super) fn of_call(error: &RedisError) -> Error {
     let Some(code) = error.code() else {
         // Nothing was sent.
@@ -84,10 +93,8 @@ pub(super) fn of_connecting(error: &RedisError) -> Error {
     Error::unavailable(format!("Redis cannot be reached ({error}); check that it runs and that `redis.url` is right"))
 }
 
-/// What a new connection means whose first calls failed.
-///
-/// A Redis with too many clients says so and closes; the client library meets the end of the connection before it reads
-/// why. So do ports that speak TLS.
+/// What a new connection means whose first calls failed. A Redis with too many clients says so and closes; the client
+/// library meets the end of the connection before it reads why. So do ports that speak TLS.
 pub(super) fn of_greeting(error: &RedisError) -> Error {
     if error.is_connection_dropped() && !error.is_connection_refusal() {
         return Error::unavailable(format!(
@@ -98,15 +105,13 @@ pub(super) fn of_greeting(error: &RedisError) -> Error {
     of_connecting(error)
 }
 
-/// What a new connection means whose history cannot be looked at. It is no answer to a call, and must not be taken for a
-/// redirection of one.
+/// A new connection whose history cannot be looked at. It is no answer to a call, and no redirection of one.
 pub(super) fn of_looking(error: &RedisError) -> Error {
     let error = of_call(error);
     let detail = format!("the connection is of no use: {}", error.detail());
     if error.is_refusal() { Error::refused(detail) } else { Error::unavailable(detail) }
 }
 
-/// A call whose answer never came.
 pub(super) fn unanswered() -> Error {
     Error::outcome_unknown("Redis did not answer")
 }
@@ -116,8 +121,7 @@ pub(super) fn silent() -> Error {
     Error::unavailable("Redis cannot be reached (it does not answer); check that it runs and that `redis.url` is right")
 }
 
-/// Whether the next call shall have another connection: the primary is elsewhere, or permissions were taken away, which
-/// are looked at before the first call of each.
+/// Whether the next call needs another connection: the primary is elsewhere, or permissions were taken away.
 pub(super) fn asks_for_another(error: &RedisError) -> bool {
     match error.code() {
         Some("READONLY" | "MASTERDOWN" | "NOPERM") => true,
@@ -127,8 +131,8 @@ pub(super) fn asks_for_another(error: &RedisError) -> bool {
 }
 
 /// Whether a script was refused in its middle, because a permission was taken away since the connection was made. Only
-/// then may half of it be done. It is repeated under the same ids or the same line, which are written last, and the repeat
-/// does the rest.
+/// then may half of it be done. It is repeated under the same ids or the same line, which are written last, and the
+/// repeat does the rest.
 fn is_forbidden_midway(said: &str) -> bool {
     said.contains("The user executing the script can't") || said.contains("ACL failure in script")
 }
@@ -144,7 +148,6 @@ pub(super) enum Redirect {
     Again,
 }
 
-/// The redirection in an answer, if it is one.
 pub(super) fn redirect<T>(answer: &Result<T>) -> Option<Redirect> {
     let said = answer.as_ref().err()?.detail().strip_prefix("Redis: ")?;
     let mut words = said.split_ascii_whitespace();
@@ -161,18 +164,122 @@ pub(super) fn redirect<T>(answer: &Result<T>) -> Option<Redirect> {
     }
 }
 
-/// A call that no node is known for.
 pub(super) fn nowhere() -> Error {
     Error::unavailable("Redis: TRYAGAIN no node of the cluster is known for this call")
 }
 
-/// Whether Redis does not know the script that was called.
 pub(super) fn is_noscript<T>(answer: &Result<T>) -> bool {
     matches!(answer, Err(error) if error.detail().starts_with(NOSCRIPT))
 }
 
 fn remedy(said: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(code, _)| said.starts_with(code)).map(|(_, remedy)| *remedy)
+}
+
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+
+/// Whole milliseconds of a span, at least one.
+pub(super) fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+pub(super) struct DeadlineCall<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) partition: Partition,
+    /// When whoever makes it has given up.
+    pub(super) until: Instant,
+}
+
+pub(super) enum Answer {
+    /// It was applied, now or before; what follows the status and the time.
+    Done(Reply),
+    /// The partition has not seen this descriptor yet.
+    Behind,
+    /// It came after its time was up, by the clock of Redis as it is now known.
+    Late,
+    /// A message has this version, and the call an earlier one.
+    Outdated(Version),
+    /// The partition does not remember the call before it, so Redis lost data. It was not applied.
+    Gap,
+}
+
+impl Shared {
+    /// Until when a call is valid that is made now and has until then, on Redis' clock, in ms.
+    pub(super) fn valid_until(&self, until: Instant) -> u64 {
+        self.clock.now().as_ms() + ms(until.since(Clock::System.instant()))
+    }
+
+    /// Calls are repeated while time is left: a repeat changes nothing, and is answered as the first one was. One that
+    /// was late is made anew, once: the clock of Redis was another one than was thought.
+    pub(super) async fn until_answered<T>(
+        &self,
+        expiring: &DeadlineCall<'_>,
+        make: impl Fn() -> Result<Call>,
+        read: impl Fn(Reply) -> Result<T>,
+    ) -> Result<T> {
+        let until = expiring.until;
+        let (mut call, mut was_late, mut unknown) = (make()?, false, None);
+        loop {
+            let error = match self.expire(&call).await {
+                Ok(Answer::Done(reply)) => return read(reply),
+                Ok(Answer::Behind) => match self.roll(expiring.descriptor, expiring.partition).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Ok(Answer::Gap) => {
+                    self.suspect_loss();
+                    // An earlier copy may have been applied, and lost with the rest.
+                    Error::stale("Redis lost data: it does not remember the call before this one; make another call")
+                }
+                Ok(Answer::Late) if !was_late && Clock::System.instant() < until => {
+                    (call, was_late) = (make()?, true);
+                    continue;
+                }
+                Ok(Answer::Outdated(version)) => {
+                    self.clock.witness(version);
+                    Error::stale("another broker changed a message of this call just now; make another call")
+                }
+                Ok(Answer::Late) => {
+                    Error::unavailable("the call reached Redis after its time was up and was not applied")
+                }
+                Err(error) => error,
+            };
+            let repeatable = matches!(error.kind(), Kind::OutcomeUnknown) && !is_too_few(&error);
+            if error.kind() == Kind::OutcomeUnknown {
+                unknown.get_or_insert(error.clone());
+            }
+            if !repeatable || Clock::System.instant() >= until {
+                // Once one call may have been applied, no later failure makes it certain that it was not.
+                return Err(unknown.unwrap_or(error));
+            }
+            // A connection that breaks at once would be made anew a thousand times a second.
+            Clock::System.sleep(REPEAT_AFTER).await;
+        }
+    }
+
+    pub(super) async fn expire(&self, call: &Call) -> Result<Answer> {
+        let (status, mut reply) = self.ask(call).await?;
+        match status.as_str() {
+            "OK" => Ok(Answer::Done(reply)),
+            "BEHIND" => Ok(Answer::Behind),
+            "LATE" => Ok(Answer::Late),
+            "GAP" => Ok(Answer::Gap),
+            "OUTDATED" => Ok(Answer::Outdated(Version::from_us(reply.text()?.parse().unwrap_or_default()))),
+            "FULL" => Err(Error::new(
+                Kind::Full,
+                format!("a partition holds at most {PAIR_MESSAGES_MAX} messages; drain it or use more partitions"),
+            )),
+            _ => Err(Error::stale("the topic was changed or deleted; load it again")),
+        }
+    }
+
+    /// Shows the descriptor to a partition. Errors: `Stale` when it has seen a newer one.
+    pub(super) async fn roll(&self, descriptor: &Descriptor, partition: Partition) -> Result<()> {
+        let keys = self.keys.partition(&descriptor.topic, partition);
+        let call = Call::new(&SCRIPTS.roll, &[&keys.generation, &keys.wake]);
+        let call = call.arg(topics::write(descriptor)?).arg("").arg(0);
+        topics::rolled(self.connection.eval(&call).await?)
+    }
 }
 
 #[cfg(test)]

@@ -8,17 +8,13 @@ use redis::{Cmd, Pipeline, Value};
 use super::confirmed::Confirmation;
 use super::failure;
 use super::keys::Keys;
-use super::reply::{Reply, text};
-use super::scripts::{Call, SCRIPTS};
+use super::scripts::{Call, Reply, SCRIPTS, text};
 use crate::model::error::{Error, Result};
 
-/// The oldest Redis whose scripts have flags.
 const OLDEST_VERSION: (u32, u32) = (7, 0);
 
-/// The oldest Redis with WAITAOF.
 const WAITAOF_VERSION: (u32, u32) = (7, 2);
 
-/// What INFO says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Info {
     version: String,
@@ -27,22 +23,16 @@ pub(super) struct Info {
     /// An ACL may forbid CONFIG; then it stays unknown.
     fsync: Option<String>,
     replicas: u32,
-    /// Whether it takes writes, as far as it knows.
     pub(super) is_primary: bool,
     /// Whether it refuses writes that too few replicas would get.
     waits_for_replicas: bool,
     /// Its run and its replication history: either changes when it may have lost something.
     pub(super) identity: String,
-    /// Bytes of its replication history.
     pub(super) offset: u64,
-    /// Which servers must have a change before it is answered.
     confirmation: Confirmation,
 }
 
-/// Logs in on a new connection, asks Redis about itself, and looks whether the user may do what dwell has to.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer, does not let it in, or allows too little.
+/// Logs in, asks Redis about itself, and checks the permissions that dwell needs. Errors: `Unavailable`.
 pub(super) async fn greet(
     connection: &mut MultiplexedConnection,
     login: &[Cmd],
@@ -71,8 +61,6 @@ pub(super) async fn greet(
     Ok(Info { confirmation, ..Info::read(&info, fsync) })
 }
 
-/// # Errors
-/// `Unavailable`, with the commands that the user may not call.
 fn permitted(answer: Value) -> Result<()> {
     let refused = refused_commands(answer)?;
     if refused.is_empty() {
@@ -87,7 +75,6 @@ pub(super) fn is_new_enough(version: &str) -> bool {
     is_at_least(version, OLDEST_VERSION)
 }
 
-/// Whether a version can say when it has fsynced a write.
 pub(super) fn has_waitaof(version: &str) -> bool {
     is_at_least(version, WAITAOF_VERSION)
 }
@@ -98,15 +85,10 @@ fn is_at_least(version: &str, oldest: (u32, u32)) -> bool {
     (next(), next()) >= oldest
 }
 
-/// What the script that looks at permissions found the user may not call.
 pub(super) fn refused_commands(answer: Value) -> Result<Vec<String>> {
     let mut reply = Reply::of(answer)?;
     reply.text()?;
-    let mut refused = Vec::with_capacity(reply.left());
-    while reply.left() > 0 {
-        refused.push(reply.text()?);
-    }
-    Ok(refused)
+    reply.each(Reply::text)
 }
 
 fn accepted(answer: Value) -> Result<Value> {
@@ -141,8 +123,6 @@ impl Info {
         }
     }
 
-    /// # Errors
-    /// `Invalid` for a Redis that is too old, or that deletes messages without an error.
     pub(super) fn check(&self, allow_eviction: bool) -> Result<()> {
         if !is_new_enough(&self.version) {
             let version = &self.version;
@@ -169,7 +149,6 @@ impl Info {
         Ok(())
     }
 
-    /// What an operator should change although it works.
     pub(super) fn warning(&self) -> Option<&'static str> {
         (self.replicas > 0 && !self.waits_for_replicas && self.confirmation.replicas == 0).then_some(
             "Redis has replicas and `min-replicas-to-write` is 0: a primary that is cut off from them accepts pushes \
@@ -177,7 +156,6 @@ impl Info {
         )
     }
 
-    /// How many replicas are missing that every change is to be on, if any are.
     pub(super) fn missing_replicas(&self) -> Option<String> {
         let (connected, asked) = (self.replicas, self.confirmation.replicas);
         (connected < asked).then(|| {
@@ -188,7 +166,6 @@ impl Info {
         })
     }
 
-    /// What a 201 survives.
     pub(super) fn durability(&self) -> String {
         let persistence = match (self.aof, self.fsync.as_deref()) {
             (false, _) => "no append-only file: a restart of Redis loses messages; set `appendonly yes`".to_owned(),

@@ -3,13 +3,13 @@
 //! All keys of a partition share the hash tag `{<prefix>:<topic>:<partition>}`, so that a script stays in one slot
 //! of a cluster while partitions spread over it. Names have no `:`, `{` or `}`, so keys cannot collide.
 
+use redis::{Arg, Cmd};
+
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::GroupPartition;
-use crate::store::MemberId;
-use crate::store::slot_of;
+use crate::store::{MemberId, slot_of};
 
-/// Makes keys that begin with the configured prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
@@ -50,7 +50,6 @@ impl Keys {
         format!("{}:cron", self.prefix)
     }
 
-    /// The keys of a group that its members share.
     pub(super) fn members(&self, topic: &TopicName, group: &GroupName) -> MemberKeys {
         let slot = slot_of(topic, group);
         let members = format!("{{{}:members-{slot}}}:{topic}:{group}", self.prefix);
@@ -68,9 +67,8 @@ impl Keys {
         format!("{}:slots:{topic}:{group}", self.prefix)
     }
 
-    /// The keys of a partition that its groups share.
     pub(super) fn partition(&self, topic: &TopicName, partition: Partition) -> PartitionKeys {
-        let tag = self.tag(topic, partition);
+        let tag = self.partition_tag(topic, partition);
         PartitionKeys {
             generation: format!("{tag}:gen"),
             seen: self.seen(topic, partition),
@@ -83,19 +81,17 @@ impl Keys {
         }
     }
 
-    /// [`PartitionKeys::seen`] alone.
     pub(super) fn seen(&self, topic: &TopicName, partition: Partition) -> String {
-        format!("{}:seen", self.tag(topic, partition))
+        format!("{}:seen", self.partition_tag(topic, partition))
     }
 
-    /// [`PartitionKeys::wake`] alone.
     pub(super) fn wake(&self, topic: &TopicName, partition: Partition) -> String {
-        format!("{}:wake", self.tag(topic, partition))
+        format!("{}:wake", self.partition_tag(topic, partition))
     }
 
     /// String with expiry: the last call of a stream that a partition applied, or the last record of a log.
     pub(super) fn call(&self, topic: &TopicName, partition: Partition, stream: &str) -> String {
-        format!("{}:c:{stream}", self.tag(topic, partition))
+        format!("{}:c:{stream}", self.partition_tag(topic, partition))
     }
 
     /// Hash: how far the brokers that keep a journal are with restoring.
@@ -103,14 +99,12 @@ impl Keys {
         format!("{}:brokers", self.prefix)
     }
 
-    /// The keys of a group in a partition.
     pub(super) fn pair(&self, pair: &GroupPartition) -> PairKeys {
         self.group(&pair.topic, pair.partition, &pair.group)
     }
 
-    /// The same, by its parts.
     pub(super) fn group(&self, topic: &TopicName, partition: Partition, group: &GroupName) -> PairKeys {
-        let tag = self.tag(topic, partition);
+        let tag = self.partition_tag(topic, partition);
         PairKeys {
             zset: format!("{tag}:{group}:z"),
             hash: format!("{tag}:{group}:h"),
@@ -128,15 +122,13 @@ impl Keys {
         format!("{{{}::0}}:gen", self.prefix)
     }
 
-    fn tag(&self, topic: &TopicName, partition: Partition) -> String {
+    fn partition_tag(&self, topic: &TopicName, partition: Partition) -> String {
         format!("{{{}:{topic}:{partition}}}", self.prefix)
     }
 }
 
-/// What the members of a group share.
 #[derive(Debug, Clone)]
 pub(super) struct MemberKeys {
-    /// The slot that the group shares with others.
     pub(super) slot: u32,
     /// Zset: member id -> when its last heartbeat was recorded, ms.
     pub(super) members: String,
@@ -146,7 +138,6 @@ pub(super) struct MemberKeys {
     pub(super) wake: String,
 }
 
-/// What the groups of a partition share.
 #[derive(Debug, Clone)]
 pub(super) struct PartitionKeys {
     /// String: the generation of the descriptor that this partition has seen, and a copy of it.
@@ -167,7 +158,6 @@ pub(super) struct PartitionKeys {
     pub(super) order: String,
 }
 
-/// What belongs to one group in one partition.
 #[derive(Debug, Clone)]
 pub(super) struct PairKeys {
     /// Zset: message id -> when it is due, ms.
@@ -189,7 +179,6 @@ pub(super) struct PairKeys {
 }
 
 impl PairKeys {
-    /// All of them, for deletion.
     pub(super) fn all(&self) -> [&str; 8] {
         [
             &self.zset,
@@ -202,6 +191,36 @@ impl PairKeys {
             &self.lease,
         ]
     }
+}
+
+pub(super) const SLOTS: u16 = 16_384;
+
+/// Numbers that are tried for a tag; on average every 16,384th fits.
+const TAGS_TRIED: u32 = 1_000_000;
+
+pub(super) fn slot_of_key(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        rest.get(..rest.iter().position(|byte| *byte == b'}')?).filter(|tag| !tag.is_empty())
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
+}
+
+pub(super) fn slot_of_command(command: &Cmd) -> Option<u16> {
+    let mut words = command.args_iter().filter_map(|arg| match arg {
+        Arg::Simple(word) => Some(word),
+        _ => None,
+    });
+    let name = words.next()?;
+    match name {
+        b"EVALSHA" => words.nth(2).map(slot_of_key),
+        b"TIME" | b"PING" => None,
+        _ => words.next().map(slot_of_key),
+    }
+}
+
+pub(super) fn slot_tag(slot: u16) -> String {
+    (0..TAGS_TRIED).map(|n| n.to_string()).find(|tag| slot_of_key(tag.as_bytes()) == slot).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -220,5 +239,24 @@ mod tests {
         assert_eq!(keys.partition(&topic, Partition(3)).generation, "{dwell:orders:3}:gen");
         assert_eq!(keys.topic(&topic), "dwell:topic:orders");
         Ok(())
+    }
+
+    /// The first three are of the specification of Redis Cluster.
+    #[test]
+    fn the_published_vectors_hold_and_tags_are_found() {
+        assert_eq!(crc16::State::<crc16::XMODEM>::calculate(b"123456789"), 0x31C3);
+        assert_eq!(slot_of_key(b"{user1000}.following"), slot_of_key(b"{user1000}.followers"));
+        assert_eq!(slot_of_key(b"foo{}{bar}"), crc16::State::<crc16::XMODEM>::calculate(b"foo{}{bar}") % SLOTS);
+        assert_eq!(slot_of_key(b"foo"), 12_182);
+        for slot in [0, 1, 5_461, SLOTS - 1] {
+            assert_eq!(slot_of_key(format!("dwell:history:{{{}}}", slot_tag(slot)).as_bytes()), slot);
+        }
+    }
+
+    #[test]
+    fn a_command_belongs_where_its_first_key_does() {
+        assert_eq!(slot_of_command(redis::cmd("GET").arg("foo")), Some(12_182));
+        assert_eq!(slot_of_command(redis::cmd("EVALSHA").arg("digest").arg(2).arg("foo").arg("bar")), Some(12_182));
+        assert_eq!(slot_of_command(&redis::cmd("TIME")), None);
     }
 }

@@ -1,25 +1,49 @@
 //! Leases: acquiring them, renewing them, and looking who has them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use redis::Value;
 
-use super::deadline_call::ms;
+use super::failure::ms;
 use super::owner::RedisOwner;
-use super::reply::{Reply, text};
-use super::scripts::{Call, SCRIPTS};
-use super::{Shared, topics};
+use super::scripts::{Call, Reply, SCRIPTS, text};
+use super::{Redis, Shared, topics};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
-use crate::store::{Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
+use crate::store::{self, Acquired, Claim, Epoch, Glance, MemberId, Renewal, Tenant};
 
 /// How often an acquisition looks at the epoch: an owner may release just between the look and the attempt.
 const ACQUIRE_LOOKS_MAX: usize = 3;
 
-impl Shared {
-    pub(super) async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
+#[async_trait]
+impl store::Leases for Redis {
+    async fn acquire(
+        &self,
+        pair: &GroupPartition,
+        member: &MemberId,
+        ttl: Duration,
+        generation: u64,
+    ) -> Result<Acquired> {
+        for _ in 0..ACQUIRE_LOOKS_MAX {
+            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
+                return Ok(acquired);
+            }
+        }
+        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
+    }
+
+    async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
+        let call = |pair: &GroupPartition| {
+            let keys = self.keys.pair(pair);
+            Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
+        };
+        let answers = self.connection.eval_all(&SCRIPTS.tenant, pairs.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| tenant(Reply::of(answer?)?)).collect()
+    }
+
+    async fn renew(&self, member: &MemberId, claims: &[Claim], ttl: Duration) -> Vec<Result<Renewal>> {
         let renewal = |claim: &Claim| {
             let keys = self.keys.pair(&claim.pair);
             let generation = self.keys.partition(&claim.pair.topic, claim.pair.partition).generation;
@@ -34,45 +58,12 @@ impl Shared {
         let answers = self.connection.eval_all(&SCRIPTS.renew, calls).await;
         answers.into_iter().map(|answer| self.read_renewal(sent, answer?)).collect()
     }
+}
 
-    pub(super) async fn tenants(&self, pairs: &[GroupPartition]) -> Result<Vec<Option<Tenant>>> {
-        let call = |pair: &GroupPartition| {
-            let keys = self.keys.pair(pair);
-            Call::new(&SCRIPTS.tenant, &[&keys.reservations, &keys.lease])
-        };
-        let answers = self.connection.eval_all(&SCRIPTS.tenant, pairs.iter().map(call).collect()).await;
-        answers.into_iter().map(|answer| tenant(Reply::of(answer?)?)).collect()
-    }
-
-    fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
-        let (status, mut reply) = self.read(sent, value)?;
-        if status == "OK" {
-            let head = reply.time()?;
-            let generation = reply.text()?.parse().unwrap_or(0);
-            return Ok(Renewal::Kept(Glance { head, generation }));
-        }
-        let holder = reply.text()?;
-        Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
-    }
-
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        pair: &GroupPartition,
-        member: &MemberId,
-        ttl: Duration,
-        generation: u64,
-    ) -> Result<Acquired> {
-        for _ in 0..ACQUIRE_LOOKS_MAX {
-            if let Some(acquired) = self.acquire_as_seen(pair, member, ttl, generation).await? {
-                return Ok(acquired);
-            }
-        }
-        Err(Error::new(Kind::Conflict, format!("others were faster with {pair}, again and again; try again")))
-    }
-
+impl Redis {
     /// Looks at the epoch, then takes the lease under the next one; `None` when the epoch was another by then.
     async fn acquire_as_seen(
-        self: &Arc<Self>,
+        &self,
         pair: &GroupPartition,
         member: &MemberId,
         ttl: Duration,
@@ -97,7 +88,13 @@ impl Shared {
         match status.as_str() {
             "OK" => {
                 let left = (reply.text()?, reply.number()?);
-                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(self.clone(), pair, member.clone(), epoch, left)))))
+                Ok(Some(Acquired::Owned(Box::new(RedisOwner::new(
+                    self.shared.clone(),
+                    pair,
+                    member.clone(),
+                    epoch,
+                    left,
+                )))))
             }
             "HELD" => {
                 let by = MemberId::from_store(&reply.text()?);
@@ -110,7 +107,19 @@ impl Shared {
     }
 }
 
-/// Reads what the script `tenant` answers.
+impl Shared {
+    fn read_renewal(&self, sent: Instant, value: Value) -> Result<Renewal> {
+        let (status, mut reply) = self.read(sent, value)?;
+        if status == "OK" {
+            let head = reply.time()?;
+            let generation = reply.text()?.parse().unwrap_or(0);
+            return Ok(Renewal::Kept(Glance { head, generation }));
+        }
+        let holder = reply.text()?;
+        Ok(Renewal::Lost { by: (!holder.is_empty()).then(|| MemberId::from_store(&holder)) })
+    }
+}
+
 fn tenant(mut reply: Reply) -> Result<Option<Tenant>> {
     reply.text()?;
     let (line, holder) = (reply.text()?, reply.text()?);

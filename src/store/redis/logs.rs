@@ -2,12 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::changes::{Canceller, with_groups};
-use super::deadline_call::Answer;
+use super::failure::Answer;
+use super::messages::{Canceller, outcome, with_groups};
 use super::owner::check_ids;
-use super::put::outcome;
-use super::reply::Reply;
-use super::scripts::{Call, SCRIPTS};
+use super::scripts::{Call, Reply, SCRIPTS};
 use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
@@ -26,90 +24,15 @@ impl LogTarget for Redis {
     }
 
     async fn delete_again(&self, topic: &Descriptor, deleted_at: u64) -> Result<()> {
-        self.shared.delete(topic, false, deleted_at).await
+        self.delete_topic(topic, false, deleted_at).await
     }
 
     async fn fence(&self, topic: &TopicName, partition: Partition, part: &CallPart) -> Result<bool> {
-        let key = self.shared.keys.call(topic, partition, &part.call.stream);
+        let key = self.keys.call(topic, partition, &part.call.stream);
         let fence = Call::new(&SCRIPTS.fence, &[&key]).arg(part.call.seq).arg(part.at);
-        let mut reply = Reply::of(self.shared.connection.eval(&fence).await?)?;
+        let mut reply = Reply::of(self.connection.eval(&fence).await?)?;
         reply.text()?;
         Ok(reply.number()? == 1)
-    }
-
-    async fn replay(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        log: &str,
-        conflict: Conflict,
-        messages: &[Replayed],
-        losses: u64,
-    ) -> Result<Vec<Put>> {
-        self.shared.replay(descriptor, partition, log, conflict, messages, losses).await
-    }
-
-    async fn withdraw(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        id: &MessageId,
-        version: Version,
-    ) -> Result<()> {
-        self.shared.cancel(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
-    }
-
-    async fn restore(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        changes: &[Change],
-        losses: u64,
-    ) -> Result<u64> {
-        self.shared.restore(descriptor, partition, changes, losses).await
-    }
-
-    async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
-        let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
-        let call = Call::new(&SCRIPTS.brokers, &[&self.shared.keys.brokers()])
-            .arg(broker)
-            .arg(progress.name())
-            .arg(began.as_ms())
-            .arg(self.shared.time_override());
-        let (_, mut reply) = self.shared.ask(&call).await?;
-        let (now, lost_at) = (Timestamp::from_ms(reply.number()?), Timestamp::from_ms(reply.number()?));
-        let mut brokers = Vec::new();
-        while reply.left() > 0 {
-            let (broker, said, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
-            let is_settled = said == Progress::Settled(at).name();
-            brokers.push(BrokerReport { broker, is_settled, at });
-        }
-        Ok(Reports { now, lost_at, brokers })
-    }
-
-    fn hold_at_losses(&self) {
-        self.shared.losses.send_modify(|loss| (loss.restores, loss.is_restoring) = (true, true));
-    }
-
-    fn restored(&self, losses: u64) {
-        self.shared.losses.send_if_modified(|loss| {
-            let over = loss.is_restoring && loss.count == losses;
-            loss.is_restoring &= !over;
-            over
-        });
-    }
-}
-
-impl Shared {
-    /// Redis lost data although its connection never broke.
-    pub(super) fn suspect_loss(&self) {
-        let now = self.clock.local().instant();
-        self.losses.send_modify(|loss| {
-            loss.count += 1;
-            loss.is_restoring |= loss.restores;
-            loss.since = Some(now);
-        });
-        tracing::warn!("Redis lost data: it does not remember what it answered");
     }
 
     async fn replay(
@@ -149,8 +72,17 @@ impl Shared {
             let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
             call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
         }
-        let mut reply = self.apply(descriptor, partition, &call).await?;
-        std::iter::from_fn(|| (reply.left() > 0).then(|| outcome(&reply.text()?))).collect()
+        self.apply(descriptor, partition, &call).await?.each(|reply| outcome(&reply.text()?))
+    }
+
+    async fn withdraw(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        version: Version,
+    ) -> Result<()> {
+        self.cancel_by(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
     async fn restore(
@@ -197,12 +129,54 @@ impl Shared {
         self.apply(descriptor, partition, &call).await?.number()
     }
 
+    async fn report(&self, broker: &str, progress: Progress) -> Result<Reports> {
+        let began = if let Progress::Settled(began) = progress { began } else { Timestamp::default() };
+        let call = Call::new(&SCRIPTS.brokers, &[&self.keys.brokers()])
+            .arg(broker)
+            .arg(progress.name())
+            .arg(began.as_ms())
+            .arg(self.time_override());
+        let (_, mut reply) = self.ask(&call).await?;
+        let (now, lost_at) = (Timestamp::from_ms(reply.number()?), Timestamp::from_ms(reply.number()?));
+        let brokers = reply.each(|reply| {
+            let (broker, said, at) = (reply.text()?, reply.text()?, Timestamp::from_ms(reply.number()?));
+            let is_settled = said == Progress::Settled(at).name();
+            Ok(BrokerReport { broker, is_settled, at })
+        })?;
+        Ok(Reports { now, lost_at, brokers })
+    }
+
+    fn hold_at_losses(&self) {
+        self.losses.send_modify(|loss| (loss.restores, loss.is_restoring) = (true, true));
+    }
+
+    fn restored(&self, losses: u64) {
+        self.losses.send_if_modified(|loss| {
+            let over = loss.is_restoring && loss.count == losses;
+            loss.is_restoring &= !over;
+            over
+        });
+    }
+}
+
+impl Shared {
+    /// Redis lost data although its connection never broke.
+    pub(super) fn suspect_loss(&self) {
+        let now = self.clock.local().instant();
+        self.losses.send_modify(|loss| {
+            loss.count += 1;
+            loss.is_restoring |= loss.restores;
+            loss.since = Some(now);
+        });
+        tracing::warn!("Redis lost data: it does not remember what it answered");
+    }
+
     /// Makes a call once, and again after the partition was shown the descriptor.
     async fn apply(&self, descriptor: &Descriptor, partition: Partition, call: &Call) -> Result<Reply> {
         loop {
             match self.expire(call).await? {
                 Answer::Done(reply) => return Ok(reply),
-                Answer::OrderedTopics => self.roll(descriptor, partition).await?,
+                Answer::Behind => self.roll(descriptor, partition).await?,
                 Answer::Late | Answer::Outdated(_) | Answer::Gap => {
                     return Err(Error::corrupt("a script of a log answered as a push"));
                 }

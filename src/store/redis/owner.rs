@@ -1,5 +1,7 @@
 //! The owner of a pair: the handle of one epoch, with its chain of numbered calls.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +10,7 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::keys::PairKeys;
-use super::reply::Reply;
-use super::reservation_order::ReservationOrder;
-use super::scripts::{Call, SCRIPTS, Script};
+use super::scripts::{Call, Reply, SCRIPTS, Script, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX};
@@ -20,17 +20,14 @@ use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
     Charge, Epoch, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Settlement,
+    ReservedMessage, Returned, Settlement,
 };
 
-/// The pause before an unanswered call is repeated: from the first to the longest.
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// Bytes of a body, before any was seen.
 const BODY_BYTES_GUESS: usize = 512;
 
-/// Bodies that a reservation reads at a time, to see whether they still fit: all of them may be of the largest size,
-/// whatever the mean was.
+/// Bodies that a reservation reads at a time to see whether they still fit: all may be of the largest size.
 const BODIES_READ_MAX: usize = 32;
 
 pub(super) struct RedisOwner {
@@ -42,19 +39,17 @@ pub(super) struct RedisOwner {
     /// The owner line that Redis answered last: `<epoch>/<seq>/<stamp>`.
     line: String,
     seq: u64,
-    /// Whether the acquisition found reservations of older epochs.
     left_behind: bool,
     /// True while a call is out. It stays true when the call is abandoned: then the line is unknown for good.
     out: bool,
     /// Whether Redis may have applied the last call although it never answered a copy of it.
     in_doubt: bool,
-    /// VerdictCache mean of body sizes: how many bodies fit into the byte limit of a reservation.
+    /// Moving mean of body sizes: how many bodies fit into the byte limit of a reservation.
     body_bytes: usize,
     places: ReservationOrder,
 }
 
 impl RedisOwner {
-    /// With the owner line and the number of reservations that the acquisition found.
     pub(super) fn new(
         shared: Arc<Shared>,
         pair: &GroupPartition,
@@ -62,30 +57,15 @@ impl RedisOwner {
         epoch: Epoch,
         (line, reservations): (String, u64),
     ) -> RedisOwner {
-        let pair = pair.clone();
-        let body_bytes = BODY_BYTES_GUESS;
-        let left_behind = reservations > 0;
-        let places = ReservationOrder::default();
-        RedisOwner {
-            shared,
-            pair,
-            member,
-            epoch,
-            line,
-            seq: 0,
-            left_behind,
-            out: false,
-            in_doubt: false,
-            body_bytes,
-            places,
-        }
+        let (pair, left_behind, places) = (pair.clone(), reservations > 0, ReservationOrder::default());
+        let (seq, out, in_doubt, body_bytes) = (0, false, false, BODY_BYTES_GUESS);
+        RedisOwner { shared, pair, member, epoch, line, seq, left_behind, out, in_doubt, body_bytes, places }
     }
 
     fn keys(&self) -> PairKeys {
         self.shared.keys.pair(&self.pair)
     }
 
-    /// Begins a call of the chain.
     fn chained(&self, script: &'static Script, keys: &[&str]) -> Call {
         Call::new(script, keys)
             .arg(&self.line)
@@ -169,15 +149,13 @@ impl Owner for RedisOwner {
             .arg(RECOVER_IDS_MAX)
             .arg(self.shared.time_override());
         let (mut reply, _) = self.repeat(&call).await?;
-        match reply.text()?.as_str() {
-            "OK" => {
-                reply.number()?;
-                let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-                let (more, orphans) = (reply.number()? == 1, reply.number()?);
-                Ok(Recovered { messages, left_behind: self.left_behind, more, orphans })
-            }
-            _ => Err(self.lost()),
+        if reply.text()? != "OK" {
+            return Err(self.lost());
         }
+        reply.number()?;
+        let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let (more, orphans) = (reply.number()? == 1, reply.number()?);
+        Ok(Recovered { messages, left_behind: self.left_behind, more, orphans })
     }
 
     async fn repair(&mut self, from: Option<RepairCursor>) -> Result<Repaired> {
@@ -188,15 +166,13 @@ impl Owner for RedisOwner {
             .arg(from.map_or("0".to_owned(), |RepairCursor(cursor)| cursor))
             .arg(self.shared.time_override());
         let (mut reply, _) = self.repeat(&call).await?;
-        match reply.text()?.as_str() {
-            "OK" => {
-                reply.number()?;
-                let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-                let next = Some(reply.text()?).filter(|cursor| cursor != "0").map(RepairCursor);
-                Ok(Repaired { messages, next })
-            }
-            _ => Err(self.lost()),
+        if reply.text()? != "OK" {
+            return Err(self.lost());
         }
+        reply.number()?;
+        let messages = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let next = Some(reply.text()?).filter(|cursor| cursor != "0").map(RepairCursor);
+        Ok(Repaired { messages, next })
     }
 
     async fn reserve(&mut self, limit: ReserveLimit) -> Result<Reserved> {
@@ -241,10 +217,8 @@ impl Owner for RedisOwner {
         check_ids(charges.len(), CALL_IDS_MAX)?;
         let keys = self.keys();
         let keys = [&keys.reservations, &keys.attempts, &keys.hash].map(String::as_str);
-        let mut call = self.chained(&SCRIPTS.start, &keys);
-        for charge in charges {
-            call = call.arg(charge.id.as_str()).arg(charge.attempts);
-        }
+        let call = self.chained(&SCRIPTS.start, &keys);
+        let call = charges.iter().fold(call, |call, charge| call.arg(charge.id.as_str()).arg(charge.attempts));
         self.answer(call).await.map(drop)
     }
 
@@ -262,8 +236,6 @@ impl Owner for RedisOwner {
     }
 }
 
-/// # Errors
-/// `Bug` for more ids than one call may have.
 pub(super) fn check_ids(count: usize, most: usize) -> Result<()> {
     if count > most {
         return Err(Error::bug(format!("a call with {count} message ids, at most {most} are allowed")));
@@ -276,7 +248,6 @@ fn stamp(line: &str) -> Option<u64> {
     line.rsplit_once('/')?.1.parse().ok()
 }
 
-/// The field of a reservation in `r`.
 fn field(epoch: &Epoch, reservation: Reservation) -> String {
     format!("{epoch}.{}", reservation.0)
 }
@@ -297,13 +268,12 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
 }
 
 fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, places: &ReservationOrder) -> Result<Call> {
-    let block = |call: Call, values: usize| call.arg(values);
     call = call.arg(u64::try_from(settlement.dedup_window.as_millis()).unwrap_or(u64::MAX));
-    call = block(call, settlement.acked.len());
+    call = call.arg(settlement.acked.len());
     for id in &settlement.acked {
         call = call.arg(id.as_str());
     }
-    call = block(call, 2 * (settlement.retried.len() + settlement.returned.len()));
+    call = call.arg(2 * (settlement.retried.len() + settlement.returned.len()));
     for retried in &settlement.retried {
         call = call.arg(retried.next_at.as_ms()).arg(retried.id.as_str());
     }
@@ -311,29 +281,29 @@ fn settlement_args(mut call: Call, epoch: &Epoch, settlement: &Settlement, place
         call = call.arg(places.score(returned)).arg(returned.id.as_str());
     }
     let line = |failure: &Option<Failure>| failure.as_ref().map_or(String::new(), encode_failure);
-    call = block(call, 3 * (settlement.retried.len() + settlement.kept.len()));
+    call = call.arg(3 * (settlement.retried.len() + settlement.kept.len()));
     for retried in settlement.retried.iter().chain(&settlement.kept) {
         let charge = write_charge(retried.attempts, retried.next_at);
         call = call.arg(retried.id.as_str()).arg(charge).arg(line(&retried.failure));
     }
-    call = block(call, 3 * settlement.buried.len());
+    call = call.arg(3 * settlement.buried.len());
     for buried in &settlement.buried {
         call = call.arg(buried.id.as_str()).arg(encode_dead(&buried.record)?).arg(line(&buried.failure));
     }
     let (kept, gone): (Vec<_>, Vec<_>) = settlement.remaining.iter().partition(|(_, ids)| !ids.is_empty());
-    call = block(call, 2 * kept.len());
+    call = call.arg(2 * kept.len());
     for (reservation, ids) in kept {
         let ids: Vec<_> = ids.iter().map(|id| places.entry(id)).collect();
         call = call.arg(field(epoch, *reservation)).arg(ids.join(" "));
     }
-    call = block(call, gone.len());
+    call = call.arg(gone.len());
     for (reservation, _) in gone {
         call = call.arg(field(epoch, *reservation));
     }
     Ok(call)
 }
 
-/// A charge in `a`: the attempts, and when the message is due again. OrderedTopics them the scripts keep its history.
+/// The attempts, and when the message is due again. The scripts keep its history behind them.
 fn write_charge(attempts: u32, next_at: Timestamp) -> String {
     format!("{attempts} {}", next_at.as_ms())
 }
@@ -346,4 +316,60 @@ pub(super) fn read_charge(text: &str) -> (u32, Option<Timestamp>) {
 
 pub(super) fn read_history(charge: &str) -> Result<Vec<Failure>> {
     charge.splitn(3, ' ').nth(2).map_or(Ok(Vec::new()), |lines| decode_history(lines.as_bytes()))
+}
+
+/// Places of unsettled messages; none in a topic without ordering. A place is a score that Redis gave, kept as text so
+/// that no digit is lost: the millisecond and so many 2048ths.
+#[derive(Debug, Default)]
+pub(super) struct ReservationOrder(Option<HashMap<MessageId, String>>);
+
+impl ReservationOrder {
+    pub(super) fn keep(&mut self) {
+        self.0.get_or_insert_default();
+    }
+
+    fn are_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn note(&mut self, messages: &mut [ReservedMessage], mut places: Reply) -> Result<()> {
+        let Some(known) = &mut self.0 else { return Ok(()) };
+        for message in messages {
+            let place = places.text()?;
+            message.place =
+                time_of(&place).ok_or_else(|| Error::corrupt(format!("Redis answered {place:?} as a place")))?;
+            if message.attempts == 0 {
+                message.ready_at = message.place;
+            }
+            known.insert(message.id.clone(), place);
+        }
+        Ok(())
+    }
+
+    pub(super) fn score<'a>(&'a self, returned: &Returned) -> Cow<'a, str> {
+        match self.of(&returned.id) {
+            Some(place) => place.into(),
+            None => returned.ready_at.as_ms().to_string().into(),
+        }
+    }
+
+    /// The entry of a message in its reservation: the id and, if kept, its place behind a byte that no id has.
+    pub(super) fn entry<'a>(&self, id: &'a MessageId) -> Cow<'a, str> {
+        match self.of(id) {
+            Some(place) => format!("{id}\u{1}{place}").into(),
+            None => id.as_str().into(),
+        }
+    }
+
+    pub(super) fn forget(&mut self, settlement: &Settlement) {
+        let Some(known) = &mut self.0 else { return };
+        let gone = settlement.acked.iter().chain(settlement.returned.iter().map(|returned| &returned.id));
+        for id in gone.chain(settlement.buried.iter().map(|buried| &buried.id)) {
+            known.remove(id);
+        }
+    }
+
+    fn of(&self, id: &MessageId) -> Option<&str> {
+        self.0.as_ref()?.get(id).map(String::as_str)
+    }
 }

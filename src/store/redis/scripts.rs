@@ -1,34 +1,30 @@
-//! The Lua scripts: one verb, one file, with a header that names every key, argument and answer.
+//! The Lua scripts: one verb, one file, with a header that names every key, argument and answer; and reading what they
+//! answer.
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, ToRedisArgs};
+use bytes::Bytes;
+use redis::{Cmd, ToRedisArgs, Value};
 
 use super::confirmed::is_confirmed;
+use crate::model::error::{Error, Result};
+use crate::model::time::Timestamp;
 
-/// Every script, with its digest computed once.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::new);
 
-/// The verb of all that is no script, for metrics.
 pub(super) const COMMAND: &str = "command";
 
-/// A script with the digest that EVALSHA calls it by.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The verb, for metrics.
     pub(super) verb: &'static str,
-    /// The whole source.
     pub(super) source: &'static str,
     /// Whether its calls are answered only once enough servers have what they changed, where any are asked for.
     pub(super) is_confirmed: bool,
-    /// SHA-1 of the source, in hexadecimal.
     digest: String,
 }
 
-/// Declares every script once: the field, and what is put in front of its file.
 macro_rules! scripts {
     ($($verb:ident: $head:literal $(, $part:literal)*;)*) => {
-        /// Every script.
         #[derive(Debug)]
         pub(super) struct Scripts {
             $(pub(super) $verb: Script,)*
@@ -56,8 +52,8 @@ macro_rules! scripts {
     };
 }
 
-// Without a flag a full Redis refuses the script before its first line: a push, or a page of a copy, is refused whole.
-// Everything else must go on when memory is full, so that dwell can be drained and leased.
+// A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
+// work when memory is full, so that dwell can be drained.
 scripts! {
     push: "#!lua", "_time", "_call", "_gone", "_unordered";
     push_ordered: "#!lua", "_time", "_call", "_gone", "_order", "push";
@@ -114,7 +110,6 @@ scripts! {
 }
 
 impl Script {
-    /// The call that makes it known to Redis.
     pub(super) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(self.source);
@@ -127,7 +122,6 @@ impl Script {
     }
 }
 
-/// One call of a script, which can be made again unchanged.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) script: &'static Script,
@@ -137,7 +131,6 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A call with these keys.
     pub(super) fn new(script: &'static Script, keys: &[&str]) -> Call {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.digest).arg(keys.len());
@@ -152,9 +145,105 @@ impl Call {
         Call { losses: Some(losses), ..self }
     }
 
-    /// Adds an argument.
     pub(super) fn arg(mut self, arg: impl ToRedisArgs) -> Call {
         self.command.arg(arg);
         self
     }
+}
+
+#[derive(Debug)]
+pub(super) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    pub(super) fn of(value: Value) -> Result<Reply> {
+        match value {
+            Value::Array(values) => Ok(Reply(values.into_iter())),
+            other => Err(unexpected("an array", &other)),
+        }
+    }
+
+    /// Reads entries until nothing is left.
+    pub(super) fn each<T>(mut self, mut read: impl FnMut(&mut Reply) -> Result<T>) -> Result<Vec<T>> {
+        std::iter::from_fn(|| (self.left() > 0).then(|| read(&mut self))).collect()
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn value(&mut self) -> Result<Value> {
+        self.0.next().ok_or_else(|| Error::corrupt("a script answered less than its header says"))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Bytes> {
+        match self.value()? {
+            Value::BulkString(bytes) => Ok(bytes.into()),
+            other => Err(unexpected("bytes", &other)),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<String> {
+        text(self.value()?)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64> {
+        let value = self.value()?;
+        number(&value).ok_or_else(|| unexpected("a number", &value))
+    }
+
+    /// A time in ms, or nothing for an empty text. What follows the ms is the place within it.
+    pub(super) fn time(&mut self) -> Result<Option<Timestamp>> {
+        match self.value()? {
+            Value::BulkString(bytes) if bytes.is_empty() => Ok(None),
+            value => match text(value.clone()).ok().as_deref().and_then(time_of) {
+                Some(at) => Ok(Some(at)),
+                None => {
+                    number(&value).map(|ms| Some(Timestamp::from_ms(ms))).ok_or_else(|| unexpected("a time", &value))
+                }
+            },
+        }
+    }
+
+    pub(super) fn maybe_text(&mut self) -> Result<Option<String>> {
+        Ok(maybe_text(self.value()?)?.filter(|text| !text.is_empty()))
+    }
+
+    pub(super) fn list(&mut self) -> Result<Reply> {
+        Reply::of(self.value()?)
+    }
+}
+
+pub(super) fn time_of(score: &str) -> Option<Timestamp> {
+    let ms = score.split_once('.').map_or(score, |(ms, _)| ms);
+    ms.parse().ok().map(Timestamp::from_ms)
+}
+
+pub(super) fn text(value: Value) -> Result<String> {
+    match value {
+        Value::BulkString(bytes) => {
+            String::from_utf8(bytes).map_err(|_| Error::corrupt("a key holds bytes that are not UTF-8"))
+        }
+        Value::SimpleString(text) => Ok(text),
+        Value::Okay => Ok("OK".to_owned()),
+        other => Err(unexpected("text", &other)),
+    }
+}
+
+pub(super) fn maybe_text(value: Value) -> Result<Option<String>> {
+    match value {
+        Value::Nil => Ok(None),
+        other => text(other).map(Some),
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn unexpected(wanted: &str, got: &Value) -> Error {
+    Error::corrupt(format!("Redis answered {got:?} where {wanted} was expected"))
 }

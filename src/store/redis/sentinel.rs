@@ -1,3 +1,5 @@
+//! Where the primary is: at a fixed address, or where sentinels say.
+//!
 //! Sentinels: they watch a primary and its replicas, promote a replica when the primary is gone, and say which one it is.
 //!
 //! They may disagree for a while, and all of them may be wrong for a moment. So the newest decision comes first, and who is
@@ -13,8 +15,7 @@ use redis::{Pipeline, Value};
 
 use super::address::Address;
 use super::connection::Connection;
-use super::primary_discovery::Parts;
-use super::reply::Reply;
+use super::scripts::Reply;
 use super::{RedisOptions, failure};
 use crate::model::error::{Error, Result};
 use crate::platform::clock::Clock;
@@ -22,19 +23,15 @@ use crate::platform::clock::Clock;
 /// Where a sentinel listens unless the URL says otherwise.
 const PORT: u16 = 26_379;
 
-/// The channel on which a sentinel says that the primary is another one.
 const SWITCH: &str = "+switch-master";
 
-/// The pause before another sentinel is listened to.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Timeouts that a sentinel may be silent before it is asked whether it is still there.
 const PING_AFTER: u32 = 5;
 
-/// The sentinels of one primary.
 #[derive(Debug, Clone)]
 pub(super) struct Sentinels {
-    /// The name of the primary.
     name: String,
     sentinels: Vec<Address>,
     /// Login and certificates of the primary, at no address yet.
@@ -43,8 +40,6 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    /// # Errors
-    /// `Invalid` for a URL that names no primary, or has something else wrong.
     pub(super) fn new(options: &RedisOptions, parts: &Parts<'_>) -> Result<Sentinels> {
         let Parts { scheme, login, .. } = parts;
         let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
@@ -155,7 +150,6 @@ impl Sentinels {
         }
     }
 
-    /// Leaves the connection if the sentinels name another primary.
     async fn compare(&self, connection: &Connection) {
         let named = self.ask().await.unwrap_or_default().first().map(Address::location);
         if named.is_some() {
@@ -164,14 +158,12 @@ impl Sentinels {
     }
 }
 
-/// What a sentinel says of the primary that it watches with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quorum {
     /// Sentinels that have to agree that the primary is gone.
     pub needed: u64,
     /// Sentinels that it knows, with itself.
     pub sentinels: u64,
-    /// Replicas that it knows.
     pub replicas: u64,
     /// What it thinks of the primary, as in `master` or `master,s_down`.
     pub flags: String,
@@ -180,7 +172,6 @@ pub struct Quorum {
 }
 
 impl Sentinels {
-    /// What each sentinel says, by where it is.
     pub(super) async fn quorums(&self) -> Vec<(String, Result<Quorum>)> {
         let one = async |sentinel: &Address| {
             let answer = tokio::select! {
@@ -215,12 +206,10 @@ impl Sentinels {
     }
 }
 
-/// The number of its last decision, among what a sentinel knows of a primary.
 fn epoch(known: Value) -> Option<u64> {
     field(known, "config-epoch")?.parse().ok()
 }
 
-/// A field of what a sentinel knows of a primary.
 fn field(known: Value, wanted: &str) -> Option<String> {
     let mut known = Reply::of(known).ok()?;
     while known.left() > 1 {
@@ -230,4 +219,109 @@ fn field(known: Value, wanted: &str) -> Option<String> {
         }
     }
     None
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum PrimaryDiscovery {
+    Fixed(Address),
+    Watched(Sentinels),
+}
+
+impl PrimaryDiscovery {
+    pub(super) fn new(options: &RedisOptions) -> Result<PrimaryDiscovery> {
+        match Parts::of(options.url.expose())? {
+            Some(parts) => Sentinels::new(options, &parts).map(PrimaryDiscovery::Watched),
+            None => Address::new(options, options.url.expose()).map(PrimaryDiscovery::Fixed),
+        }
+    }
+
+    /// Where it may be, the most likely first.
+    pub(super) async fn candidates(&self) -> Result<Vec<Address>> {
+        match self {
+            PrimaryDiscovery::Fixed(address) => Ok(vec![address.clone()]),
+            PrimaryDiscovery::Watched(sentinels) => sentinels.ask().await,
+        }
+    }
+
+    /// Whether the one at an address has to prove that it is the primary.
+    pub(super) fn is_watched(&self) -> bool {
+        matches!(self, PrimaryDiscovery::Watched(_))
+    }
+
+    pub(super) fn location(&self) -> String {
+        match self {
+            PrimaryDiscovery::Fixed(address) => address.location(),
+            PrimaryDiscovery::Watched(sentinels) => sentinels.location(),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) struct Parts<'a> {
+    /// Whether the hosts are nodes of a cluster, not sentinels.
+    pub(super) is_cluster: bool,
+    /// `redis` or `rediss`.
+    pub(super) scheme: &'a str,
+    /// User and password as they stand there, with their `@`, or nothing.
+    pub(super) login: &'a str,
+    pub(super) hosts: Vec<&'a str>,
+    /// What follows the hosts, without slashes around it.
+    pub(super) path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// Nothing for the URL of a single Redis. Errors: `Invalid` when something is missing.
+    pub(super) fn of(url: &'a str) -> Result<Option<Parts<'a>>> {
+        let wrong = |why: &str| Error::invalid("redis.url", why);
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("is not a URL"))?;
+        let Some((scheme @ ("redis" | "rediss"), kind @ ("sentinel" | "cluster"))) = scheme.split_once('+') else {
+            return Ok(None);
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A password may hold an unescaped slash, so the login ends at the last `@`.
+        let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
+        if hosts.iter().any(|host| host.is_empty()) {
+            return Err(wrong("has an empty host"));
+        }
+        Ok(Some(Parts { is_cluster: kind == "cluster", scheme, login, hosts, path: path.trim_matches('/'), query }))
+    }
+
+    fn parameter(&self, name: &str) -> &'a str {
+        let value = |pair: &'a str| pair.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value);
+        self.query.split('&').find_map(value).unwrap_or_default()
+    }
+}
+
+/// Where a URL leads, for people. Connects nowhere. Errors: `Invalid` for a wrong URL or unreadable certificates.
+pub fn location_of(options: &RedisOptions) -> Result<String> {
+    match Parts::of(options.url.expose())? {
+        Some(parts) if parts.is_cluster => {
+            let seed = |host: &&str| Address::new(options, &format!("{}://{}{host}", parts.scheme, parts.login));
+            let seeds = parts.hosts.iter().map(seed).collect::<Result<Vec<_>>>()?;
+            Ok(seeds.iter().map(Address::location).collect::<Vec<_>>().join(", "))
+        }
+        _ => Ok(PrimaryDiscovery::new(options)?.location()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() -> Result<()> {
+        assert!(Parts::of("redis://a:b@host/0")?.is_none());
+        assert!(Parts::of("redis+unix:///run/redis.sock?db=1")?.is_none());
+        let url = "rediss+sentinel://app:s3/c@ret@a:1,[::1]:2/main/3?sentinel_user=u&sentinel_password=p";
+        let parts = Parts::of(url)?.ok_or_else(|| Error::bug("no parts"))?;
+        assert_eq!((parts.scheme, parts.login, parts.path), ("rediss", "app:s3/c@ret@", "main/3"));
+        assert_eq!(parts.hosts, ["a:1", "[::1]:2"]);
+        assert_eq!((parts.parameter("sentinel_password"), parts.parameter("db")), ("p", ""));
+        assert!(Parts::of("redis+cluster://a:1,b:2")?.is_some_and(|parts| parts.is_cluster));
+        assert!(Parts::of("redis+sentinel://a,,b/main").is_err());
+        Ok(())
+    }
 }

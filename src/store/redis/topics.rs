@@ -2,46 +2,37 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use redis::Value;
 
 use super::keys::PairKeys;
-use super::reply::{Reply, maybe_text};
-use super::scripts::{Call, SCRIPTS};
-use super::{Shared, ms};
+use super::scripts::{Call, Reply, SCRIPTS, maybe_text};
+use super::{Redis, Shared, ms};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::TOPICS_MAX;
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
+use crate::store;
 
 /// How long a partition remembers that its topic was deleted. No call is older.
 const TOMBSTONE: Duration = Duration::from_secs(86_400);
 
-impl Shared {
-    pub(super) async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+#[async_trait]
+impl store::Topics for Redis {
+    async fn topic(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         Ok(self.descriptor(&self.keys.topic(topic)).await?.filter(|descriptor| !descriptor.deleted))
     }
 
-    /// The same, or the tombstone of one that was deleted.
-    pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
-        match self.descriptor(&self.keys.topic(topic)).await? {
-            Some(there) => Ok(Some(there)),
-            None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await,
-        }
-    }
-
-    pub(super) async fn topics(&self) -> Result<Vec<TopicName>> {
-        let mut names = Reply::of(self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.topics())).await?)?;
-        let mut topics = Vec::with_capacity(names.left());
-        while names.left() > 0 {
-            topics.push(TopicName::new(names.text()?)?);
-        }
+    async fn topics(&self) -> Result<Vec<TopicName>> {
+        let names = Reply::of(self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.topics())).await?)?;
+        let mut topics = names.each(|names| TopicName::new(names.text()?))?;
         topics.sort();
         Ok(topics)
     }
 
     /// A descriptor that Redis lost is found again in partition 0, so a topic never changes its number of partitions.
-    pub(super) async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+    async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let key = self.keys.topic(&wanted.topic);
         let mut before = self.descriptor(&key).await?;
         if let Some(there) = before.take_if(|there| !there.deleted) {
@@ -49,7 +40,7 @@ impl Shared {
         }
         if let Some(deleted) = &before {
             // A deletion that was interrupted is finished first.
-            self.delete(deleted, false, 0).await?;
+            self.delete_topic(deleted, false, 0).await?;
             before = None;
         }
         let copy = self.descriptor(&self.keys.partition(&wanted.topic, Partition(0)).generation).await?;
@@ -60,8 +51,8 @@ impl Shared {
             }
             tombstone => self.born(wanted, tombstone.as_ref()).await?,
         };
-        // Listed first: a name without a descriptor is harmless, a topic that no list shows is not. And again afterwards:
-        // a deletion that ends now takes the name off the list.
+        // Listed first: a name without a descriptor is harmless, an unlisted topic is not. And again afterwards: a
+        // deletion that ends now takes the name off the list.
         self.list(&descriptor.topic).await?;
         let in_place = self.replace(&key, before.as_ref(), &descriptor).await?;
         self.list(&descriptor.topic).await?;
@@ -70,19 +61,7 @@ impl Shared {
         Ok(in_place)
     }
 
-    async fn born(&self, wanted: &Descriptor, tombstone: Option<&Descriptor>) -> Result<Descriptor> {
-        let count = self.connection.call(redis::cmd("SCARD").arg(self.keys.topics())).await?;
-        if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
-            return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
-        }
-        let deleted_at = wanted.deleted_at.max(tombstone.map_or(0, Descriptor::last_deletion));
-        let before = tombstone.map_or(0, |tombstone| tombstone.generation);
-        let generation = self.next_generation(before.max(wanted.generation));
-        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
-        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, restored_deletion: 0, ..wanted.clone() })
-    }
-
-    pub(super) async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+    async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
         let key = self.keys.topic(&wanted.topic);
         let Some(there) = self.descriptor(&key).await?.filter(|there| !there.deleted) else {
             return Err(Error::not_found(format!("there is no topic {}", wanted.topic)));
@@ -100,8 +79,81 @@ impl Shared {
         self.finish_leaving(&key, new).await
     }
 
-    /// Deletes what groups that left have left behind, and then takes them off the descriptor. Interrupted anywhere, the
-    /// next change of the topic finishes it: until then the descriptor names them, in every partition.
+    async fn publish_settings(&self, descriptor: &Descriptor) -> Result<()> {
+        self.roll_all(descriptor, None).await
+    }
+
+    async fn delete(&self, descriptor: &Descriptor) -> Result<()> {
+        self.delete_topic(descriptor, false, 0).await
+    }
+
+    async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<()> {
+        self.delete_topic(descriptor, true, 0).await
+    }
+}
+
+impl Shared {
+    /// Deletes a topic; if `is_unchanged`, only while its generation is that of `descriptor`. `restored_deletion` is
+    /// not 0 when a journal says that it was deleted then. The descriptor is marked deleted first, then every partition
+    /// refuses pushes and owners, then the data goes, then the descriptor. Deleting or creating the topic again
+    /// finishes an interrupted deletion. A broker that was overtaken touches nothing of a new topic of that name.
+    pub(super) async fn delete_topic(
+        &self,
+        descriptor: &Descriptor,
+        is_unchanged: bool,
+        restored_deletion: u64,
+    ) -> Result<()> {
+        let key = self.keys.topic(&descriptor.topic);
+        // A caller that means an older topic of this name deletes nothing of the new one.
+        let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
+        let Some(there) = there else { return Ok(()) };
+        let stale = || Error::stale(format!("topic {} was changed by someone else; try again", descriptor.topic));
+        let tombstone = if there.deleted {
+            there
+        } else {
+            if is_unchanged && there.generation != descriptor.generation {
+                return Err(stale());
+            }
+            let generation = self.next_generation(there.generation);
+            let tombstone = Descriptor { deleted: true, generation, restored_deletion, ..there.clone() };
+            if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
+                return Err(stale());
+            }
+            tombstone
+        };
+        match self.roll_all(&tombstone, Some(TOMBSTONE)).await {
+            Err(error) if error.kind() == Kind::Stale => return Ok(()),
+            rolled => rolled?,
+        }
+        self.delete_data(&tombstone).await?;
+        self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
+        if !self.put(&key, Some(&tombstone), "").await?.is_empty() {
+            self.list(&tombstone.topic).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        match self.descriptor(&self.keys.topic(topic)).await? {
+            Some(there) => Ok(Some(there)),
+            None => self.descriptor(&self.keys.partition(topic, Partition(0)).generation).await,
+        }
+    }
+
+    async fn born(&self, wanted: &Descriptor, tombstone: Option<&Descriptor>) -> Result<Descriptor> {
+        let count = self.connection.call(redis::cmd("SCARD").arg(self.keys.topics())).await?;
+        if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= TOPICS_MAX)) {
+            return Err(Error::new(Kind::Full, format!("there are {TOPICS_MAX} topics; delete some first")));
+        }
+        let deleted_at = wanted.deleted_at.max(tombstone.map_or(0, Descriptor::last_deletion));
+        let before = tombstone.map_or(0, |tombstone| tombstone.generation);
+        let generation = self.next_generation(before.max(wanted.generation));
+        let incarnation = if wanted.incarnation == 0 { generation } else { wanted.incarnation };
+        Ok(Descriptor { generation, incarnation, deleted: false, deleted_at, restored_deletion: 0, ..wanted.clone() })
+    }
+
+    /// Deletes what removed groups have left, and then takes them off the descriptor. After an interruption the next
+    /// change of the topic finishes it: until then the descriptor names them.
     async fn finish_leaving(&self, key: &str, descriptor: Descriptor) -> Result<Descriptor> {
         if descriptor.leaving.is_empty() {
             return Ok(descriptor);
@@ -130,48 +182,6 @@ impl Shared {
         Ok(in_place)
     }
 
-    /// First the descriptor says that the topic is deleted, then every partition refuses pushes and owners, then the data
-    /// goes, then the descriptor. Interrupted anywhere, deleting again (or making the topic again) finishes it. Who is
-    /// overtaken by another who finishes it, and makes the topic again, touches nothing of the new one.
-    /// Deletes a topic; if asked to, only while its generation is that of `descriptor`. `restored_deletion` is not 0 when it was
-    /// deleted then, as a journal says.
-    pub(super) async fn delete(
-        &self,
-        descriptor: &Descriptor,
-        is_unchanged: bool,
-        restored_deletion: u64,
-    ) -> Result<()> {
-        let key = self.keys.topic(&descriptor.topic);
-        // Who still means an older topic of this name deletes nothing of the new one.
-        let there = self.descriptor(&key).await?.filter(|there| there.incarnation == descriptor.incarnation);
-        let Some(there) = there else { return Ok(()) };
-        let stale = || Error::stale(format!("topic {} was changed by someone else; try again", descriptor.topic));
-        let tombstone = if there.deleted {
-            there
-        } else {
-            if is_unchanged && there.generation != descriptor.generation {
-                return Err(stale());
-            }
-            let generation = self.next_generation(there.generation);
-            let tombstone = Descriptor { deleted: true, generation, restored_deletion, ..there.clone() };
-            if self.replace(&key, Some(&there), &tombstone).await? != tombstone {
-                return Err(stale());
-            }
-            tombstone
-        };
-        match self.roll_all(&tombstone, Some(TOMBSTONE)).await {
-            // Another one finished this deletion, and the topic was made again.
-            Err(error) if error.kind() == Kind::Stale => return Ok(()),
-            rolled => rolled?,
-        }
-        self.delete_data(&tombstone).await?;
-        self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
-        if !self.put(&key, Some(&tombstone), "").await?.is_empty() {
-            self.list(&tombstone.topic).await?;
-        }
-        Ok(())
-    }
-
     async fn delete_data(&self, tombstone: &Descriptor) -> Result<()> {
         let wipe = |partition| {
             let shared = self.keys.partition(&tombstone.topic, partition);
@@ -198,13 +208,12 @@ impl Shared {
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
-    /// Puts a name on the list of topics.
     async fn list(&self, topic: &TopicName) -> Result<()> {
         self.connection.call(redis::cmd("SADD").arg(self.keys.topics()).arg(topic.as_str())).await.map(drop)
     }
 
     /// Shows the descriptor to every partition; the first one announces it.
-    pub(super) async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
+    async fn roll_all(&self, descriptor: &Descriptor, keep: Option<Duration>) -> Result<()> {
         let keep = keep.map_or(String::new(), |keep| ms(keep).to_string());
         let bytes = write(descriptor)?;
         let calls: Vec<Call> = descriptor
@@ -219,7 +228,6 @@ impl Shared {
         answers.into_iter().try_for_each(|answer| rolled(answer?))
     }
 
-    /// Puts a descriptor in the place of another, and returns what is in place afterwards.
     async fn replace(&self, key: &str, before: Option<&Descriptor>, after: &Descriptor) -> Result<Descriptor> {
         read(&self.put(key, before, &write(after)?).await?)
     }
@@ -228,8 +236,7 @@ impl Shared {
     async fn put(&self, key: &str, before: Option<&Descriptor>, after: &str) -> Result<String> {
         let expected = before.map_or(String::new(), |before| sixteen_digits(before.generation));
         let call = Call::new(&SCRIPTS.describe, &[key]).arg(expected).arg(after);
-        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
-        reply.text()?;
+        let mut reply = self.reply(&call).await?;
         reply.text()
     }
 
@@ -256,13 +263,11 @@ pub(super) fn write(descriptor: &Descriptor) -> Result<String> {
     Ok(format!("{} {json}", sixteen_digits(descriptor.generation)))
 }
 
-/// Reads it. # Errors: `Corrupt` for what this version cannot read.
 pub(super) fn read(text: &str) -> Result<Descriptor> {
     let json = text.split_once(' ').map_or("", |(_, json)| json);
     serde_json::from_str(json).map_err(|error| Error::corrupt(format!("a descriptor is unreadable ({error})")))
 }
 
-/// Reads the answer of `roll`.
 pub(super) fn rolled(answer: Value) -> Result<()> {
     let mut reply = Reply::of(answer)?;
     reply.text()?;

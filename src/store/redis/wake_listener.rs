@@ -23,35 +23,27 @@ use crate::platform::clock::Clock;
 use crate::store::{Channel, Wakes};
 use crate::telemetry::metrics::{Metrics, RemoteDrop};
 
-/// The pause before a lost connection is made anew: from the first to the longest.
 const RECONNECT_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Timeouts of a call after which a connection is asked whether it is still one: announcements that went into a half-open
-/// one are late by these and one more.
+/// Timeouts of a call after which a silent connection is tested: announcements into a half-open one are late by these.
 const PING_AFTER: u32 = 5;
 
 /// What `release` says where `push` and `redrive` say when the earlier head is due.
 const RELEASED: &[u8] = b"released";
 
-/// What `roll` says there.
 const CHANGED: &[u8] = b"changed";
 
-/// What is announced in each channel of Redis, or one thing of several.
 type Channels = HashMap<String, Channel>;
 
-/// What is heard at one node.
 struct Ear {
-    /// What is subscribed to there.
     channels: Mutex<Channels>,
     wakes: Wakes,
     metrics: Arc<Metrics>,
-    /// Woken when the connection is of no use any more.
     lost: Notify,
 }
 
 impl Ear {
     fn channels(&self) -> MutexGuard<'_, Channels> {
-        // Nothing panics while the lock is held; if it did, the map would still be whole.
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,7 +53,6 @@ impl Ear {
         }
     }
 
-    /// Takes what Redis says by itself.
     fn hear(&self, said: &PushInfo) {
         let name = match said.data.first() {
             Some(Value::BulkString(name)) => String::from_utf8_lossy(name),
@@ -75,14 +66,13 @@ impl Ear {
         match (&said.kind, channel) {
             (PushKind::SMessage, Some(Channel::Member(_))) => self.deliver(text()),
             (PushKind::SMessage, Some(channel)) => self.wakes.wake(&meant(channel, text())),
-            // Who is told so without having asked has lost the slot of the channel.
+            // Redis says so unasked when the slot of the channel has moved.
             (PushKind::SUnsubscribe, Some(_)) | (PushKind::Disconnection, _) => self.lost.notify_one(),
             _ => {}
         }
     }
 }
 
-/// Which of the things that are announced where this is was meant.
 fn meant(channel: Channel, said: &[u8]) -> Channel {
     let is_meant = |channel: &Channel| match channel {
         Channel::Head(..) => said != RELEASED && said != CHANGED,
@@ -93,7 +83,6 @@ fn meant(channel: Channel, said: &[u8]) -> Channel {
     channel.beside().into_iter().find(is_meant).unwrap_or(channel)
 }
 
-/// Listens at every node until `stop`.
 pub(super) async fn run(shared: &Shared, stop: CancellationToken) {
     let mut places = shared.connection.places();
     let mut heard = BTreeSet::new();
@@ -128,7 +117,6 @@ async fn hear(shared: &Shared, place: String) -> String {
         match shared.connection.hear(&place, hear).await {
             Ok(connection) => {
                 pause = RECONNECT_AFTER.0;
-                // Any failure means a new connection.
                 if let Err(error) = listen(shared, &place, connection, &ear).await {
                     log(&place, &error, pause);
                 }
@@ -170,7 +158,6 @@ async fn listen(shared: &Shared, place: &str, mut connection: MultiplexedConnect
     }
 }
 
-/// Subscribes to the channels that are wanted of this node, and to no others.
 async fn follow(shared: &Shared, place: &str, connection: &mut MultiplexedConnection, ear: &Ear) -> Result<()> {
     let wanted = channels(shared, place);
     let (unwanted, fresh) = {

@@ -41,7 +41,7 @@ const ONLY: [Only; 22] = [
         only: &[
             "src/platform/https.rs",
             "src/cli/",
-            "src/outage/successor.rs",
+            "src/outage/hand_over.rs",
             "src/telemetry/spans.rs",
             "src/api/webhook/",
         ],

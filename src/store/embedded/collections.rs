@@ -1,0 +1,345 @@
+//! The data structures of a pair, on sled: hash and zset as in Redis, the order within a millisecond, and reservations.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sled::{Batch, IVec, Tree};
+
+use super::keys::{Kind, Place, Score, TIES, name_of, read_id, read_score, score_bytes, score_of, scored_of};
+use super::open::broken;
+use crate::model::error::{Error, Result};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::platform::disk::ChunkedValue;
+use crate::store::{Epoch, Reservation};
+
+/// One hash of a place. Changes go into a batch, so that they happen together with others or not at all.
+#[derive(Clone, Copy)]
+pub(super) struct Hash<'a> {
+    tree: &'a Tree,
+    place: Place,
+    kind: Kind,
+}
+
+impl<'a> Hash<'a> {
+    pub(super) fn messages(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::Hash }
+    }
+
+    pub(super) fn dead(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::DeadHash }
+    }
+
+    pub(super) fn reservations(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::Reservation }
+    }
+
+    pub(super) fn schedules(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place: place.shared(), kind: Kind::Schedule }
+    }
+
+    pub(super) fn value(&self, name: &[u8]) -> Result<Option<Bytes>> {
+        let first = self.tree.get(self.place.named(self.kind, name)).map_err(broken)?;
+        first.map(|first| self.join(name, first)).transpose()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = Result<Bytes>> + use<'a> {
+        let hash = *self;
+        self.tree.scan_prefix(self.place.of(self.kind)).map(move |entry| {
+            let (key, first) = entry.map_err(broken)?;
+            hash.join(name_of(&key), first)
+        })
+    }
+
+    pub(super) fn charges(tree: &'a Tree, place: Place) -> Hash<'a> {
+        Hash { tree, place, kind: Kind::Attempts }
+    }
+
+    pub(super) fn has(&self, id: &MessageId) -> Result<bool> {
+        self.tree.contains_key(self.place.named(self.kind, id.as_str().as_bytes())).map_err(broken)
+    }
+
+    pub(super) fn get(&self, id: &MessageId) -> Result<Option<Bytes>> {
+        self.value(id.as_str().as_bytes())
+    }
+
+    /// Puts a value under a name that is not there, or whose removal is in the same batch.
+    pub(super) fn add(&self, batch: &mut Batch, name: &[u8], value: &ChunkedValue) {
+        batch.insert(self.place.named(self.kind, name), value.first.clone());
+        for (number, part) in (1..).zip(&value.further) {
+            batch.insert(self.place.part(self.kind, name, number), part.clone());
+        }
+    }
+
+    pub(super) fn remove(&self, batch: &mut Batch, name: &[u8]) -> Result<bool> {
+        let key = self.place.named(self.kind, name);
+        let Some(first) = self.tree.get(&key).map_err(broken)? else { return Ok(false) };
+        batch.remove(key);
+        for number in 1..=ChunkedValue::further_of(&first)? {
+            batch.remove(self.place.part(self.kind, name, number));
+        }
+        Ok(true)
+    }
+
+    pub(super) fn below(&self, end: &[u8]) -> impl Iterator<Item = Result<(Vec<u8>, Bytes)>> + use<'a> {
+        let (hash, range) = (*self, self.place.of(self.kind)..self.place.named(self.kind, end));
+        self.tree.range(range).map(move |entry| {
+            let (key, first) = entry.map_err(broken)?;
+            let name = name_of(&key);
+            Ok((name.to_vec(), hash.join(name, first)?))
+        })
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = Result<MessageId>> + use<'a> {
+        let prefix = self.place.of(self.kind);
+        self.tree.scan_prefix(prefix).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
+    }
+
+    /// The names that follow one, whether or not that one is still there; all without one.
+    pub(super) fn ids_after(&self, id: Option<&MessageId>) -> impl Iterator<Item = Result<MessageId>> + use<'a> {
+        ids_after(self.tree, self.place, self.kind, id)
+    }
+
+    fn join(&self, name: &[u8], first: IVec) -> Result<Bytes> {
+        ChunkedValue::join(first, |number| self.tree.get(self.place.part(self.kind, name, number)).map_err(broken))
+    }
+}
+
+/// The ids of one kind that follow `id` by name, whether or not that one is still there; all without one.
+fn ids_after(
+    tree: &Tree,
+    place: Place,
+    kind: Kind,
+    id: Option<&MessageId>,
+) -> impl Iterator<Item = Result<MessageId>> + use<> {
+    let from = match id {
+        None => Bound::Included(place.of(kind)),
+        Some(id) => Bound::Excluded(place.named(kind, id.as_str().as_bytes())),
+    };
+    let range = (from, Bound::Excluded(place.behind(kind)));
+    tree.range(range).keys().map(|key| read_id(name_of(&key.map_err(broken)?)))
+}
+
+const HALF: u16 = TIES / 2;
+
+/// Milliseconds of which the last place is remembered. Past them the earliest are forgotten.
+const REMEMBERED: usize = 2_000;
+
+/// The places given last in a partition, in a topic with ordering: each is given once, and later pushes get later ones.
+/// A message pushed before its millisecond has come gets a place in the first half of it, behind the last one in a
+/// zset: nothing of that millisecond is reserved yet. A later one gets a place in the second half, behind the last one
+/// that was given, which may be reserved by now. So nothing that returns to a place finds it taken. A half that is full
+/// continues in the next millisecond. In memory: an owner that dies with it has nothing reserved that could return.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    last: BTreeMap<Timestamp, Score>,
+}
+
+impl Order {
+    pub(super) fn give(
+        &mut self,
+        zsets: &[Zset<'_>],
+        now: Timestamp,
+        due: impl Iterator<Item = Option<Timestamp>>,
+    ) -> Result<Vec<Option<Score>>> {
+        let places = due.map(|due| due.map(|due| self.place(zsets, now, due)).transpose()).collect();
+        // What is in the zsets can be found there.
+        self.last.retain(|at, last| *at <= now || last.at > *at);
+        while self.last.len() > REMEMBERED {
+            self.last.pop_first();
+        }
+        places
+    }
+
+    fn place(&mut self, zsets: &[Zset<'_>], now: Timestamp, due: Timestamp) -> Result<Score> {
+        let mut at = due;
+        let place = loop {
+            let last = match self.last.get(&at) {
+                Some(last) if last.at > at => {
+                    at = last.at;
+                    continue;
+                }
+                Some(last) => last.tie,
+                None => held_last(zsets, at)?,
+            };
+            let (first, full) = if at <= now { (HALF, TIES) } else { (1, HALF) };
+            let tie = first.max(last + 1);
+            if tie < full {
+                break Score { at, tie };
+            }
+            at = at.plus(Duration::from_millis(1));
+        };
+        self.last.insert(place.at, place);
+        self.last.insert(due, place);
+        Ok(place)
+    }
+}
+
+fn held_last(zsets: &[Zset<'_>], at: Timestamp) -> Result<u16> {
+    let mut last = 0;
+    for zset in zsets {
+        last = last.max(zset.last_in(at)?.map_or(0, |score| score.tie));
+    }
+    Ok(last)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) id: MessageId,
+    /// Where it stood; only with an ordering.
+    pub(super) place: Option<Score>,
+}
+
+impl Entry {
+    /// `id`, or `id ms tie`: no id has a space.
+    fn write(&self) -> String {
+        match self.place {
+            Some(place) => format!("{} {} {}", self.id, place.at.as_ms(), place.tie),
+            None => self.id.to_string(),
+        }
+    }
+
+    fn read(line: &[u8]) -> Result<Entry> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let id = read_id(words.next().unwrap_or_default())?;
+        let Some(at) = words.next() else { return Ok(Entry { id, place: None }) };
+        let wrong = || Error::corrupt("the store holds a reservation with an unreadable place");
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
+        let at = text(at)?.parse().map_err(|_| wrong())?;
+        let tie = text(words.next().unwrap_or_default())?.parse().map_err(|_| wrong())?;
+        Ok(Entry { id, place: Some(Score { at: Timestamp::from_ms(at), tie }) })
+    }
+}
+
+/// The name under which a reservation is kept. Names sort by epoch.
+pub(super) fn reservation_name(epoch: &Epoch, reservation: Reservation) -> Vec<u8> {
+    [epoch.number().to_be_bytes(), reservation.0.to_be_bytes()].concat()
+}
+
+/// The value of a reservation, an entry a line: ids have no line breaks.
+pub(super) fn reservation_value<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<ChunkedValue> {
+    let lines: Vec<String> = entries.into_iter().map(Entry::write).collect();
+    ChunkedValue::cut(lines.join("\n").as_bytes())
+}
+
+pub(super) fn reservation_entries(value: &[u8]) -> Result<Vec<Entry>> {
+    value.split(|byte| *byte == b'\n').map(Entry::read).collect()
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn rewritten(value: &[u8]) -> Result<Vec<u8>> {
+    let lines: Vec<String> = reservation_entries(value)?.iter().map(Entry::write).collect();
+    Ok(lines.join("\n").into_bytes())
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Zset<'a> {
+    tree: &'a Tree,
+    place: Place,
+    by_score: Kind,
+    by_id: Kind,
+}
+
+impl<'a> Zset<'a> {
+    pub(super) fn messages(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place, by_score: Kind::ByScore, by_id: Kind::ById }
+    }
+
+    pub(super) fn dead(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place, by_score: Kind::DeadByScore, by_id: Kind::DeadById }
+    }
+
+    /// The settled ids that a partition remembers, by the time until which it does.
+    pub(super) fn seen(tree: &'a Tree, place: Place) -> Zset<'a> {
+        Zset { tree, place: place.shared(), by_score: Kind::SeenByScore, by_id: Kind::SeenById }
+    }
+
+    pub(super) fn score(&self, id: &MessageId) -> Result<Option<Score>> {
+        let key = self.place.named(self.by_id, id.as_str().as_bytes());
+        self.tree.get(key).map_err(broken)?.map(|score| read_score(&score)).transpose()
+    }
+
+    pub(super) fn head(&self) -> Result<Option<Timestamp>> {
+        let first = self.tree.scan_prefix(self.place.of(self.by_score)).keys().next();
+        first.transpose().map_err(broken)?.map(|key| score_of(&key)).transpose()
+    }
+
+    /// Adds an id that is not in it.
+    pub(super) fn add(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
+        let score = score.into();
+        batch.insert(self.place.scored(self.by_score, score, id.as_str()), b"");
+        batch.insert(self.place.named(self.by_id, id.as_str().as_bytes()), score_bytes(score));
+    }
+
+    /// Removes an id that has this score.
+    pub(super) fn remove(&self, batch: &mut Batch, id: &MessageId, score: impl Into<Score>) {
+        batch.remove(self.place.scored(self.by_score, score, id.as_str()));
+        batch.remove(self.place.named(self.by_id, id.as_str().as_bytes()));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        self.range(Bound::Included(self.place.of(self.by_score)))
+    }
+
+    pub(super) fn from(&self, score: Timestamp) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        self.range(Bound::Included(self.place.scored(self.by_score, score, "")))
+    }
+
+    pub(super) fn after(
+        &self,
+        score: Score,
+        id: &MessageId,
+    ) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        self.range(Bound::Excluded(self.place.scored(self.by_score, score, id.as_str())))
+    }
+
+    fn last_in(&self, at: Timestamp) -> Result<Option<Score>> {
+        let next = Timestamp::from_ms(at.as_ms().saturating_add(1));
+        let from = self.place.scored(self.by_score, at, "");
+        let to = self.place.scored(self.by_score, next, "");
+        let last = self.tree.range(from..to).keys().next_back();
+        last.transpose().map_err(broken)?.map(|key| Ok(scored_of(&key)?.0)).transpose()
+    }
+
+    pub(super) fn ids_after(&self, id: Option<&MessageId>) -> impl Iterator<Item = Result<MessageId>> + use<> {
+        ids_after(self.tree, self.place, self.by_id, id)
+    }
+
+    /// How many have a score above `low` and not above `high`. Reads them all.
+    pub(super) fn count(&self, low: Timestamp, high: Timestamp) -> Result<u64> {
+        let next = |score: Timestamp| Timestamp::from_ms(score.as_ms().saturating_add(1));
+        let from = self.place.scored(self.by_score, next(low), "");
+        let to = self.place.scored(self.by_score, next(high), "");
+        let mut count = 0;
+        for key in self.tree.range(from..to).keys() {
+            key.map_err(broken)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn range(&self, from: Bound<Vec<u8>>) -> impl Iterator<Item = Result<(Score, MessageId)>> + use<> {
+        let to = Bound::Excluded(self.place.behind(self.by_score));
+        self.tree.range((from, to)).keys().map(|key| scored_of(&key.map_err(broken)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_back_with_and_without_its_place() -> Result<()> {
+        let place = Some(Score { at: Timestamp::from_ms(1_767_323_045_678), tie: 32_767 });
+        for entry in [None, place].map(|place| Ok(Entry { id: MessageId::new("a")?, place })) {
+            let entry: Entry = entry?;
+            assert_eq!(Entry::read(entry.write().as_bytes())?, entry);
+        }
+        for bad in ["", "a b", "a 1", "a 1 x", "a 1 99999"] {
+            assert!(Entry::read(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        Ok(())
+    }
+}

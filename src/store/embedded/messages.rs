@@ -1,0 +1,427 @@
+//! Storing messages in the pairs of all groups of a partition, and the policies about ids that are there.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use sled::Batch;
+
+use super::changes::{CancelledIds, current};
+use super::keys::{Place, Score};
+use super::pair::{Counts, PairState, Stored};
+use super::topics::{PartitionState, Topic, locked};
+use super::{Embedded, Inner};
+use crate::codec::{body_due_at, decode_body, encode_body, set_body_due_at};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_IDS_MAX, PUT_IDS_MAX};
+use crate::model::message::{Conflict, GroupName, Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::disk::ChunkedValue;
+use crate::store::{self, Call, Cancelled, Channel, Pushed, Put, Reschedule, Rescheduled};
+
+#[async_trait]
+impl store::Messages for Embedded {
+    async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        if messages.len() > CALL_IDS_MAX {
+            let detail = format!("{} messages in one call, at most {CALL_IDS_MAX}", messages.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_storable()?;
+        let values = self.values(messages, call.version)?;
+        let (answers, wake) = self.insert(descriptor, partition, messages, &values)?;
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        // Duplicates wait too: what they repeat may itself still be on its way to the disk.
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        if messages.len() > PUT_IDS_MAX {
+            let detail = format!("{} messages in one call, at most {PUT_IDS_MAX}", messages.len());
+            return Err(Error::new(Kind::TooLarge, detail));
+        }
+        self.check_storable()?;
+        let (answers, wake) = self.put_all(
+            descriptor,
+            partition,
+            Terms { version: call.version, conflict, ordered: descriptor.is_ordered() },
+            messages,
+        )?;
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        _call: &Call,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        self.committer.check()?;
+        let cancelled = self.cancel_now(descriptor, partition, id)?;
+        self.commit().await?;
+        Ok(cancelled)
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        self.committer.check()?;
+        let (rescheduled, wake) = self.reschedule_now(descriptor, partition, call.version, reschedule)?;
+        if wake {
+            self.wakes.wake(&Channel::Head(descriptor.topic.clone(), partition));
+        }
+        self.commit().await?;
+        Ok(rescheduled)
+    }
+}
+
+impl Inner {
+    pub(super) fn values(&self, messages: &[Message], version: Version) -> Result<Vec<ChunkedValue>> {
+        messages
+            .iter()
+            .enumerate()
+            .map(|(n, message)| ChunkedValue::cut(&encode_body(message, version.plus(n))?))
+            .collect()
+    }
+
+    fn insert(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        messages: &[Message],
+        values: &[ChunkedValue],
+    ) -> Result<(Vec<Pushed>, bool)> {
+        let inserted = self.insert_with((descriptor, partition), messages, values, |_, _| Ok(true))?;
+        Ok(inserted.unwrap_or_default())
+    }
+
+    /// The same with something else in the same batch: `also` adds it, or says that nothing is to happen.
+    pub(super) fn insert_with(
+        &self,
+        (descriptor, partition): (&Descriptor, Partition),
+        messages: &[Message],
+        values: &[ChunkedValue],
+        also: impl FnOnce(&mut Batch, &Topic) -> Result<bool>,
+    ) -> Result<Option<(Vec<Pushed>, bool)>> {
+        let topics = self.topics();
+        let topic =
+            topics.live(&descriptor.topic).filter(|topic| topic.descriptor().generation == descriptor.generation);
+        let topic = topic.ok_or_else(|| {
+            Error::stale(format!("topic {} has changed or is deleted: read it again", descriptor.topic))
+        })?;
+        if partition.0 >= descriptor.settings.partitions.get() {
+            return Err(Error::invalid(
+                "partition",
+                format!("topic {} has no partition {partition}", descriptor.topic),
+            ));
+        }
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let answers = self.judge(topic, partition, &state, messages)?;
+        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let mut forgotten = 0;
+        if state.cancelled > 0
+            && let Some(place) = topic.places(partition).next()
+        {
+            let ids = CancelledIds::new(&self.tree, place);
+            forgotten = uncancel(ids, messages, &answers, &mut batch)?;
+        }
+        if !also(&mut batch, topic)? {
+            return Ok(None);
+        }
+        let scores = self.scores(topic, partition, &mut state, messages, &answers)?;
+        let new = || messages.iter().zip(values).zip(&scores).filter_map(|(message, score)| Some((message, (*score)?)));
+        let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else {
+            self.apply(batch)?;
+            return Ok(Some((answers, false)));
+        };
+        for place in topic.places(partition) {
+            let stored = Stored::new(&self.tree, place);
+            let mut counts = state.pairs.get(&place.group).map_or(Counts::default(), |pair| pair.counts);
+            wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
+            for ((message, value), score) in new() {
+                stored.zset().add(&mut batch, &message.id, score);
+                stored.hash().add(&mut batch, message.id.as_str().as_bytes(), value);
+                counts.scheduled(score.at);
+                counts.hash += 1;
+            }
+            changed.push((place.group, counts));
+        }
+        self.apply(batch)?;
+        state.cancelled = state.cancelled.saturating_sub(forgotten);
+        for (group, counts) in changed {
+            state.pairs.entry(group).or_default().counts = counts;
+        }
+        Ok(Some((answers, wake)))
+    }
+
+    /// The score of each message that is new: its due time, and with an ordering its place in it.
+    fn scores(
+        &self,
+        topic: &Topic,
+        partition: Partition,
+        state: &mut PartitionState,
+        messages: &[Message],
+        answers: &[Pushed],
+    ) -> Result<Vec<Option<Score>>> {
+        let new = |answer: &Pushed| *answer == Pushed::Stored;
+        let due = messages.iter().zip(answers).map(|(message, answer)| new(answer).then_some(message.due_at));
+        if !topic.descriptor().is_ordered() {
+            return Ok(due.map(|due| due.map(Score::from)).collect());
+        }
+        let zsets: Vec<_> = topic.places(partition).map(|place| Stored::new(&self.tree, place).zset()).collect();
+        state.order.give(&zsets, self.now(), due)
+    }
+
+    /// Says which messages are new. Nothing is looked up where nothing can be found.
+    fn judge(
+        &self,
+        topic: &Topic,
+        partition: Partition,
+        state: &PartitionState,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        let now = self.now();
+        let pairs: Vec<(Stored<'_>, Counts)> = topic
+            .places(partition)
+            .filter_map(|place| Some((Stored::new(&self.tree, place), state.pairs.get(&place.group)?.counts)))
+            .collect();
+        let is_held = |id: &MessageId| -> Result<bool> {
+            for (stored, counts) in &pairs {
+                if (counts.hash > 0 && stored.hash().has(id)?) || (counts.dead > 0 && stored.dead_hash().has(id)?) {
+                    return Ok(true);
+                }
+            }
+            match pairs.first() {
+                Some((stored, _)) if state.seen > 0 => Ok(stored.seen().score(id)?.is_some_and(|until| until.at > now)),
+                _ => Ok(false),
+            }
+        };
+        let mut here = HashSet::with_capacity(messages.len());
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            let known = !here.insert(&message.id) || is_held(&message.id)?;
+            answers.push(if known { Pushed::Duplicate } else { Pushed::Stored });
+        }
+        Ok(answers)
+    }
+}
+
+/// A push makes a cancelled id a message again, so it is not cancelled any more. Answers how many ids are forgotten.
+fn uncancel(ids: CancelledIds<'_>, messages: &[Message], answers: &[Pushed], batch: &mut Batch) -> Result<u64> {
+    let mut forgotten = 0;
+    for (message, _) in messages.iter().zip(answers).filter(|(_, answer)| **answer == Pushed::Stored) {
+        if let Some(memory) = ids.get(&message.id)? {
+            ids.forget(batch, &message.id, memory.at);
+            forgotten += 1;
+        }
+    }
+    Ok(forgotten)
+}
+
+#[derive(Clone, Copy)]
+struct Terms {
+    version: Version,
+    conflict: Conflict,
+    ordered: bool,
+}
+
+struct Found {
+    bodies: Vec<(Place, Vec<u8>, Option<Score>)>,
+    dead: bool,
+}
+
+impl Inner {
+    /// Each message for itself, in order. What was put before a failure stays.
+    fn put_all(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        terms: Terms,
+        messages: &[Message],
+    ) -> Result<(Vec<Put>, bool)> {
+        let topics = self.topics();
+        let (topic, places) = current(&topics, descriptor, partition)?;
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let (mut answers, mut wake) = (Vec::with_capacity(messages.len()), false);
+        for (n, message) in messages.iter().enumerate() {
+            let terms = Terms { version: terms.version.plus(n), ..terms };
+            let (answer, earlier) = self.put_one(&places, &mut state, terms, message)?;
+            answers.push(answer);
+            wake |= earlier;
+        }
+        Ok((answers, wake))
+    }
+
+    fn put_one(
+        &self,
+        places: &[(GroupName, Place)],
+        state: &mut PartitionState,
+        terms: Terms,
+        message: &Message,
+    ) -> Result<(Put, bool)> {
+        let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
+        if found.bodies.is_empty() && !found.dead {
+            return self.add(places, state, terms, message, &body);
+        }
+        if let Some(refused) = refusal(&found, terms, message) {
+            return Ok((refused, false));
+        }
+        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let new_score = self.score(places, state, terms, message.due_at)?;
+        for (place, old, score) in found.bodies {
+            let stored = Stored::new(&self.tree, place);
+            let mut counts = state.pairs.get(&place.group).map_or_else(Default::default, |pair| pair.counts);
+            wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
+            if let Some(score) = score {
+                stored.zset().remove(&mut batch, &message.id, score);
+                counts.unscheduled(score.at);
+            }
+            stored.zset().add(&mut batch, &message.id, new_score);
+            counts.scheduled(new_score.at);
+            let mut new = old;
+            if terms.conflict == Conflict::Replace {
+                new.clone_from(&body);
+                stored.uncharge(&mut batch, &message.id);
+            } else {
+                set_body_due_at(&mut new, message.due_at, terms.version);
+                stored.postpone_attempt(&mut batch, &message.id, message.due_at)?;
+            }
+            stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
+            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &ChunkedValue::cut(&new)?);
+            changed.push((place.group, counts));
+        }
+        self.apply(batch)?;
+        for (group, counts) in changed {
+            state.pairs.entry(group).or_default().counts = counts;
+        }
+        let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
+        Ok((Put::Pushed(pushed), wake))
+    }
+
+    fn score(
+        &self,
+        places: &[(GroupName, Place)],
+        state: &mut PartitionState,
+        terms: Terms,
+        due_at: Timestamp,
+    ) -> Result<Score> {
+        if !terms.ordered {
+            return Ok(due_at.into());
+        }
+        let zsets: Vec<_> = places.iter().map(|(_, place)| Stored::new(&self.tree, *place).zset()).collect();
+        let given = state.order.give(&zsets, self.now(), std::iter::once(Some(due_at)))?;
+        Ok(given.first().copied().flatten().unwrap_or(due_at.into()))
+    }
+
+    fn find(&self, places: &[(GroupName, Place)], message: &Message) -> Result<Found> {
+        let mut found = Found { bodies: Vec::new(), dead: false };
+        for (_, place) in places {
+            let stored = Stored::new(&self.tree, *place);
+            match stored.hash().get(&message.id)? {
+                Some(body) => found.bodies.push((*place, body.to_vec(), stored.zset().score(&message.id)?)),
+                None => found.dead |= stored.dead_hash().has(&message.id)?,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Stores a message whose id nobody has, unless it was settled lately, or cancelled after it was pushed.
+    fn add(
+        &self,
+        places: &[(GroupName, Place)],
+        state: &mut PartitionState,
+        terms: Terms,
+        message: &Message,
+        body: &[u8],
+    ) -> Result<(Put, bool)> {
+        let (mut batch, mut wake, mut forgotten) = (Batch::default(), false, 0);
+        let duplicate = (Put::Pushed(Pushed::Duplicate), false);
+        if let Some((_, place)) = places.first() {
+            let seen = Stored::new(&self.tree, *place).seen().score(&message.id)?;
+            if seen.is_some_and(|until| until.at > self.now()) {
+                return Ok(duplicate);
+            }
+            let ids = CancelledIds::new(&self.tree, *place);
+            if let Some(memory) = ids.get(&message.id)? {
+                ids.forget(&mut batch, &message.id, memory.at);
+                forgotten = 1;
+            }
+        }
+        let value = ChunkedValue::cut(body)?;
+        let score = self.score(places, state, terms, message.due_at)?;
+        for (_, place) in places {
+            let stored = Stored::new(&self.tree, *place);
+            wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
+            stored.zset().add(&mut batch, &message.id, score);
+            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &value);
+        }
+        self.apply(batch)?;
+        state.cancelled = state.cancelled.saturating_sub(forgotten);
+        for (_, place) in places {
+            let PairState { counts, .. } = state.pairs.entry(place.group).or_default();
+            counts.scheduled(score.at);
+            counts.hash += 1;
+        }
+        Ok((Put::Pushed(Pushed::Stored), wake))
+    }
+}
+
+fn refusal(found: &Found, terms: Terms, message: &Message) -> Option<Put> {
+    let due_at = message.due_at;
+    let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
+    match terms.conflict {
+        Conflict::Keep | Conflict::Reject => Some(Put::Pushed(Pushed::Duplicate)),
+        _ if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) => Some(Put::OtherKey),
+        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => {
+            Some(Put::Pushed(Pushed::Duplicate))
+        }
+        _ if found.dead => Some(Put::Dead),
+        _ if found.bodies.iter().any(|(_, _, score)| score.is_none()) => Some(Put::InFlight),
+        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| expires_by(message, old, due_at)) => {
+            Some(Put::Expires)
+        }
+        Conflict::Replace | Conflict::Debounce => None,
+    }
+}
+
+/// Whether what is there is the message of this id, and not one with another key.
+fn is_of_key(message: &Message, old: &[u8]) -> bool {
+    let old = decode_body(message.id.clone(), old.to_vec().into());
+    old.is_ok_and(|old| old.envelope.key == message.envelope.key)
+}
+
+fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {
+    let old = decode_body(message.id.clone(), old.to_vec().into());
+    old.is_ok_and(|old| old.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at))
+}

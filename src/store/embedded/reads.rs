@@ -1,0 +1,277 @@
+//! Looking at messages without taking them, and counting them. sled has no ranks, so a count goes through every entry: a
+//! million take about a second, in which other tasks go on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::collections::{Entry, Zset, reservation_entries};
+use super::dead_letters::read_dead;
+use super::keys::Score;
+use super::pair::Stored;
+use super::topics::locked;
+use super::{Embedded, Inner};
+use crate::codec::{body_version, decode_body, decode_history};
+use crate::model::error::Result;
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::MessageId;
+use crate::model::time::Timestamp;
+use crate::model::topic::GroupPartition;
+use crate::store::{
+    self, Forecast, InFlightCursor, Listed, Page, PartitionDepth, PartitionStats, Peeked, Spans, State, WaitingCursor,
+    Window, WindowPage,
+};
+
+/// Where a page goes on: behind a message, or with its millisecond again if it is gone and had a place in that.
+fn place_of(zset: &Zset<'_>, after: &WaitingCursor) -> Result<Score> {
+    let score = zset.score(&after.id)?.filter(|score| score.at == after.next_at);
+    Ok(score.unwrap_or(after.next_at.into()))
+}
+
+const TURN: usize = 1_000;
+
+#[async_trait]
+impl store::Reads for Embedded {
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(None) };
+        let state = topic.partition(place.partition);
+        let state = locked(&state);
+        let lease = state.pairs.get(&place.group).and_then(|pair| pair.lease.as_ref());
+        let owner = lease.and_then(|lease| lease.member(self.clock.local().instant())).cloned();
+        let stored = Stored::new(&self.tree, place);
+        if let Some(body) = stored.hash().get(id)? {
+            let next_at = stored.zset().score(id)?.map(|score| score.at);
+            let state = match next_at {
+                Some(at) if at > self.now() => State::Scheduled,
+                Some(_) => State::Ready,
+                None => State::InFlight,
+            };
+            let attempts = stored.attempts(id)?.unwrap_or(0);
+            let history = decode_history(&stored.history(id, None)?)?;
+            return Ok(Some(Peeked {
+                version: body_version(&body),
+                message: decode_body(id.clone(), body)?,
+                state,
+                next_at,
+                attempts,
+                owner,
+                history,
+            }));
+        }
+        let (Some(died_at), Some(value)) = (stored.dead_zset().score(id)?, stored.dead_hash().get(id)?) else {
+            return Ok(None);
+        };
+        let (record, body) = read_dead(&value)?;
+        let version = body_version(&body);
+        let (message, attempts) = (decode_body(id.clone(), body)?, record.attempts);
+        Ok(Some(Peeked {
+            message,
+            version,
+            state: State::Dead { died_at: died_at.at, record },
+            next_at: None,
+            attempts,
+            owner,
+            history: Vec::new(),
+        }))
+    }
+
+    async fn waiting(
+        &self,
+        pair: &GroupPartition,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let (mut page, mut bytes) = (Page::default(), 0);
+        let zset = stored.zset();
+        let entries: Box<dyn Iterator<Item = _>> = match after {
+            Some(after) => Box::new(zset.after(place_of(&zset, after)?, &after.id)),
+            None => Box::new(zset.from(window.from)),
+        };
+        let mut last = None;
+        for entry in entries {
+            let (Score { at: next_at, .. }, id) = entry?;
+            if next_at >= window.to {
+                break;
+            }
+            if page.messages.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+                page.next = last;
+                break;
+            }
+            if let Some(body) = stored.hash().get(&id)? {
+                bytes += body.len();
+                page.messages.push(listed(&stored, id.clone(), Some(next_at), body)?);
+            }
+            last = Some(WaitingCursor { next_at, id });
+        }
+        Ok(page)
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &GroupPartition,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(Page::default()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let after = after.and_then(|after| after.after.as_ref());
+        let mut ids = BTreeSet::new();
+        for entry in stored.reservations().below(&[u8::MAX; 9]) {
+            for Entry { id, .. } in reservation_entries(&entry?.1)? {
+                if after.is_none_or(|after| id > *after) {
+                    ids.insert(id);
+                }
+            }
+        }
+        let (mut page, mut bytes, mut last) = (Page::default(), 0, None);
+        for id in ids {
+            let Some(body) = stored.hash().get(&id)? else { continue };
+            if stored.zset().score(&id)?.is_some() {
+                continue;
+            }
+            if page.messages.len() >= limit.clamp(1, CALL_IDS_MAX) || bytes >= CALL_BYTES_MAX {
+                page.next = Some(InFlightCursor { step: "0".to_owned(), after: last });
+                break;
+            }
+            bytes += body.len();
+            page.messages.push(listed(&stored, id.clone(), None, body)?);
+            last = Some(id);
+        }
+        Ok(page)
+    }
+
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
+        pairs.iter().map(|pair| self.stats_of(pair)).collect()
+    }
+
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        let mut depths = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            depths.push(self.depth_of(pair, within).await?);
+        }
+        Ok(depths)
+    }
+
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
+        let mut forecasts = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            forecasts.push(self.forecast_of(pair, spans).await?);
+        }
+        Ok(forecasts)
+    }
+
+    async fn window(
+        &self,
+        pair: &GroupPartition,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage> {
+        let mut page = WindowPage::default();
+        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(page) };
+        let zset = Stored::new(&self.tree, place).zset();
+        let last = after.map(|(_, last)| zset.score(last)).transpose()?.flatten();
+        let is_behind = |score: Score, id: &MessageId| match (after, last) {
+            (None, _) => true,
+            (Some((at, after)), Some(last)) if last.at == *at => (score, id) > (last, after),
+            // It is gone. In a topic with ordering the page begins with its millisecond again.
+            (Some((at, _)), _) if score.tie > 0 => score.at >= *at,
+            (Some((at, after)), _) => (score.at, id) > (*at, after),
+        };
+        for (number, entry) in zset.from(window.from).enumerate() {
+            let (score, id) = entry?;
+            if score.at >= window.to {
+                break;
+            }
+            page.count += 1;
+            if page.messages.len() < limit && is_behind(score, &id) {
+                page.messages.push((score.at, id));
+            }
+            if number % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl Inner {
+    fn stats_of(&self, pair: &GroupPartition) -> Result<PartitionStats> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(PartitionStats::default()) };
+        let state = topic.partition(place.partition);
+        let mut state = locked(&state);
+        let Some(state) = state.pairs.get_mut(&place.group) else { return Ok(PartitionStats::default()) };
+        let zset = Stored::new(&self.tree, place).zset();
+        let (now, head) = (self.now(), zset.head()?);
+        let ready = state.counts.ready(zset, now)?;
+        let counts = state.counts;
+        Ok(PartitionStats {
+            scheduled: counts.zset.saturating_sub(ready),
+            ready,
+            in_flight: counts.hash.saturating_sub(counts.zset),
+            dead: counts.dead,
+            head,
+            oldest_ready_age: head.filter(|head| *head <= now).map(|head| now.since(head)),
+            owner: state.lease.as_ref().and_then(|lease| lease.member(self.clock.local().instant())).cloned(),
+        })
+    }
+
+    async fn forecast_of(&self, pair: &GroupPartition, spans: Spans) -> Result<Forecast> {
+        let mut forecast = Forecast { spans: vec![0; spans.count], ..Forecast::default() };
+        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(forecast) };
+        let step = u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX).max(1);
+        for (number, entry) in Stored::new(&self.tree, place).zset().iter().enumerate() {
+            let (due, _) = entry?;
+            let ahead = due.at.as_ms().saturating_sub(spans.from.as_ms());
+            let span = usize::try_from(ahead.div_ceil(step)).unwrap_or(usize::MAX);
+            match span.checked_sub(1).map(|index| forecast.spans.get_mut(index)) {
+                None => forecast.ready += 1,
+                Some(Some(count)) => *count += 1,
+                Some(None) => forecast.later += 1,
+            }
+            if number % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(forecast)
+    }
+
+    /// What is due later than the longest span is not gone through.
+    async fn depth_of(&self, pair: &GroupPartition, within: &[Duration]) -> Result<PartitionDepth> {
+        let mut depth = PartitionDepth { stats: self.stats_of(pair)?, due: vec![0; within.len()] };
+        let Some(place) = self.topics().pair(pair).map(|(_, place)| place) else { return Ok(depth) };
+        let (now, farthest) = (self.now(), within.iter().max().copied().unwrap_or_default());
+        let scheduled = Stored::new(&self.tree, place).zset().from(now.plus(Duration::from_millis(1)));
+        for (number, entry) in scheduled.enumerate() {
+            let ahead = entry?.0.at.since(now);
+            if ahead > farthest {
+                break;
+            }
+            depth.due.iter_mut().zip(within).filter(|(_, span)| ahead <= **span).for_each(|(count, _)| *count += 1);
+            if number % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(depth)
+    }
+}
+
+fn listed(stored: &Stored<'_>, id: MessageId, next_at: Option<Timestamp>, body: Bytes) -> Result<Listed> {
+    let attempts = stored.attempts(&id)?.unwrap_or(0);
+    let history = decode_history(&stored.history(&id, None)?)?;
+    let message = decode_body(id.clone(), body);
+    Ok(Listed { id, next_at, attempts, history, message })
+}

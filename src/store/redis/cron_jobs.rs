@@ -1,0 +1,135 @@
+//! Cron jobs: their definitions and marks, in the partition of their messages.
+
+use async_trait::async_trait;
+use redis::Value;
+
+use super::scripts::{Call, Reply, SCRIPTS};
+use super::topics::sixteen_digits;
+use super::{Redis, Shared};
+use crate::codec::encode_body;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{PAIR_MESSAGES_MAX, SCHEDULE_PLACES_MAX, SCHEDULES_MAX};
+use crate::model::message::{ScheduleName, TopicName};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::store::{self, Fired, Firing, ScheduleChange, ScheduleRecord};
+
+#[async_trait]
+impl store::CronJobs for Redis {
+    /// The partitions that ever had a cron job. The list is never cut, so no broker removes a name just added by
+    /// another.
+    async fn schedule_places(&self) -> Result<Vec<(TopicName, Partition)>> {
+        let said = self.connection.call(redis::cmd("SMEMBERS").arg(self.keys.schedules())).await?;
+        let mut places = Reply::of(said)?.each(|names| {
+            let name = names.text()?;
+            let corrupt = || Error::corrupt(format!("the list of cron jobs has an entry {name:?}"));
+            let (topic, partition) = name.rsplit_once(':').ok_or_else(corrupt)?;
+            Ok((TopicName::new(topic)?, Partition(partition.parse().map_err(|_| corrupt())?)))
+        })?;
+        places.sort();
+        Ok(places)
+    }
+
+    async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>> {
+        let keys = self.keys.partition(topic, partition);
+        let reply = self.reply(&Call::new(&SCRIPTS.schedules, &[&keys.schedules])).await?;
+        let mut records = reply.each(|reply| {
+            reply.text()?;
+            ScheduleRecord::from_text(&reply.text()?)
+        })?;
+        records.sort_by(|a, b| a.schedule.name.cmp(&b.schedule.name));
+        Ok(records)
+    }
+
+    async fn put_schedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        change: &ScheduleChange,
+    ) -> Result<bool> {
+        let name = self.keys.schedules();
+        let count = self.connection.call(redis::cmd("SCARD").arg(&name)).await?;
+        if matches!(count, Value::Int(count) if usize::try_from(count).is_ok_and(|count| count >= SCHEDULE_PLACES_MAX))
+        {
+            let detail = format!("cron jobs are in {SCHEDULE_PLACES_MAX} partitions, which is the limit");
+            return Err(Error::new(Kind::Full, detail));
+        }
+        // Listed first: a place without schedules is harmless, a schedule that nobody finds is not.
+        let place = format!("{}:{partition}", descriptor.topic);
+        self.connection.call(redis::cmd("SADD").arg(&name).arg(place)).await?;
+        let keys = self.keys.partition(&descriptor.topic, partition);
+        let call = Call::new(&SCRIPTS.put_schedule, &[&keys.generation, &keys.schedules])
+            .arg(sixteen_digits(descriptor.generation))
+            .arg(change.schedule.name.as_str())
+            .arg(change.seen.as_deref().unwrap_or_default())
+            .arg(&change.revision)
+            .arg(change.last.map_or(String::new(), |last| last.as_ms().to_string()))
+            .arg(change.schedule.to_json()?)
+            .arg(SCHEDULES_MAX);
+        match Reply::of(self.connection.eval(&call).await?)?.text()?.as_str() {
+            "OK" => {
+                self.announce_schedules().await?;
+                Ok(true)
+            }
+            "CHANGED" => Ok(false),
+            "FULL" => {
+                let detail = format!("there are {SCHEDULES_MAX} cron jobs in this partition, which is the limit");
+                Err(Error::new(Kind::Full, detail))
+            }
+            _ => Err(changed(&descriptor.topic)),
+        }
+    }
+
+    async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool> {
+        let keys = self.keys.partition(topic, partition);
+        let said = self.connection.call(redis::cmd("HDEL").arg(&keys.schedules).arg(name.as_str())).await?;
+        self.announce_schedules().await?;
+        Ok(said == Value::Int(1))
+    }
+
+    async fn fire(&self, descriptor: &Descriptor, partition: Partition, firing: &Firing) -> Result<Fired> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.pairs(descriptor, partition);
+        let mut keys = vec![shared.generation.as_str(), &shared.schedules, &shared.seen, &shared.wake];
+        for group in &groups {
+            keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
+        }
+        let mut call = Call::new(&SCRIPTS.fire, &keys)
+            .arg(sixteen_digits(descriptor.generation))
+            .arg(firing.name.as_str())
+            .arg(&firing.revision)
+            .arg(firing.last.as_ms())
+            .arg(firing.done.as_ms())
+            .arg(PAIR_MESSAGES_MAX)
+            .arg(self.time_override());
+        let version = self.clock.versions(firing.messages.len());
+        for (n, message) in firing.messages.iter().enumerate() {
+            let body = encode_body(message, version.plus(n))?;
+            call = call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
+        }
+        let (status, mut reply) = self.ask(&call).await?;
+        match status.as_str() {
+            "OK" => Ok(Fired::Done(usize::try_from(reply.number()?).unwrap_or(usize::MAX))),
+            "EARLY" => Ok(Fired::Early),
+            "BEFORE" => Ok(Fired::Before(reply.time()?.unwrap_or_default())),
+            "CHANGED" => Ok(Fired::Changed),
+            "FULL" => Err(Error::new(Kind::Full, format!("a partition holds at most {PAIR_MESSAGES_MAX} messages"))),
+            _ => Err(changed(&descriptor.topic)),
+        }
+    }
+}
+
+impl Shared {
+    /// Tells the other brokers to look. One that misses it looks after a while.
+    async fn announce_schedules(&self) -> Result<()> {
+        let told = self.connection.call(redis::cmd("SPUBLISH").arg(self.keys.schedules()).arg("changed")).await;
+        if let Err(error) = told {
+            tracing::debug!(%error, "a changed cron job was not announced");
+        }
+        Ok(())
+    }
+}
+
+fn changed(topic: &TopicName) -> Error {
+    Error::stale(format!("topic {topic} was changed or deleted; load it again"))
+}

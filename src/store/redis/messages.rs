@@ -1,0 +1,267 @@
+//! Push, put, cancel and reschedule: building the call of each, and reading its answer.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+
+use super::failure::DeadlineCall;
+use super::keys::PairKeys;
+use super::owner::check_ids;
+use super::scripts::{Call, Reply, SCRIPTS};
+use super::{Redis, Shared, topics};
+use crate::codec::encode_body;
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAIR_MESSAGES_MAX, PUT_IDS_MAX};
+use crate::model::message::{Conflict, GroupName, Message, MessageId};
+use crate::model::partition::Partition;
+use crate::model::topic::Descriptor;
+use crate::model::version::Version;
+use crate::platform::clock::Clock;
+use crate::store::{self, Cancelled, Fate, Fates, Pushed, Put, Reschedule, Rescheduled};
+
+#[async_trait]
+impl store::Messages for Redis {
+    async fn push(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        messages: &[Message],
+    ) -> Result<Vec<Pushed>> {
+        check_ids(messages.len(), CALL_IDS_MAX)?;
+        // A script cannot tell equal ids of one call apart from repeats, so they are told apart here.
+        let mut ids: HashSet<&MessageId> = HashSet::with_capacity(messages.len());
+        let firsts: Vec<bool> = messages.iter().map(|message| ids.insert(&message.id)).collect();
+        let numbered = messages.iter().enumerate().zip(&firsts);
+        let unique: Vec<(usize, &Message)> = numbered.filter(|(_, first)| **first).map(|(pair, _)| pair).collect();
+        if unique.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let make = || self.push_call(descriptor, partition, call, &unique, self.valid_until(until));
+        let duplicates =
+            self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
+        let mut pushed = vec![Pushed::Stored; unique.len()];
+        for index in duplicates {
+            if let Some(outcome) = pushed.get_mut(index) {
+                *outcome = Pushed::Duplicate;
+            }
+        }
+        let mut pushed = pushed.into_iter();
+        let outcome = |first: &bool| if *first { pushed.next() } else { None };
+        Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
+    }
+
+    async fn put(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        conflict: Conflict,
+        messages: &[Message],
+    ) -> Result<Vec<Put>> {
+        check_ids(messages.len(), PUT_IDS_MAX)?;
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.pairs(descriptor, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let mut keys = with_groups(&front, &groups);
+        let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let version = call.version;
+        let make = || {
+            let call = Call::new(script, &keys)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(PAIR_MESSAGES_MAX)
+                .arg(conflict.name())
+                .arg(self.time_override())
+                .arg(call.id.seq)
+                .arg(call.version.as_us());
+            messages.iter().enumerate().try_fold(call, |call, (n, message)| {
+                let body = encode_body(message, version.plus(n))?;
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body))
+            })
+        };
+        let read = |mut reply: Reply| messages.iter().map(|_| outcome(&reply.text()?)).collect();
+        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+    }
+
+    async fn cancel(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        id: &MessageId,
+    ) -> Result<Cancelled> {
+        self.cancel_by(descriptor, partition, id, Canceller::Call(call)).await
+    }
+
+    async fn reschedule(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        reschedule: &Reschedule,
+    ) -> Result<Rescheduled> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let groups = self.pairs(descriptor, partition);
+        let keys = with_groups(&[&shared.generation, &memory, &shared.gone, &shared.wake], &groups);
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let expected = reschedule.expected;
+        let make = || {
+            Ok(Call::new(&SCRIPTS.reschedule, &keys)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(reschedule.id.as_str())
+                .arg(reschedule.due_at.as_ms())
+                .arg(expected.due_at.map_or(String::new(), |due_at| due_at.as_ms().to_string()))
+                .arg(expected.attempts.map_or(String::new(), |attempts| attempts.to_string()))
+                .arg(self.time_override())
+                .arg(call.id.seq)
+                .arg(call.version.as_us()))
+        };
+        let read = |mut reply: Reply| {
+            let said = descriptor.groups.iter().map(|group| Ok((group, reply.text()?))).collect::<Result<Vec<_>>>()?;
+            if let Some((group, said)) = said.iter().find(|(_, said)| REFUSED.contains(&said.as_str())) {
+                let is_changed = said == REFUSED[0];
+                return Ok(if is_changed { Rescheduled::Changed((*group).clone()) } else { Rescheduled::Expires });
+            }
+            let fates = said.into_iter().map(|(group, said): (&GroupName, String)| Ok((group.clone(), fate(&said)?)));
+            Ok(Rescheduled::Done(Fates(fates.collect::<Result<_>>()?)))
+        };
+        self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await
+    }
+}
+
+impl Shared {
+    pub(super) async fn cancel_by(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &MessageId,
+        by: Canceller<'_>,
+    ) -> Result<Cancelled> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let groups = self.pairs(descriptor, partition);
+        let (stream, seq, version) = match by {
+            Canceller::Call(call) => (call.id.stream.as_str(), call.id.seq.to_string(), call.version),
+            Canceller::Log(version) => ("", String::new(), version),
+        };
+        let memory = self.keys.call(&descriptor.topic, partition, stream);
+        let keys = with_groups(&[&shared.generation, &memory, &shared.cancelled], &groups);
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let make = || {
+            let call = Call::new(&SCRIPTS.cancel, &keys)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(id.as_str())
+                .arg(CANCELLED_KEPT.as_micros() as u64)
+                .arg(CANCELLED_IDS_MAX)
+                .arg(version.as_us())
+                .arg(&seq)
+                .arg(self.time_override());
+            Ok(descriptor.groups.iter().fold(call, |call, group| call.arg(group.as_str())))
+        };
+        let read = |mut reply: Reply| {
+            let version = reply.text()?.parse().ok().map(Version::from_us);
+            let fates = descriptor.groups.iter().map(|group| Ok((group.clone(), fate(&reply.text()?)?)));
+            Ok(Cancelled { fates: Fates(fates.collect::<Result<_>>()?), version, buffered: false })
+        };
+        let cancelled = self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await?;
+        cancelled.version.into_iter().for_each(|version| self.clock.witness(version));
+        Ok(cancelled)
+    }
+
+    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way. Each
+    /// message has its number in the whole call: its version counts from there, as it does in the logs.
+    fn push_call(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        id: &store::Call,
+        messages: &[(usize, &Message)],
+        valid_until: u64,
+    ) -> Result<Call> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
+        let groups = self.pairs(descriptor, partition);
+        let mut keys =
+            vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake, &shared.gone];
+        for group in &groups {
+            keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
+        }
+        let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
+        keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
+        let earliest = messages.iter().map(|(_, message)| message.due_at).min().unwrap_or_default();
+        let mut call = Call::new(script, &keys)
+            .arg(topics::sixteen_digits(descriptor.generation))
+            .arg(valid_until)
+            .arg(if id.is_fresh { "fresh" } else { "live" })
+            .arg(PAIR_MESSAGES_MAX)
+            .arg(earliest.as_ms())
+            .arg(self.time_override())
+            .arg(id.id.seq)
+            .arg(id.version.as_us())
+            .arg(messages.len());
+        for (_, message) in messages {
+            call = call.arg(message.due_at.as_ms()).arg(message.id.as_str());
+        }
+        for (number, message) in messages {
+            call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(*number))?);
+        }
+        Ok(call)
+    }
+
+    pub(super) fn pairs(&self, descriptor: &Descriptor, partition: Partition) -> Vec<PairKeys> {
+        descriptor.groups.iter().map(|group| self.keys.group(&descriptor.topic, partition, group)).collect()
+    }
+}
+
+fn read_duplicates(mut reply: Reply) -> Result<Vec<usize>> {
+    reply.list()?.each(|indexes| Ok(usize::try_from(indexes.number()?).unwrap_or(usize::MAX)))
+}
+
+pub(super) fn outcome(said: &str) -> Result<Put> {
+    Ok(match said {
+        "stored" => Put::Pushed(Pushed::Stored),
+        "duplicate" => Put::Pushed(Pushed::Duplicate),
+        "replaced" => Put::Pushed(Pushed::Replaced),
+        "debounced" => Put::Pushed(Pushed::Debounced),
+        "in_flight" => Put::InFlight,
+        "dead" => Put::Dead,
+        "other_key" => Put::OtherKey,
+        "expires" => Put::Expires,
+        other => return Err(Error::corrupt(format!("a script answered {other:?} for a message"))),
+    })
+}
+
+/// What a script says of a group in which a message is not what was expected, and in which it expires too early.
+const REFUSED: [&str; 2] = ["changed", "expires"];
+
+#[derive(Clone, Copy)]
+pub(super) enum Canceller<'a> {
+    /// A producer that waits.
+    Call(&'a store::Call),
+    /// A log, with the version of the cancel.
+    Log(Version),
+}
+
+/// The keys of a partition, then those that hold the messages of each group.
+pub(super) fn with_groups<'a>(shared: &[&'a String], groups: &'a [PairKeys]) -> Vec<&'a str> {
+    let mut keys: Vec<&str> = shared.iter().map(|key| key.as_str()).collect();
+    for group in groups {
+        keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_hash]);
+    }
+    keys
+}
+
+fn fate(said: &str) -> Result<Fate> {
+    let known = Fate::ALL.into_iter().find(|fate| fate.name() == said);
+    known.ok_or_else(|| Error::corrupt(format!("a script answered {said:?} for a group")))
+}

@@ -1,0 +1,219 @@
+//! Looking at messages without taking them, and counting them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Value;
+
+use super::owner::{read_charge, read_history};
+use super::scripts::{Call, Reply, SCRIPTS};
+use super::{Redis, Shared, dead_letters, ms};
+use crate::codec::{body_version, decode_body};
+use crate::model::error::{Error, Result};
+use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
+use crate::model::message::{Message, MessageId};
+use crate::model::time::Timestamp;
+use crate::model::topic::GroupPartition;
+use crate::platform::clock::Instant;
+use crate::store::{
+    self, Forecast, InFlightCursor, Listed, MemberId, Page, PartitionDepth, PartitionStats, Peeked, Spans, State,
+    WaitingCursor, Window, WindowPage,
+};
+
+/// Ids that one call for messages in flight looks at, after which it begins with no further reservation.
+const LOOKS_MAX: usize = 2_000;
+
+#[async_trait]
+impl store::Reads for Redis {
+    async fn peek(&self, pair: &GroupPartition, id: &MessageId) -> Result<Option<Peeked>> {
+        let keys = self.keys.pair(pair);
+        let all = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash, &keys.lease];
+        let call = Call::new(&SCRIPTS.peek, &all.map(String::as_str)).arg(id.as_str()).arg(self.time_override());
+        let (status, mut reply) = self.ask(&call).await?;
+        if status == "NONE" {
+            return Ok(None);
+        }
+        let owner = reply.maybe_text()?.map(|owner| MemberId::from_store(&owner));
+        if status == "LIVE" {
+            let body = reply.bytes()?;
+            let version = body_version(&body);
+            let message = decode_body(id.clone(), body)?;
+            let next_at = reply.time()?;
+            let charge = reply.maybe_text()?.unwrap_or_default();
+            let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
+            let history = read_history(&charge)?;
+            let state = state_at(next_at, self.clock.now());
+            return Ok(Some(Peeked { message, version, state, next_at, attempts, owner, history }));
+        }
+        let dead = dead_letters::read(id.clone(), reply.bytes()?, reply.time()?.unwrap_or_default())?;
+        let (attempts, message) = (dead.record.attempts, dead.message?);
+        let state = State::Dead { died_at: dead.died_at, record: dead.record };
+        let version = dead.version;
+        Ok(Some(Peeked { message, version, state, next_at: None, attempts, owner, history: Vec::new() }))
+    }
+
+    async fn bodies(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<Option<Message>>> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.pair(pair).hash);
+        for id in ids {
+            command.arg(id.as_str());
+        }
+        let Value::Array(values) = self.connection.call(&command).await? else {
+            return Err(Error::corrupt("HMGET answered no list"));
+        };
+        let body = |(id, value): (&MessageId, Value)| match value {
+            Value::BulkString(body) => decode_body(id.clone(), body.into()).ok(),
+            _ => None,
+        };
+        Ok(ids.iter().zip(values).map(body).collect())
+    }
+
+    async fn waiting(
+        &self,
+        pair: &GroupPartition,
+        window: Window,
+        after: Option<&WaitingCursor>,
+        limit: usize,
+    ) -> Result<Page<WaitingCursor>> {
+        let keys = self.keys.pair(pair);
+        let (id, next_at) = after.map_or(("", 0), |after| (after.id.as_str(), after.next_at.as_ms()));
+        let call = Call::new(&SCRIPTS.waiting, &[&keys.zset, &keys.hash, &keys.attempts])
+            .arg(window.from.as_ms())
+            .arg(window.to.as_ms())
+            .arg(id)
+            .arg(next_at)
+            .arg(limit.clamp(1, CALL_IDS_MAX))
+            .arg(CALL_BYTES_MAX);
+        let mut reply = self.reply(&call).await?;
+        let is_more = reply.number()? > 0;
+        let (id, next_at) = (reply.maybe_text()?, reply.time()?);
+        let mut page = Page::default();
+        page.messages = reply.each(|reply| listed(reply, true))?;
+        if let (true, Some(id), Some(next_at)) = (is_more, id, next_at) {
+            page.next = Some(WaitingCursor { next_at, id: MessageId::new(id)? });
+        }
+        Ok(page)
+    }
+
+    async fn in_flight(
+        &self,
+        pair: &GroupPartition,
+        after: Option<&InFlightCursor>,
+        limit: usize,
+    ) -> Result<Page<InFlightCursor>> {
+        let keys = self.keys.pair(pair);
+        let places = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts].map(String::as_str);
+        let last = after.and_then(|after| after.after.as_ref()).map_or("", MessageId::as_str);
+        let call = Call::new(&SCRIPTS.in_flight, &places)
+            .arg(after.map_or("0", |after| after.step.as_str()))
+            .arg(last)
+            .arg(limit.clamp(1, CALL_IDS_MAX))
+            .arg(CALL_BYTES_MAX)
+            .arg(LOOKS_MAX);
+        let mut reply = self.reply(&call).await?;
+        let (step, last) = (reply.maybe_text()?, reply.maybe_text()?);
+        let mut page = Page::default();
+        page.messages = reply.each(|reply| listed(reply, false))?;
+        if let Some(step) = step {
+            page.next = Some(InFlightCursor { step, after: last.map(MessageId::new).transpose()? });
+        }
+        Ok(page)
+    }
+
+    async fn stats(&self, pairs: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
+        Ok(self.depth(pairs, &[]).await?.into_iter().map(|depth| depth.stats).collect())
+    }
+
+    async fn depth(&self, pairs: &[GroupPartition], within: &[Duration]) -> Result<Vec<PartitionDepth>> {
+        let call = |pair| {
+            let keys = self.keys.pair(pair);
+            let call = Call::new(&SCRIPTS.stats, &[&keys.zset, &keys.hash, &keys.dead_zset, &keys.lease])
+                .arg(self.time_override());
+            within.iter().fold(call, |call, span| call.arg(ms(*span)))
+        };
+        let sent = self.clock.local().instant();
+        let answers = self.connection.eval_all(&SCRIPTS.stats, pairs.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| self.read_depth(sent, answer?)).collect()
+    }
+
+    async fn forecast(&self, pairs: &[GroupPartition], spans: Spans) -> Result<Vec<Forecast>> {
+        let call = |pair| {
+            Call::new(&SCRIPTS.forecast, &[&self.keys.pair(pair).zset])
+                .arg(spans.from.as_ms())
+                .arg(u64::try_from(spans.step.as_millis()).unwrap_or(u64::MAX))
+                .arg(spans.count)
+        };
+        let answers = self.connection.eval_all(&SCRIPTS.forecast, pairs.iter().map(call).collect()).await;
+        answers.into_iter().map(|answer| read(Reply::of(answer?)?)).collect()
+    }
+
+    async fn window(
+        &self,
+        pair: &GroupPartition,
+        window: Window,
+        after: Option<&(Timestamp, MessageId)>,
+        limit: usize,
+    ) -> Result<WindowPage> {
+        let (due, id) = after.map_or((Timestamp::ZERO, ""), |(due, id)| (*due, id.as_str()));
+        let call = Call::new(&SCRIPTS.window, &[&self.keys.pair(pair).zset])
+            .arg(window.from.as_ms())
+            .arg(window.to.as_ms())
+            .arg(id)
+            .arg(due.as_ms())
+            .arg(limit);
+        let mut reply = self.reply(&call).await?;
+        let count = reply.number()?;
+        let messages = reply.each(|reply| {
+            let id = MessageId::new(reply.text()?)?;
+            Ok((reply.time()?.unwrap_or_default(), id))
+        })?;
+        Ok(WindowPage { count, messages })
+    }
+}
+
+impl Shared {
+    fn read_depth(&self, sent: Instant, value: Value) -> Result<PartitionDepth> {
+        let (_, mut reply) = self.read(sent, value)?;
+        let (scored, ready, bodies, dead) = (reply.number()?, reply.number()?, reply.number()?, reply.number()?);
+        let head = reply.time()?;
+        let owner = reply.text()?;
+        let stats = PartitionStats {
+            scheduled: scored.saturating_sub(ready),
+            ready,
+            in_flight: bodies.saturating_sub(scored),
+            dead,
+            head,
+            oldest_ready_age: head.filter(|_| ready > 0).map(|head| self.clock.now().since(head)),
+            owner: (!owner.is_empty()).then(|| MemberId::from_store(&owner)),
+        };
+        Ok(PartitionDepth { stats, due: reply.each(Reply::number)? })
+    }
+}
+
+fn listed(reply: &mut Reply, waits: bool) -> Result<Listed> {
+    let id = MessageId::new(reply.text()?)?;
+    let next_at = if waits { reply.time()? } else { None };
+    let message = decode_body(id.clone(), reply.bytes()?);
+    let charge = reply.maybe_text()?.unwrap_or_default();
+    let attempts = if charge.is_empty() { 0 } else { read_charge(&charge).0 };
+    Ok(Listed { id, next_at, attempts, history: read_history(&charge)?, message })
+}
+
+/// The state of a message that is tried next at this time; a body without a score is in a reservation.
+fn state_at(next_at: Option<Timestamp>, now: Timestamp) -> State {
+    match next_at {
+        Some(at) if at > now => State::Scheduled,
+        Some(_) => State::Ready,
+        None => State::InFlight,
+    }
+}
+
+fn read(mut reply: Reply) -> Result<Forecast> {
+    reply.text()?;
+    let mut forecast = Forecast { ready: reply.number()?, ..Forecast::default() };
+    while reply.left() > 1 {
+        forecast.spans.push(reply.number()?);
+    }
+    forecast.later = reply.number()?;
+    Ok(forecast)
+}
