@@ -1,5 +1,6 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium
+#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, three for each processor
+# make quick      what finds most mistakes within a minute after a small change: everything compiles, unit tests pass
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
 # make contract   the OpenAPI document against linters, generated clients and schemathesis; needs Node.js, Go and Python
@@ -20,10 +21,17 @@
 #                 that has WAITAOF (Redis 7.2 or newer, or a link of that name to valkey-server)
 # make deny       licences, duplicates, origins and known vulnerabilities of what dwell is built of; builds cargo-deny once
 
-.PHONY: test tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
+.PHONY: test quick tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
+
+# Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
+THREADS ?= $(shell expr 3 \* $$(nproc))
 
 test: tools
-	cargo test --locked
+	cargo test --locked -- --test-threads=$(THREADS)
+
+quick:
+	cargo check --locked --tests
+	cargo test --locked --lib
 
 # Programs that the tests start, each with the Debian package that has it; one a line, sorted.
 TOOLS += cc:gcc
