@@ -1,10 +1,10 @@
 //! Addresses: where to listen, where Redis is, where targets of webhooks are.
 
+use dwell::api::http::Listen;
+use dwell::api::webhook::Target;
 use dwell::app::config::RedisUrl;
 use dwell::app::engine::RedisOptions;
-use dwell::api::http::Listen;
 use dwell::store::redis::location_of;
-use dwell::api::webhook::Target;
 use libfuzzer_sys::Corpus;
 
 use crate::kept;

@@ -6,8 +6,8 @@ use dwell::codec::{UnnumberedRecord, body_due_at, decode_record, extend_history}
 use dwell::codec::{body_version, decode_body, decode_dead, decode_history, encode_body, encode_dead, encode_failure};
 use dwell::model::limits::HISTORY_MAX;
 use dwell::model::message::MessageId;
-use dwell::store::embedded::reservation_rewritten;
 use dwell::model::topic::Descriptor;
+use dwell::store::embedded::reservation_rewritten;
 use libfuzzer_sys::Corpus;
 
 use crate::kept;

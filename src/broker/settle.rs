@@ -126,7 +126,7 @@ impl ReserveRequest {
 
 impl Broker {
     /// Keeps records of a broker that stops, durably. Without `is_admin` only topics that a push would create are
-    /// taken, and deletions are left out. Errors: `Forbidden`, and those of [`crate::store::Store::take_over`].
+    /// taken, and deletions are left out. Errors: `Forbidden`, and those of [`crate::store::Messages::take_over`].
     pub async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
         let is_pushed = |wanted: &Descriptor| {
             let pushed = Descriptor::new(wanted.topic.clone(), self.options.topic_defaults.clone());

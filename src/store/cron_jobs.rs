@@ -18,7 +18,7 @@ pub trait CronJobs: Send + Sync + 'static {
     async fn schedules(&self, topic: &TopicName, partition: Partition) -> Result<Vec<ScheduleRecord>>;
 
     /// Creates a cron job, or changes it if it is still as the author of the change saw it; false otherwise. The mark
-    /// of done occurrences never goes back. Wakes [`Channel::Schedules`]. Errors: `Stale` when the partition has seen a
+    /// of done occurrences never goes back. Wakes [`crate::store::Channel::Schedules`]. Errors: `Stale` when the partition has seen a
     /// newer descriptor; `Full` past [`crate::model::limits::SCHEDULES_MAX`].
     async fn put_schedule(
         &self,
@@ -27,7 +27,7 @@ pub trait CronJobs: Send + Sync + 'static {
         change: &ScheduleChange,
     ) -> Result<bool>;
 
-    /// Removes a schedule, and answers whether it was there. [`Channel::Schedules`] is woken.
+    /// Removes a schedule, and answers whether it was there. [`crate::store::Channel::Schedules`] is woken.
     async fn remove_schedule(&self, topic: &TopicName, partition: Partition, name: &ScheduleName) -> Result<bool>;
 
     /// Pushes the messages of occurrences and marks these as done in one step, once for all callers and repeats.

@@ -87,8 +87,7 @@ impl store::Reads for Redis {
         let mut reply = self.reply(&call).await?;
         let is_more = reply.number()? > 0;
         let (id, next_at) = (reply.maybe_text()?, reply.time()?);
-        let mut page = Page::default();
-        page.messages = reply.each(|reply| listed(reply, true))?;
+        let mut page = Page { messages: reply.each(|reply| listed(reply, true))?, next: None };
         if let (true, Some(id), Some(next_at)) = (is_more, id, next_at) {
             page.next = Some(WaitingCursor { next_at, id: MessageId::new(id)? });
         }
@@ -112,8 +111,7 @@ impl store::Reads for Redis {
             .arg(LOOKS_MAX);
         let mut reply = self.reply(&call).await?;
         let (step, last) = (reply.maybe_text()?, reply.maybe_text()?);
-        let mut page = Page::default();
-        page.messages = reply.each(|reply| listed(reply, false))?;
+        let mut page = Page { messages: reply.each(|reply| listed(reply, false))?, next: None };
         if let Some(step) = step {
             page.next = Some(InFlightCursor { step, after: last.map(MessageId::new).transpose()? });
         }
