@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use dwell::model::error::{Error, Result};
 use fastrand::Rng;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::support::{
-    Bounds, Ledger, Process, Proxy, RedisServer, Strike, Tally, eventually, failed, from_environment, scratch,
+    Bounds, Ledger, Process, Proxy, RedisServer, Strike, Tally, eventually, from_environment, scratch, signal_to,
 };
 
 /// How often a fault is brought about, unless `DWELL_ROUNDS` says otherwise.
@@ -133,9 +133,7 @@ impl Story {
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.redis.pid()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Error::bug("a process id"))?;
-        kill_process(pid, signal).map_err(|error| failed("a signal to redis-server")(error.into()))
+        signal_to(self.redis.pid(), signal)
     }
 
     /// Waits until pushes go to Redis again, and nothing is buffered.

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use dwell::model::error::{Error, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use dwell::model::error::Result;
+use rustix::process::Signal;
 
-use crate::support::{eventually, failed};
+use crate::support::{eventually, signal_to};
 
 /// Sends a signal to a process.
 pub(super) fn signal(process: u32, signal: Signal) -> Result<()> {
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(|| Error::bug("no process id"))?;
-    kill_process(pid, signal).map_err(|error| failed("a signal")(error.into()))
+    signal_to(process, signal)
 }
 
 /// Returns once so much time has gone by since then. Only where time itself is the story: a lease that has to lapse.
