@@ -33,6 +33,14 @@ pub(super) struct Acknowledged {
     pub(super) ids: BTreeMap<String, Identity>,
 }
 
+impl Acknowledged {
+    /// What one broker acknowledged is in the journal of another one now, and goes with it.
+    pub(super) fn handed_over(&mut self, from: Identity, to: Identity) {
+        let all = [&mut self.pushes, &mut self.acks, &mut self.ids];
+        all.into_iter().flat_map(BTreeMap::values_mut).filter(|by| **by == from).for_each(|by| *by = to);
+    }
+}
+
 impl Exemptions {
     pub(super) fn wipe(&mut self, identity: Identity) {
         self.wiped.insert(identity);

@@ -191,6 +191,8 @@ impl Run {
             *self.faults.entry("not handed over in time").or_default() += 1;
             return Ok(());
         }
+        let next = self.brokers.get(at + 1).unwrap_or(&self.brokers[0]).identity;
+        self.by.handed_over(self.brokers[at].identity, next);
         self.renew_disk(at)
     }
 
