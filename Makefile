@@ -1,5 +1,5 @@
 # make test       everything that is tested; needs Rust and the programs of TOOLS below: redis-server 7.0 or newer,
-#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, three for each processor
+#                 prometheus 2.42 or newer, curl, chromium; THREADS tests at a time, two for each processor
 # make quick      what finds most mistakes within a minute after a small change: everything compiles, unit tests pass
 # make demo       a shop's orders, end to end, with a verdict on every promise
 # make dashboards what each query of the dashboards finds on a real Prometheus, under a load with an outage of Redis
@@ -24,7 +24,7 @@
 .PHONY: test quick tools demo docs contract dashboards screenshots races faults histories hand-over order static lint fuzz fuzz-lock servers deny bench-build ci
 
 # Most tests wait for something, such as a lease that ends, so more than one for each processor run at a time.
-THREADS ?= $(shell expr 3 \* $$(nproc))
+THREADS ?= $(shell expr 2 \* $$(nproc))
 
 test: tools
 	cargo test --locked -- --test-threads=$(THREADS)
