@@ -8,7 +8,7 @@ mod ledger;
 mod load;
 mod printer;
 mod sidecar;
-mod signals;
+pub(crate) mod signals;
 
 mod anywhere;
 mod settle_anywhere;

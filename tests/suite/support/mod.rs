@@ -28,13 +28,14 @@ pub(crate) use self::process::{HttpClient, PROGRAM, Process};
 pub(crate) use self::proxy::{Kept, Mode, Proxy, Strike};
 pub(crate) use self::redis::{RedisServer, connect};
 pub(crate) use self::running::Running;
-pub(crate) use self::sentinel::{Watched, signal, signal_to};
+pub(crate) use self::sentinel::{Watched, signal};
 pub(crate) use self::sequences::Sequences;
 pub(crate) use self::tls::{Certificates, free_port};
 pub(crate) use self::topic::{
     LEASE, TestTopic, acks, buries, fates_of, ids, ids_of, member, new_call, retries, returns, up_to,
 };
 pub(crate) use self::world::{World, scratch};
+pub(crate) use crate::groups::signals::signal as signal_to;
 
 /// How long something may take before a story fails: longer than any machine needs, since no story measures with it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,13 +3,13 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dwell::model::error::{Error, Result};
+use dwell::model::error::Result;
 use redis::{Client, FromRedisValue};
 use tempfile::TempDir;
 
 use super::redis::RedisServer;
 use super::tls::free_port;
-use super::{PATIENCE, eventually, eventually_within, failed, scratch};
+use super::{eventually, eventually_within, failed, scratch};
 
 /// What the primary is called.
 pub(crate) const NAME: &str = "main";
@@ -155,29 +155,5 @@ impl Drop for Sentinel {
 
 /// Stops a process without ending it, or lets it go on.
 pub(crate) fn signal(server: &RedisServer, signal: rustix::process::Signal) -> Result<()> {
-    signal_to(server.pid(), signal)
-}
-
-/// Sends a signal to a process. After `STOP` it stands still: `kill` returns before its threads have.
-pub(crate) fn signal_to(process: u32, signal: rustix::process::Signal) -> Result<()> {
-    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or_else(|| Error::bug("a process without a number"))?;
-    rustix::process::kill_process(pid, signal).map_err(|error| Error::unavailable(format!("a signal: {error}")))?;
-    let since = std::time::Instant::now();
-    while signal == rustix::process::Signal::STOP && !stands_still(process)? {
-        if since.elapsed() > PATIENCE {
-            return Err(Error::unavailable(format!("process {process} does not stop")));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
-}
-
-/// Whether all threads of a process are stopped.
-fn stands_still(process: u32) -> Result<bool> {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).map_err(failed("the threads of a process"))?;
-    let is_stopped = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
-    // A thread that has ended meanwhile is none.
-    let stats = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-    Ok(stats.into_iter().all(|stat| is_stopped(&stat)))
+    super::signal_to(server.pid(), signal)
 }
