@@ -12,7 +12,7 @@ use crate::model::message::{Conflict, Due, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
-use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{Call, Cancelled, Expected, Fate, Pushed, Put, Reschedule, Rescheduled, restoring};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RescheduleOutcome {
@@ -62,7 +62,7 @@ impl Broker {
     /// restored this changes nothing, since any partition may still get the message.
     async fn cancel_anywhere(&self, descriptor: &Descriptor, id: &MessageId) -> Result<(Partition, Cancelled)> {
         if self.store.backend.losses().borrow().is_giving_back() {
-            return Err(Error::unavailable("the store lost data, and the brokers are giving it back"));
+            return Err(restoring());
         }
         let cancels = descriptor
             .partitions()

@@ -382,7 +382,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What is in flight may still be settled. Errors: `NotFound`, `Invalid` for a pause that ends too late.
+    /// Messages in flight may still be settled. Errors: `NotFound`, `Invalid` for a pause that ends too late.
     pub async fn pause_group(&self, topic: &TopicName, group: &GroupName, pause: PauseFor) -> Result<Arc<Descriptor>> {
         let now = self.store.backend.clock().now();
         let (field, until) = match pause {

@@ -64,7 +64,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// What a broker goes by when it writes down what was done by hand; see [`crate::api::http::BY_HAND`].
+/// A broker logs changes under this name as made by hand; see [`crate::api::http::BY_HAND`].
 const USER_AGENT: &str = concat!("dwell-cli/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use crate::model::message::{Conflict, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::CallPart;
-use crate::store::{Call, LogTarget, Pushed, Put};
+use crate::store::{Call, LogTarget, Pushed, Put, restoring};
 use crate::wal::Record;
 
 /// Records of the log that are replayed in the time of a call.
@@ -192,10 +192,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         self.limited(call).await
     }
-}
-
-fn restoring() -> Error {
-    Error::unavailable("the store lost data, and the brokers are giving it back")
 }
 
 fn both_failed(store: &Error, wal: &Error) -> Error {

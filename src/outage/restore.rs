@@ -194,31 +194,26 @@ impl<S: LogTarget> BufferedStore<S> {
             if self.journal.is_some() && lost_at > offered_at && waited < self.options.silence * BUSY_MAX {
                 return true;
             }
-            let reported: BTreeSet<&str> = reports.iter().map(|report| report.broker.as_str()).collect();
-            let others = |broker: &&str| **broker != self.broker;
-            let mut awaited: BTreeSet<String> = BTreeSet::new();
-            for report in reports.iter().filter(|report| others(&report.broker.as_str())) {
-                let is_silent = waited >= self.options.silence && now.since(report.at) >= self.options.silence;
-                if !(is_silent || report.is_settled) {
-                    awaited.insert(report.broker.clone());
-                }
-            }
-            if waited < self.options.silence && is_loss {
-                let known = self.restorers();
-                awaited.extend(
-                    known
-                        .iter()
-                        .filter(|broker| !reported.contains(broker.as_str()) && others(&broker.as_str()))
-                        .cloned(),
-                );
-            }
+            // When each of the others that has not restored reported last; `None` if the store does not list it.
+            let known = self.restorers().into_iter().map(|broker| (broker, None));
+            let mut unsettled: BTreeMap<String, Option<Timestamp>> = known.collect();
+            unsettled.extend(reports.iter().map(|report| (report.broker.clone(), Some(report.at))));
+            let is_settled = |broker: &str| reports.iter().any(|report| report.is_settled && report.broker == broker);
+            unsettled.retain(|broker, _| *broker != self.broker && !is_settled(broker));
+            let is_early = waited < self.options.silence;
+            let is_awaited = |reported_at: &Option<Timestamp>| match reported_at {
+                Some(at) => is_early || now.since(*at) < self.options.silence,
+                None => is_early && is_loss,
+            };
+            let awaited: BTreeSet<String> =
+                unsettled.iter().filter(|(_, at)| is_awaited(at)).map(|(broker, _)| broker.clone()).collect();
             if awaited.is_empty() || waited >= self.options.silence * BUSY_MAX {
-                let mut unsettled: BTreeSet<String> = self.restorers().into_iter().collect();
-                unsettled.extend(reports.iter().map(|report| report.broker.clone()));
-                let is_over = |broker: &str| reports.iter().any(|report| report.broker == broker && report.is_settled);
-                unsettled.retain(|broker| *broker != self.broker && !is_over(broker));
                 if is_loss && !unsettled.is_empty() {
-                    tracing::warn!(brokers = ?unsettled, "silent brokers are no longer waited for: what they acked may be delivered again");
+                    let brokers: Vec<&String> = unsettled.keys().collect();
+                    tracing::warn!(
+                        ?brokers,
+                        "silent brokers are no longer waited for: what they acked may be delivered again"
+                    );
                 }
                 self.set_restorers(reports.into_iter().map(|report| report.broker).collect());
                 return false;

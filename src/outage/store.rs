@@ -20,7 +20,7 @@ use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LogTarget, Loss,
-    MemberId, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes,
+    MemberId, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -303,7 +303,7 @@ impl<S: LogTarget> BufferedStore<S> {
             cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
             (cancelled.version, cancelled.buffered) = (Some(version), true);
         } else if self.is_giving_back() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
-            return Err(Error::unavailable("the store lost data, and the brokers are giving it back"));
+            return Err(restoring());
         }
         if let Some(version) = cancelled.version {
             self.keep_cancel(descriptor, partition, id, (&cancelled.fates, version), losses).await?;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{StoreClock, Wakes};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::platform::clock::Instant;
 
 #[async_trait]
@@ -84,4 +84,9 @@ impl Loss {
     pub fn hold_until(&self, ttl: Duration) -> Instant {
         self.since.map_or(Instant::default(), |since| since.plus(ttl))
     }
+}
+
+/// A request that has to wait until a loss is restored. It changed nothing.
+pub(crate) fn restoring() -> Error {
+    Error::unavailable("the store lost data, and the brokers are giving it back")
 }

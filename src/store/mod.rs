@@ -25,6 +25,7 @@ mod topics;
 
 use std::sync::Arc;
 
+pub(crate) use backend::restoring;
 pub use backend::{Backend, Description, HealthSnapshot, Loss};
 pub use clock::{ClockNote, StoreClock};
 pub use cron_jobs::{CronJobs, Fired, Firing, ScheduleChange, ScheduleRecord};

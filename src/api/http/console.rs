@@ -10,7 +10,7 @@ use super::App;
 use super::problem::{Class, Problem};
 use crate::model::error::Kind;
 
-/// What the console shows. Tokens decide about rights.
+/// The mode of the console. Tokens decide about rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Console {
     Full,

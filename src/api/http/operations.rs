@@ -39,7 +39,7 @@ pub(crate) struct Alive {
 pub(crate) struct Ready {
     /// `ready` or `degraded`.
     status: &'static str,
-    /// What is degraded.
+    /// The reason why it is degraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     /// The store.
@@ -53,7 +53,7 @@ pub(crate) struct StoreDescription {
     kind: &'static str,
     /// Where it is, without secrets.
     location: String,
-    /// What a 201 survives, and what it does not.
+    /// The failures that a 201 survives, and those that it does not.
     durability: String,
 }
 

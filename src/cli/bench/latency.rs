@@ -35,7 +35,7 @@ struct Seen {
     early: usize,
 }
 
-/// What lateness is on this machine when nothing is stored: a timer for each due time, and a request behind it. A machine
+/// The lateness of this machine when nothing is stored: a timer for each due time, and a request behind it. A machine
 /// that is busy is late by itself.
 pub(super) async fn ceiling(bench: &Bench) -> Result<(), Failure> {
     let timer = timers(bench, async || Ok(())).await?;
