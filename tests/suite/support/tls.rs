@@ -1,6 +1,8 @@
 //! Certificates for one test, and a redis-server that shows and asks for them.
 
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -139,11 +141,20 @@ impl axum::serve::Listener for TlsListener {
     }
 }
 
-/// A port that nobody has, and that nobody gets by chance: below those that the system gives to outgoing connections, and
-/// each only once in this process.
+/// A port that nobody has, and that nobody gets by chance: below those that the system gives to outgoing connections,
+/// and each only once, in this process and in others that test at the same time.
 pub(crate) fn free_port() -> Result<String> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(10_000..20_000)));
     let candidates = (0..1_000).map(|_| 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000);
-    let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let mut free =
+        candidates.filter(|port| is_ours(*port) && std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.next().map(|port| port.to_string()).ok_or_else(|| Error::unavailable("no port is free"))
+}
+
+/// Whether no other process of tests has the port, also while a server that is to be started again is down. It is this
+/// one's until it ends.
+fn is_ours(port: u16) -> bool {
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("dwell-test-port-{port}"));
+    let socket = name.and_then(|name| UnixDatagram::bind_addr(&name));
+    socket.map(std::mem::forget).is_ok()
 }
