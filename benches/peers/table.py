@@ -26,21 +26,21 @@ NAMES = {
 
 # What to know of some, where they were measured.
 NOTES = {
-    "beanstalkd-memory": "beanstalkd knows delays in whole seconds, rounded up here so that nothing is early; its "
-    "lateness and burst contain that.",
-    "rsmq": "A consumer of rsmq_async has to poll; how often is a choice between lateness and idle commands.",
+    "beanstalkd-memory": "The delays of beanstalkd are whole seconds, rounded up here so that nothing is early; "
+    "its lateness and burst include that.",
+    "rsmq": "A consumer of rsmq_async has to poll: more often means less lateness and more idle commands.",
     "celery": "Celery's workers take a message with an eta at once and keep it in memory until it is due, so their memory "
-    "bounds what waits. Redis still has it when one of them dies, and it is given out again after the visibility "
-    "timeout, which has to be longer than any delay. Its lateness and burst leave out what taking costs, if there was "
-    "time for that before. Its drain begins when the workers have connected.",
+    "bounds what waits. If a worker dies, Redis still has its messages, and delivers them again after the "
+    "visibility timeout, which has to be longer than any delay. Its lateness and burst do not include the cost of "
+    "fetching before the due time. Its drain begins when the workers have connected.",
     "rabbitmq-transient": "RabbitMQ has no delays without a plugin. With a time to live only the head of a queue "
-    "expires: a message with a longer delay holds back the ones behind it. That does not show here, as messages are "
-    "pushed in due order, and would with mixed delays.",
+    "expires: a message with a longer delay holds back the ones behind it. Messages are pushed in due order here, so "
+    "the figures do not show this.",
 }
 
 MISSING = (
-    "lmstfy and HDT3213/delayqueue are not here: the Go module proxy does not offer them (403, \"This module version "
-    "is not available\"), and nothing is built from elsewhere."
+    "lmstfy and HDT3213/delayqueue are missing: the Go module proxy does not offer them (403, \"This module version "
+    "is not available\"), and the script builds nothing from elsewhere."
 )
 
 
@@ -81,29 +81,30 @@ def section(reports):
 benches/peers/run.sh             # all of them; or some: benches/peers/run.sh dwell-http bullmq
 ```
 
-It installs each peer from its registry, measures, and writes this section. Every figure is the median of {rounds} rounds, in which the peers take turns at each measure; in brackets the least and the most. Idle is measured once.
+The script installs each peer from its registry, measures it, and writes this section. Every figure is the median of {rounds} rounds, in which
+the peers take turns at each measure; the lowest and highest figures are in brackets. *Idle* is measured once.
 
 {chr(10).join(rows)}
 
 ![push and drain, messages a second](benchmarks-peers.svg)
 
-Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: take and ack {counts["messages"]:,} that are due.
-*lateness*: from the due time to the hand-over, of {counts["rate"] * counts["span_s"]:,} messages that are due at {counts["rate"]:,} a second and were pushed
-before. *burst*: {counts["burst"]:,} due at the same instant; from that instant to the last ack. *idle*: a consumer waits,
-nothing is there. `-` is what makes no sense there. Each message was delivered and acked exactly once, none early{exceptions(reports)}.
+Payloads have {counts["payload_bytes"]} bytes. *push*: {counts["messages"]:,} messages that are due in an hour. *drain*: receive and ack {counts["messages"]:,} messages that are due.
+*lateness*: from the due time to the delivery, of {counts["rate"] * counts["span_s"]:,} messages that were pushed before and are due at {counts["rate"]:,} a second.
+*burst*: {counts["burst"]:,} messages are due at the same instant; from that instant to the last ack. *idle*: a consumer waits, and there are no
+messages. `-`: the measure does not apply. Each message was delivered and acked exactly once, none early{exceptions(reports)}.
 
 {chr(10).join(setups)}
 
-What to read it with:
+Notes:
 
-* Machine: {first["machine"]}. Others used it too: the load before a measure was {min(loads)} to {max(loads)},
-  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers, and say less of what one reaches alone.
-  {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
-* One Redis {first["redis"]} on loopback without an append-only file, for all that use one. Client, broker and Redis
-  share the processors. dwell, beanstalkd and RabbitMQ are brokers in a process of their own; BullMQ, rsmq_async and
-  Celery are libraries in the client's, which saves them a hop.
-* The peers promise different things: beanstalkd without a log, and RabbitMQ's transient messages, are gone when the
-  process ends, and what rsmq_async, BullMQ and Celery do for each message is not what dwell does.
+* Machine: {first["machine"]}. Other programs used it too: the load before a measure was {min(loads)} to {max(loads)},
+  on {first["machine"].split(" ")[0]} processors. So the figures compare the peers; they do not show what each reaches alone.
+  Measured {dates[0]}{" to " + dates[-1] if len(dates) > 1 else ""}.
+* One Redis {first["redis"]} on loopback without an append-only file serves all peers that need one. Client, broker and Redis
+  share the processors. dwell, beanstalkd and RabbitMQ are separate processes; BullMQ, rsmq_async and
+  Celery are libraries in the client, which saves them a hop.
+* The peers promise different things: the messages of beanstalkd without a log, and RabbitMQ's transient messages,
+  are lost when the process ends, and rsmq_async, BullMQ and Celery do other work for each message than dwell.
 {notes(reports)}* Batches and connections were chosen for each peer, not searched exhaustively.
 * {missing(reports)}
 """

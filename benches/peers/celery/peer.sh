@@ -12,7 +12,7 @@ about)
 from importlib.metadata import version
 import platform
 print("{}, kombu {}, redis-py {}, Python {}".format(*map(version, ("celery", "kombu", "redis")), platform.python_version()))'
-    echo "over Redis, with an eta; acks_late, so that a task is acked when it has run; no results; 4 producer processes, which send one by one, since there is no other way; 2 workers, each with one thread for tasks, prefetch without end, without gossip, mingle, heartbeat, remote control and rate limits; tasks with an eta wait in the workers' memory, unacked"
+    echo "over Redis, with an eta; acks_late, so that a task is acked when it has run; no results; 4 producer processes, which send one by one, since Celery has no batches; 2 workers, each with one thread for tasks and unlimited prefetch, without gossip, mingle, heartbeat, remote control and rate limits; tasks with an eta wait in the workers' memory, unacked"
     ;;
 # A worker that is run by root warns of it, at length.
 run) exec venv/bin/python -W ignore peer.py "$3" ;;

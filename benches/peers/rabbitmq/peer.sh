@@ -19,7 +19,7 @@ about)
     transient) kept="transient messages in queues that are not durable" ;;
     persistent) kept="persistent messages in durable queues, confirmed when they are on disk" ;;
     esac
-    echo "$kept; a time to live for each message in a classic queue, dead-lettered to the one that is read; only the head of a queue expires, so each producer has one of its own and pushes in due order; what is due already is published to the one that is read; publisher confirms, 500 pipelined, 4 connections for producers and 4 for consumers, prefetch 2,000, one ack for up to 500, which RabbitMQ does not answer"
+    echo "$kept; each message has a time to live in a classic waiting queue, whose dead letters go to the working queue; only the head of a queue expires, so each producer has a separate waiting queue and pushes in due order; messages that are already due go directly to the working queue; publisher confirms, 500 pipelined, 4 connections for producers and 4 for consumers, prefetch 2,000, one ack for up to 500 messages, which RabbitMQ does not answer"
     ;;
 run)
     epmd_port=$(free_port)

@@ -6,7 +6,7 @@ case "$1" in
 install) cargo build --release --locked --target-dir target ;;
 about)
     sed -n '/^name = "rsmq_async"/{n;s/version = "\(.*\)"/\1/p}' Cargo.lock
-    echo "batches of 1,000, 4 connections; polled every 10 ms when empty; deletes, and pushes of unlike delays, one by one but at the same time, since there are no others"
+    echo "batches of 1,000, 4 connections; polled every 10 ms when empty; no batches for deletes and for pushes with different delays, so these are sent one by one, concurrently"
     ;;
 run) exec "$PWD/target/release/peer-rsmq" "$3" ;;
 esac

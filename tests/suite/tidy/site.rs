@@ -13,9 +13,6 @@ const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
 /// The page of docs/ that is no chapter.
 const NO_CHAPTER: &str = "docs/SUMMARY.md";
 
-/// Pages that are not written anew yet: generated tables.
-const OLD: [&str; 1] = ["docs/internals/benchmarks.md"];
-
 /// Its texts are the help texts of the code.
 const METRICS: &str = "docs/reference/metrics.md";
 
@@ -72,7 +69,7 @@ fn links_of_the_site_stay_inside_the_book() -> Result<()> {
     let chapters = chapters()?;
     let names: BTreeSet<&str> = chapters.iter().map(|page| page.path.as_str()).collect();
     let mut wrong = Vec::new();
-    for page in chapters.iter().filter(|page| !OLD.contains(&page.path.as_str())) {
+    for page in &chapters {
         let here = Path::new(&page.path).parent().unwrap_or(Path::new(""));
         for link in links(&page.text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
             let file = link.split('#').next().unwrap_or_default();
@@ -125,7 +122,7 @@ fn unclear(page: &File) -> Vec<String> {
 #[test]
 fn sentences_of_the_site_are_plain() -> Result<()> {
     let pages = chapters()?;
-    let new = pages.iter().filter(|page| !OLD.contains(&page.path.as_str()) && page.path != METRICS);
+    let new = pages.iter().filter(|page| page.path != METRICS);
     let wrong: Vec<_> = new.flat_map(unclear).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     let bad = "It works. Who lost it cannot.\n\n```\nfor ever\n```\n\nThe key is away, of its own, `for ever`.\n";
