@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -71,7 +72,7 @@ impl<S: LogTarget> BufferedStore<S> {
             Error::refused("the store was never reached, so another broker cannot tell whether it has the same one")
         })?;
         let successor = Successor::new(options)?;
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).ever();
+        let heard = self.heard_of_named();
         let mut outcome = Ok(());
         for (kind, log) in logs {
             let name = log.id().await?;
@@ -98,6 +99,13 @@ impl<S: LogTarget> BufferedStore<S> {
             }
             log.trim(last).await?;
         }
+    }
+
+    /// When the store was last heard of under the name that goes with the records: after a loss it has perhaps another
+    /// one, until it is asked.
+    fn heard_of_named(&self) -> Option<Timestamp> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.identified.load(Ordering::Relaxed) { heard.ever() } else { heard.before(self.losses()) }
     }
 
     pub(super) async fn take(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
