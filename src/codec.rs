@@ -19,7 +19,7 @@ pub use self::dead::{
 pub use self::record::{NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
-use crate::model::message::{Envelope, Key, Message, MessageId};
+use crate::model::message::{DeadLetterSource, Envelope, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 use crate::model::version::Version;
@@ -30,7 +30,9 @@ const FORMAT_PRIORITY: u8 = 2;
 /// A body with a priority and a place in a trace behind the header; only those that have one, too. Numbers of versions differ
 /// in two bits, since the checksum does not cover them: so 3 is none.
 const FORMAT_TRACE: u8 = 4;
-const FORMATS: [u8; 3] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE];
+/// A body with a priority and where it was a dead letter behind the header; only those that were forwarded.
+const FORMAT_FORWARDED: u8 = 8;
+const FORMATS: [u8; 4] = [FORMAT, FORMAT_PRIORITY, FORMAT_TRACE, FORMAT_FORWARDED];
 const FORMAT_AT: usize = 16;
 /// Bytes before the header: due time, version, format, checksum.
 const PREFIX: usize = FORMAT_AT + 1 + 4;
@@ -74,6 +76,31 @@ struct TraceV4<'a> {
     state: Option<&'a str>,
 }
 
+impl<'a> From<&'a TraceContext> for TraceV4<'a> {
+    fn from(trace: &'a TraceContext) -> TraceV4<'a> {
+        let (trace_id, span_id, flags) = (trace.trace_id, trace.span_id, trace.flags());
+        TraceV4 { trace_id, span_id, flags, state: trace.tracestate() }
+    }
+}
+
+impl TraceV4<'_> {
+    fn context(&self) -> Result<TraceContext> {
+        TraceContext::new(self.trace_id, self.span_id, self.flags, self.state)
+    }
+}
+
+#[derive(Encode, BorrowDecode)]
+struct ForwardedV8<'a> {
+    trace: Option<TraceV4<'a>>,
+    topic: &'a str,
+    group: &'a str,
+    id: &'a str,
+    reason: &'a str,
+    attempts: u32,
+    died_at_ms: u64,
+    last_error: Option<&'a str>,
+}
+
 pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
@@ -87,10 +114,11 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     let mut body = Vec::with_capacity(PREFIX + 64 + envelope.payload.len());
     body.extend_from_slice(&message.due_at.as_ms().to_be_bytes());
     body.extend_from_slice(&version.as_us().to_be_bytes());
-    let format = match (&envelope.trace, envelope.priority) {
-        (Some(_), _) => FORMAT_TRACE,
-        (None, 1..) => FORMAT_PRIORITY,
-        (None, 0) => FORMAT,
+    let format = match (&envelope.dead_letter_source, &envelope.trace, envelope.priority) {
+        (Some(_), _, _) => FORMAT_FORWARDED,
+        (None, Some(_), _) => FORMAT_TRACE,
+        (None, None, 1..) => FORMAT_PRIORITY,
+        (None, None, 0) => FORMAT,
     };
     body.push(format);
     body.extend_from_slice(&[0; 4]);
@@ -99,9 +127,20 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     if format != FORMAT {
         body.push(envelope.priority);
     }
-    if let Some(trace) = &envelope.trace {
-        let (trace_id, span_id, flags) = (trace.trace_id, trace.span_id, trace.flags());
-        let trace = TraceV4 { trace_id, span_id, flags, state: trace.tracestate() };
+    let trace = envelope.trace.as_ref().map(TraceV4::from);
+    if let Some(source) = &envelope.dead_letter_source {
+        let forwarded = ForwardedV8 {
+            trace,
+            topic: source.topic.as_str(),
+            group: source.group.as_str(),
+            id: source.id.as_str(),
+            reason: &source.reason,
+            attempts: source.attempts,
+            died_at_ms: source.died_at.as_ms(),
+            last_error: source.last_error.as_deref(),
+        };
+        bincode::encode_into_std_write(forwarded, &mut body, CONFIG).map_err(failed)?;
+    } else if let Some(trace) = trace {
         bincode::encode_into_std_write(trace, &mut body, CONFIG).map_err(failed)?;
     }
     body.extend_from_slice(&envelope.payload);
@@ -140,6 +179,12 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         let (stored, more) = decode_trace(&body[PREFIX + read..]).map_err(|error| corrupt(error.detail()))?;
         (trace, read) = (Some(stored), read + more);
     }
+    let mut dead_letter_source = None;
+    if body[FORMAT_AT] == FORMAT_FORWARDED {
+        let (source, stored, more) =
+            decode_forwarded(&body[PREFIX + read..]).map_err(|error| corrupt(error.detail()))?;
+        (dead_letter_source, trace, read) = (Some(Box::new(source)), stored, read + more);
+    }
     let payload = body.slice(PREFIX + read..);
     let key = header.key.map(Key::new).transpose().map_err(|error| corrupt(error.detail()))?;
     let envelope = Envelope {
@@ -150,6 +195,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         priority,
         content_type: header.content_type.map(str::to_owned),
         meta: header.meta.0.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        dead_letter_source,
         trace,
         payload,
     };
@@ -159,7 +205,22 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
 fn decode_trace(bytes: &[u8]) -> Result<(TraceContext, usize)> {
     let (trace, read): (TraceV4<'_>, usize) = bincode::borrow_decode_from_slice(bytes, CONFIG)
         .map_err(|error| Error::corrupt(format!("has an unreadable place in a trace ({error})")))?;
-    Ok((TraceContext::new(trace.trace_id, trace.span_id, trace.flags, trace.state)?, read))
+    Ok((trace.context()?, read))
+}
+
+fn decode_forwarded(bytes: &[u8]) -> Result<(DeadLetterSource, Option<TraceContext>, usize)> {
+    let (forwarded, read): (ForwardedV8<'_>, usize) = bincode::borrow_decode_from_slice(bytes, CONFIG)
+        .map_err(|error| Error::corrupt(format!("has an unreadable source ({error})")))?;
+    let source = DeadLetterSource {
+        topic: TopicName::new(forwarded.topic)?,
+        group: GroupName::new(forwarded.group)?,
+        id: MessageId::new(forwarded.id)?,
+        reason: forwarded.reason.to_owned(),
+        attempts: forwarded.attempts,
+        died_at: Timestamp::from_ms(forwarded.died_at_ms),
+        last_error: forwarded.last_error.map(str::to_owned),
+    };
+    Ok((source, forwarded.trace.as_ref().map(TraceV4::context).transpose()?, read))
 }
 
 pub fn body_due_at(body: &[u8]) -> Option<Timestamp> {
@@ -196,10 +257,23 @@ mod tests {
                 priority: 0,
                 content_type: Some("application/json".into()),
                 meta: vec![("trace".into(), "abc".into())],
+                dead_letter_source: None,
                 trace: None,
                 payload: Bytes::from_static(b"{\"close\":true}"),
             },
         })
+    }
+
+    fn source(last_error: Option<&str>) -> Result<Option<Box<DeadLetterSource>>> {
+        Ok(Some(Box::new(DeadLetterSource {
+            topic: TopicName::new("orders")?,
+            group: GroupName::new("default")?,
+            id: MessageId::new("order-1")?,
+            reason: "max_attempts".into(),
+            attempts: 16,
+            died_at: Timestamp::from_ms(1_767_323_045_000),
+            last_error: last_error.map(str::to_owned),
+        })))
     }
 
     /// If this fails the format changed: give it a new version instead.
@@ -207,18 +281,23 @@ mod tests {
     fn every_version_is_frozen_and_read_back() -> Result<()> {
         let traced = |state| TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", state);
         let frozen = [
-            (include_str!("codec/body.v1.hex"), vec![(0, None)]),
-            (include_str!("codec/body.v2.hex"), vec![(7, None)]),
+            (include_str!("codec/body.v1.hex"), vec![(0, None, None)]),
+            (include_str!("codec/body.v2.hex"), vec![(7, None, None)]),
             (
                 include_str!("codec/body.v4.hex"),
-                vec![(0, Some(traced(None)?)), (7, Some(traced(Some("congo=t61rcWkgMzE"))?))],
+                vec![(0, Some(traced(None)?), None), (7, Some(traced(Some("congo=t61rcWkgMzE"))?), None)],
+            ),
+            (
+                include_str!("codec/body.v8.hex"),
+                vec![(0, None, source(None)?), (7, Some(traced(None)?), source(Some("smtp: 550"))?)],
             ),
         ];
         for (bodies, messages) in frozen {
             let mut lines = Vec::new();
-            for (priority, trace) in messages {
+            for (priority, trace, source) in messages {
                 let mut message = sample()?;
                 (message.envelope.priority, message.envelope.trace) = (priority, trace);
+                message.envelope.dead_letter_source = source;
                 let body = encode_body(&message, VERSION)?;
                 lines.push(body.iter().map(|b| format!("{b:02x}")).collect::<String>());
                 assert_eq!(decode_body(message.id.clone(), body.into())?, message);
@@ -231,9 +310,12 @@ mod tests {
     #[test]
     fn every_flipped_bit_behind_the_due_time_and_every_truncation_is_noticed() -> Result<()> {
         let trace = TraceContext::new([1; 16], [2; 8], 1, Some("a=b"))?;
-        for (priority, trace) in [(0, None), (7, None), (0, Some(trace))] {
+        for (priority, trace, source) in
+            [(0, None, None), (7, None, None), (0, Some(trace.clone()), None), (7, Some(trace), source(Some("smtp"))?)]
+        {
             let mut message = sample()?;
             (message.envelope.priority, message.envelope.trace) = (priority, trace);
+            message.envelope.dead_letter_source = source;
             let body = encode_body(&message, VERSION)?;
             for bit in FORMAT_AT * 8..body.len() * 8 {
                 let mut bad = body.clone();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::stats_collector::PAIRS_AT_ONCE;
 use super::{Broker, Options, Precondition, no_group};
 use crate::coordination::membership::Timing;
+use crate::delivery::forward_page;
 use crate::model::error::{Error, Kind, Missing, Result};
 use crate::model::limits::{MOVE_REQUEST_MAX, TOPICS_MAX};
 use crate::model::message::{GroupName, TopicName};
@@ -175,6 +176,13 @@ impl Topics {
         descriptor
     }
 
+    /// The topics that this broker knows whose dead letters go to this one.
+    fn forwarding_to(&self, topic: &TopicName) -> Vec<TopicName> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let names = |known: &&Known| known.descriptor.dead_letter_topic() == Some(topic);
+        known.values().filter(names).map(|known| known.descriptor.topic.clone()).collect()
+    }
+
     pub(super) fn forget(&self, topic: &TopicName) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
@@ -228,7 +236,9 @@ impl Broker {
             );
             return Err(Error::new(Kind::Conflict, detail));
         }
-        let updated = self.store.topics.update(&Descriptor { settings: wanted.settings, ..there }).await?;
+        let has_forwarded = there.has_forwarded || wanted.has_forwarded;
+        let updated = Descriptor { settings: wanted.settings, has_forwarded, ..there };
+        let updated = self.store.topics.update(&updated).await?;
         tracing::info!(topic = %updated.topic, "topic changed");
         Ok(Declared { descriptor: self.topics.learn(updated).as_ref().clone(), created: false })
     }
@@ -300,6 +310,9 @@ impl Broker {
         self.topics.forget(topic);
         self.groups.close(&descriptor);
         tracing::info!(%topic, "topic deleted");
+        for source in self.topics.forwarding_to(topic) {
+            tracing::warn!(%topic, %source, "the dead letters of a topic were forwarded to the deleted one: they stay in their groups");
+        }
         Ok(())
     }
 
@@ -340,6 +353,10 @@ impl Broker {
         for partition in from.partitions() {
             for group in &from.groups {
                 let pair = from.pair(partition, group);
+                if from.has_forwarded {
+                    // What a broker left on its way to a dead-letter topic when it died.
+                    forward_page(&self.store, &pair, None, &[]).await?;
+                }
                 loop {
                     if self.clock().instant().since(began) >= MOVE_REQUEST_MAX || self.is_stopping() {
                         return Ok(all);
@@ -381,7 +398,8 @@ impl Broker {
             ));
         }
         let partitions_wanted = partitions.unwrap_or(from.settings.partitions);
-        let settings = Settings { partitions: partitions_wanted, ..from.settings.clone() };
+        let dead_letter = from.settings.dead_letter.clone().filter(|dead_letter| dead_letter.topic != *to);
+        let settings = Settings { partitions: partitions_wanted, dead_letter, ..from.settings.clone() };
         let wanted = Descriptor { groups: from.groups.clone(), ..Descriptor::new(to.clone(), settings) };
         let there = self.store.topics.create(&wanted).await?;
         let is = there.settings.partitions;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::dead::DeadFilter;
+use super::output;
 use crate::model::error::Missing;
 use crate::model::time::{Timestamp, millis, span};
 use crate::model::topic::Settings;
@@ -73,6 +74,11 @@ fn remedy(missing: &Missing) -> String {
         Missing { topic, cron: Some(_), .. } => format!("`dwell cron list {topic}` shows those that exist"),
         Missing { topic, .. } => format!("create it with `dwell topic create {topic}`"),
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct DeadLetterTo {
+    pub(super) topic: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -205,6 +211,8 @@ pub(super) struct Delivery {
     pub(super) traceparent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tracestate: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) dead_letter_source: Option<serde_json::Value>,
     pub(super) attempt: u32,
     pub(super) partition: u16,
     pub(super) due_at: Timestamp,
@@ -237,7 +245,7 @@ impl Payload {
     /// The payload on one line: text as it is but for control characters, other bytes as their number.
     pub(super) fn shown(&self) -> String {
         match (&self.text, self.bytes()) {
-            (Some(text), _) => text.chars().map(|c| if c.is_control() { '·' } else { c }).collect(),
+            (Some(text), _) => output::printable(text),
             (None, Ok(bytes)) => format!("({} bytes)", bytes.len()),
             (None, Err(_)) => String::new(),
         }

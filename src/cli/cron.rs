@@ -129,8 +129,8 @@ struct DefinitionArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     ttl: Option<Duration>,
-    /// Attempts before a message is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    /// Attempts before a message is dead; 0 is without a limit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     /// Media type of the payload

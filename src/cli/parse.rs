@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::api::DeadLetterTo;
 use super::client::GroupOf;
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, GroupName, Key, MessageId, Past, ScheduleName, TopicName};
@@ -106,6 +107,22 @@ pub(super) fn meta(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_ascii_lowercase(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),
     }
+}
+
+/// `name=text`; an empty text removes the annotation.
+pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, text)) if !name.is_empty() => Ok((name.to_owned(), text.to_owned())),
+        _ => Err("expected NAME=TEXT".to_owned()),
+    }
+}
+
+/// A topic, or nothing for none.
+pub(super) fn dead_letter(text: &str) -> Result<DeadLetterTo, String> {
+    if !text.is_empty() {
+        topic(text)?;
+    }
+    Ok(DeadLetterTo { topic: text.to_owned() })
 }
 
 /// `1s,10s,1m` is a ladder, `exponential:initial=1s,max=10m,factor=2,jitter=0.2` is exponential; what is left out of

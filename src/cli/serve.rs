@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::process::Signals;
 use super::supervisor::Supervisor;
 use super::{logging, output};
-use crate::api::http::Listen;
+use crate::api::http::{Connections, Listen};
 use crate::app::config::Config;
 use crate::app::engine::{OutageOptions, StoreOptions, claim_directory};
 use crate::app::server::{Server, ServerOptions};
@@ -106,7 +106,8 @@ pub(super) fn options(config: &Config, adopt: bool) -> Result<ServerOptions, Fai
     let (tokens, webhooks, spans) = (config.tokens.clone(), config.webhooks.clone(), config.trace.options());
     let (socket_mode, tls) = (config.socket_mode, config.tls.clone());
     let console = config.console;
-    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, spans, ..options })
+    let connections = Connections { idle_timeout: config.http_idle_timeout, ..options.connections };
+    Ok(ServerOptions { socket_mode, tls, tokens, console, webhooks, spans, connections, ..options })
 }
 
 fn banner(server: &Server, config: &Config) -> String {
@@ -136,4 +137,21 @@ fn banner(server: &Server, config: &Config) -> String {
         durability = store.durability,
         address = server.url(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::app::config::{Flag, Sources};
+
+    #[test]
+    fn connections_are_idle_for_as_long_as_configured() -> Result<(), Failure> {
+        let flag = |key, value: &str| Flag { key, flag: "--flag", value: value.to_owned() };
+        let flags = vec![flag("http.idle_timeout", "2m"), flag("data_dir", "/var/lib/dwell")];
+        let config = Config::load(&Sources { flags, ..Sources::default() })?;
+        assert_eq!(options(&config, false)?.connections.idle_timeout, Duration::from_secs(120));
+        Ok(())
+    }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::api::{Counts, Group, MoveTo, Topic};
+use super::api::{Counts, DeadLetterTo, Group, MoveTo, Topic};
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, YesArgs};
@@ -97,8 +97,8 @@ pub(super) struct Declaration {
     #[arg(long, value_name = "DURATION", value_parser = parse::visibility_timeout)]
     #[serde(skip_serializing_if = "Option::is_none", with = "span::optional")]
     pub(super) visibility_timeout: Option<Duration>,
-    /// Attempts before a message is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    /// Attempts before a message is dead; 0 is without a limit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_attempts: Option<u32>,
     /// 1s,10s,1m (a ladder) or exponential:initial=1s,max=10m,factor=2,jitter=0.2
@@ -129,6 +129,18 @@ pub(super) struct Declaration {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_max_count: Option<u64>,
+    /// A text about the topic; NAME= removes it. May be repeated
+    #[arg(long = "annotation", value_name = "NAME=TEXT", value_parser = parse::annotation)]
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_object")]
+    pub(super) annotations: Vec<(String, String)>,
+    /// The topic to which messages move that used all attempts or were buried; '' for none
+    #[arg(long = "dead-letter-topic", value_name = "TOPIC", value_parser = parse::dead_letter)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dead_letter: Option<DeadLetterTo>,
+}
+
+fn as_object<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, text)| (name, text)))
 }
 
 pub(super) async fn run(args: &TopicArgs) -> Result<(), Failure> {
@@ -201,7 +213,10 @@ fn settings(topic: &Topic) -> String {
         ("  groups", topic.groups.join(", ")),
         ("  partitions", settings.partitions.to_string()),
         ("  visibility timeout", show_span(settings.visibility_timeout)),
-        ("  max attempts", settings.max_attempts.to_string()),
+        (
+            "  max attempts",
+            if settings.max_attempts == 0 { "unlimited".to_owned() } else { settings.max_attempts.to_string() },
+        ),
         ("  backoff", backoff),
         ("  dedup window", show_span(settings.dedup_window)),
         ("  ordering", settings.ordering.name().to_owned()),
@@ -209,7 +224,14 @@ fn settings(topic: &Topic) -> String {
         ("  on expiry", settings.on_expiry.name().to_owned()),
         ("  dead kept", kept_dead(settings)),
     ];
-    output::columns(&rows.map(|(name, value)| vec![name.to_owned(), value]), &[])
+    let mut rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
+    if let Some(dead_letter) = &settings.dead_letter {
+        rows.push(vec!["  dead-letter topic".to_owned(), dead_letter.topic.to_string()]);
+    }
+    let annotation =
+        |(name, text): (&str, &str)| vec!["  annotation".to_owned(), output::printable(&format!("{name}={text}"))];
+    rows.extend(settings.annotations.iter().map(annotation));
+    output::columns(&rows, &[])
 }
 
 fn kept_dead(settings: &Settings) -> String {

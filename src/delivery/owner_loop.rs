@@ -1,5 +1,5 @@
-//! The loop of an owned pair: sends decisions to the store, fetches due messages while a consumer wants them, and drops
-//! dead letters that are past the bounds of their topic.
+//! The loop of an owned pair: sends decisions to the store, fetches due messages while a consumer wants them, and looks
+//! after dead letters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
+use super::dead_keeper::DeadKeeper;
 use super::ownership::now;
 use super::{GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
@@ -14,12 +15,10 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Charge, DeadBounds, Glance, Loss, Owner, ReserveLimit, Settlement};
+use crate::store::{Charge, Glance, Loss, Owner, ReserveLimit, Settlement};
 
 /// How long a call may take to be answered after its lease is lost: then its outcome is known.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
-/// The shortest span between two looks for what has grown too old, and the pause after a failed one.
-const DROP_DEAD_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
@@ -30,7 +29,7 @@ enum Head {
 
 enum Plan {
     Note(Glance),
-    DropDead,
+    KeepDead,
     Settle(Settlement, u64),
     Charge(Vec<Charge>),
     Reserve(ReserveLimit),
@@ -73,7 +72,7 @@ impl OwnerLoop {
             losses,
             pressed,
             head: Head::Unknown,
-            dead: DeadKeeper::default(),
+            dead: DeadKeeper::new(),
             sent: 0,
             settled_last: false,
             draining: false,
@@ -191,13 +190,11 @@ impl OwnerLoop {
     async fn carry_out(&mut self, plan: Plan) -> Result<()> {
         match plan {
             Plan::Note(glance) => self.glanced(glance).await,
-            Plan::DropDead => self.dead.look(&self.delivery, &self.owned.lease.claim().pair).await,
+            Plan::KeepDead => self.dead.look(&self.delivery, &self.owned.lease.claim().pair).await,
             Plan::Settle(settlement, ticket) => {
                 self.sent = ticket;
                 self.owner.settle(&settlement).await?;
-                if !settlement.buried.is_empty() {
-                    self.dead.look_again();
-                }
+                self.dead.died(&self.delivery.descriptor(), &settlement.buried);
                 self.settled_last = true;
                 self.owned.advance(|progress| progress.settled = ticket);
                 // What went back to the zset may be the new head.
@@ -223,11 +220,12 @@ impl OwnerLoop {
     fn plan(&mut self) -> Plan {
         let store_clock = self.delivery.store.backend.clock();
         let now = now(store_clock);
+        self.dead.set_generation(self.delivery.descriptor().generation);
         if let Some(glance) = self.owned.lease.take_glance() {
             return Plan::Note(glance);
         }
-        if !self.draining && self.dead.next() <= now.instant {
-            return Plan::DropDead;
+        if (!self.draining || self.dead.has_new()) && self.dead.next() <= now.instant {
+            return Plan::KeepDead;
         }
         let mut table = self.owned.table();
         let timed_out = table.time_out(now);
@@ -329,7 +327,6 @@ impl OwnerLoop {
         }
         let partition = self.owned.lease.claim().pair.partition;
         self.owned.table().set_policy(self.delivery.policy(partition));
-        self.dead.set_generation(self.delivery.descriptor().generation);
     }
 
     /// Whether the store has lost something that is not restored yet.
@@ -348,59 +345,5 @@ fn earlier(head: Head, other: Option<Timestamp>) -> Head {
         (Head::Unknown, _) | (_, None) => head,
         (Head::Nothing, Some(at)) => Head::At(at),
         (Head::At(head), Some(at)) => Head::At(head.min(at)),
-    }
-}
-
-/// A pair without dead letters, or without bounds, costs nothing.
-#[derive(Debug, Default)]
-struct DeadKeeper {
-    next: Instant,
-    generation: u64,
-}
-
-impl DeadKeeper {
-    fn next(&self) -> Instant {
-        self.next
-    }
-
-    fn look_again(&mut self) {
-        self.next = Instant::default();
-    }
-
-    fn set_generation(&mut self, generation: u64) {
-        if self.generation != generation {
-            self.generation = generation;
-            self.look_again();
-        }
-    }
-
-    /// A failed look is repeated later.
-    async fn look(&mut self, delivery: &GroupDelivery, pair: &GroupPartition) {
-        let now = delivery.store.backend.clock().local().instant();
-        self.next = drop_past(delivery, pair, now).await.unwrap_or_else(|error| {
-            tracing::debug!(topic = %pair.topic, group = %pair.group, partition = pair.partition.0, %error, "dead messages past their bounds were not dropped");
-            now.plus(DROP_DEAD_PAUSE)
-        });
-    }
-}
-
-async fn drop_past(delivery: &GroupDelivery, pair: &GroupPartition, now: Instant) -> Result<Instant> {
-    let descriptor = delivery.descriptor();
-    let (age, count) = (descriptor.settings.dead_max_age, descriptor.settings.dead_max_count);
-    let age = (!age.is_zero()).then_some(age);
-    let count = (count > 0).then_some(count);
-    if age.is_none() && count.is_none() {
-        return Ok(Instant::FAR);
-    }
-    let clock = delivery.store.backend.clock();
-    loop {
-        let died_before = age.map(|age| clock.now().minus(age));
-        let dropped = delivery.store.dead_letters.drop_dead(pair, DeadBounds { died_before, count }).await?;
-        delivery.counts.dead_aged.inc_by(dropped.aged);
-        delivery.counts.dead_surplus.inc_by(dropped.surplus);
-        if !dropped.more {
-            let too_old = age.zip(dropped.oldest).map(|(age, died_at)| clock.reaches(died_at.plus(age)));
-            return Ok(too_old.map_or(Instant::FAR, |at| at.max(now.plus(DROP_DEAD_PAUSE))));
-        }
     }
 }

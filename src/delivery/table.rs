@@ -55,6 +55,7 @@ pub struct Want {
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub backoff: Backoff,
+    /// 0 is without a limit.
     pub max_attempts: u32,
     pub dedup_window: Duration,
     /// Whether the messages of a key come one after the other; fixed.
@@ -247,7 +248,10 @@ impl Table {
     }
 
     fn attempts_of(&self, message: &Message) -> u32 {
-        message.envelope.max_attempts.unwrap_or(self.policy.max_attempts)
+        match message.envelope.max_attempts.unwrap_or(self.policy.max_attempts) {
+            0 => u32::MAX,
+            limited => limited,
+        }
     }
 
     /// Hands out up to so many messages, into a hand if they are for a session; expired ones are settled instead and

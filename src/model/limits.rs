@@ -51,6 +51,8 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence between two requests of a connection, after which it is closed; answers announce it. As long as the default of
 /// nginx, and longer than that of most clients, so that clients close first.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+pub const IDLE_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// Errors that a problem lists: enough to correct a generated batch, little enough to read.
 pub const LISTED_ERRORS_MAX: usize = 100;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -119,6 +121,10 @@ pub const SLOT_OPEN: Duration = Duration::from_millis(50);
 pub const SLOT_AHEAD_MAX: Duration = Duration::from_secs(1);
 
 pub const TOPICS_MAX: usize = 10_000;
+/// Bytes of the name of an annotation.
+pub const ANNOTATION_NAME_BYTES_MAX: usize = 128;
+/// Bytes of all annotations of a topic: each partition keeps a copy of the topic's settings.
+pub const ANNOTATIONS_BYTES_MAX: usize = 16 * 1024;
 /// Messages that an owner holds ready in memory, for each partition of a group.
 pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
 /// Bytes of bodies that an owner holds ready in memory, for each partition of a group.

@@ -176,7 +176,7 @@ pub struct NewMessage {
     pub due: Due,
     /// How long after its due time it is still delivered; `None` is without end.
     pub ttl: Option<Duration>,
-    /// Overrides the topic's number of attempts.
+    /// Overrides the topic's number of attempts; 0 is without a limit.
     pub max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first.
     pub priority: u8,
@@ -265,10 +265,8 @@ impl NewMessage {
                 format!("{:?} is for an occurrence of a cron job, <name>@<time>: choose another form", id.as_str());
             return Err(Error::wrong(Fault::Format, "id", why));
         }
-        if let Some(attempts) = self.max_attempts
-            && !(1..=ATTEMPTS_MAX).contains(&attempts)
-        {
-            return Err(Error::range("max_attempts", format!("{attempts} is not in 1 to {ATTEMPTS_MAX}")));
+        if let Some(attempts) = self.max_attempts.filter(|attempts| *attempts > ATTEMPTS_MAX) {
+            return Err(Error::range("max_attempts", format!("{attempts} is not in 0 to {ATTEMPTS_MAX}")));
         }
         if self.priority > PRIORITY_MAX {
             return Err(Error::range("priority", format!("{} is not in 0 to {PRIORITY_MAX}", self.priority)));
@@ -295,6 +293,7 @@ impl NewMessage {
                 priority: self.priority,
                 content_type: self.content_type,
                 meta: self.meta,
+                dead_letter_source: None,
                 trace: self.trace,
                 payload: self.payload,
             },
@@ -360,6 +359,22 @@ impl Message {
     }
 }
 
+/// The dead letter that a message was in another topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterSource {
+    pub topic: TopicName,
+    pub group: GroupName,
+    /// Its id there.
+    pub id: MessageId,
+    /// Why it died: `max_attempts` or `buried`.
+    pub reason: String,
+    /// How often it was delivered there.
+    pub attempts: u32,
+    pub died_at: Timestamp,
+    /// What the last nack said, or why there was none; at most 1,024 bytes.
+    pub last_error: Option<String>,
+}
+
 /// What travels with a message and never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
@@ -368,10 +383,13 @@ pub struct Envelope {
     pub pushed_at: Timestamp,
     /// It is not delivered any more from then on.
     pub expires_at: Option<Timestamp>,
+    /// 0 is without a limit.
     pub max_attempts: Option<u32>,
     pub priority: u8,
     pub content_type: Option<String>,
     pub meta: Vec<(String, String)>,
+    /// Where it was a dead letter before, if it was forwarded.
+    pub dead_letter_source: Option<Box<DeadLetterSource>>,
     /// Where its push stands in a trace.
     pub trace: Option<TraceContext>,
     pub payload: Bytes,

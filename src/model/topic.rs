@@ -1,5 +1,6 @@
 //! What a topic is: its name, its groups and its settings.
 
+mod annotations;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::annotations::Annotations;
 pub use self::subscription::{Pause, Rest, Subscription};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{
@@ -31,7 +33,7 @@ pub struct Settings {
     /// How long a consumer has before its delivery is nacked, 100 ms to 12 h. Default 30 s.
     #[serde(rename = "visibility_timeout_ms", with = "millis")]
     pub visibility_timeout: Duration,
-    /// Attempts before a message is dead, 1 to 1000. Default 16.
+    /// Attempts before a message is dead, 1 to 1000; 0 is without a limit. Default 16.
     pub max_attempts: u32,
     pub backoff: Backoff,
     /// How long after a message was acked a push with its id is still a duplicate; 0 is not at all. At most 7 days.
@@ -50,6 +52,18 @@ pub struct Settings {
     pub dead_max_age: Duration,
     /// How many dead messages a group keeps in each partition, the newest; 0 is all of them. At most 10,000,000.
     pub dead_max_count: u64,
+    #[serde(skip_serializing_if = "Annotations::is_empty")]
+    pub annotations: Annotations,
+    /// Where messages go that die of their attempts or are buried; `None`: they stay dead letters of their group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<DeadLetterTopic>,
+}
+
+/// The topic to which dead letters are forwarded. It need not exist: until it does, they stay where they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeadLetterTopic {
+    pub topic: TopicName,
 }
 
 /// What order the messages of a topic keep beyond their due times.
@@ -87,6 +101,8 @@ impl Default for Settings {
             on_expiry: Expiry::Drop,
             dead_max_age: Duration::ZERO,
             dead_max_count: 0,
+            annotations: Annotations::default(),
+            dead_letter: None,
         }
     }
 }
@@ -98,8 +114,8 @@ impl Settings {
             return Err(Error::range("partitions", why));
         }
         check_visibility_timeout(self.visibility_timeout)?;
-        if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
-            let why = format!("{} is not in 1 to {ATTEMPTS_MAX}", self.max_attempts);
+        if self.max_attempts > ATTEMPTS_MAX {
+            let why = format!("{} is not in 0 to {ATTEMPTS_MAX}", self.max_attempts);
             return Err(Error::range("max_attempts", why));
         }
         if self.dedup_window > DEDUP_WINDOW_MAX {
@@ -114,6 +130,7 @@ impl Settings {
         if self.dead_max_count > DEAD_MAX_COUNT_MAX {
             return Err(Error::range("dead_max_count", format!("is at most {DEAD_MAX_COUNT_MAX}")));
         }
+        self.annotations.check()?;
         self.backoff.check()
     }
 }
@@ -147,6 +164,9 @@ pub struct Descriptor {
     /// Groups that were deleted and whose data may still be there. Only the store sets it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<GroupName>,
+    /// Whether it ever named a topic for its dead letters: some may be on their way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_forwarded: bool,
     pub settings: Settings,
 }
 
@@ -165,6 +185,7 @@ impl Descriptor {
             groups,
             subscriptions,
             leaving,
+            has_forwarded: settings.dead_letter.is_some(),
             settings,
         }
     }
@@ -183,6 +204,10 @@ impl Descriptor {
         }
     }
 
+    pub fn dead_letter_topic(&self) -> Option<&TopicName> {
+        self.settings.dead_letter.as_ref().map(|dead_letter| &dead_letter.topic)
+    }
+
     pub fn is_ordered(&self) -> bool {
         self.settings.ordering == Ordering::Key
     }
@@ -198,6 +223,9 @@ impl Descriptor {
     pub fn check(&self) -> Result<()> {
         if self.groups.is_empty() || self.groups.len() > GROUPS_MAX {
             return Err(Error::range("groups", format!("a topic has 1 to {GROUPS_MAX} groups")));
+        }
+        if self.dead_letter_topic() == Some(&self.topic) {
+            return Err(Error::invalid("dead_letter", "is the topic itself"));
         }
         self.check_subscriptions()?;
         self.settings.check()
@@ -345,7 +373,8 @@ mod tests {
         assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN).is_ok());
         assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MIN / 2).is_err());
         assert!(with(|s| s.visibility_timeout = VISIBILITY_TIMEOUT_MAX * 2).is_err());
-        assert!(with(|s| s.max_attempts = 0).is_err());
+        assert!(with(|s| s.max_attempts = 0).is_ok());
+        assert!(with(|s| s.max_attempts = ATTEMPTS_MAX + 1).is_err());
         assert!(with(|s| s.dedup_window = DEDUP_WINDOW_MAX * 2).is_err());
         assert!(with(|s| s.ttl = DELAY_MAX).is_ok());
         assert!(with(|s| s.ttl = DELAY_MAX * 2).is_err());

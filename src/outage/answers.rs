@@ -14,8 +14,8 @@ use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, LogTarget, Owner, Pushed, Put, Recovered, RepairCursor, Repaired, ReserveLimit,
-    Reserved, Settlement,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LogTarget, Owner, Pushed, Put, Recovered, RepairCursor, Repaired,
+    ReserveLimit, Reserved, Settlement,
 };
 use crate::wal::Record;
 
@@ -100,6 +100,33 @@ impl<S: LogTarget> BufferedStore<S> {
         let (topic, id) = (descriptor.topic.clone(), id.clone());
         let end = Record::End { topic, partition, id, version, groups };
         self.kept(journal, vec![end], losses).await.map(drop)
+    }
+
+    /// Keeps that dead letters of a pair are messages of another topic now.
+    pub(super) async fn keep_forwarded(
+        &self,
+        pair: &GroupPartition,
+        to: &Descriptor,
+        page: &Forwarded,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let call = CallId { stream: page.stream.clone(), seq: page.page };
+        let sets = page.messages.iter().map(|forwarded| Record::Set {
+            topic: to.topic.clone(),
+            message: forwarded.message.clone(),
+            version: forwarded.new_version,
+            groups: Vec::new(),
+            call: call.clone(),
+        });
+        let ends = page.messages.iter().map(|forwarded| Record::End {
+            topic: pair.topic.clone(),
+            partition: pair.partition,
+            id: forwarded.id.clone(),
+            version: forwarded.version,
+            groups: vec![pair.group.clone()],
+        });
+        self.kept(journal, sets.chain(ends).collect(), losses).await.map(drop)
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {

@@ -6,6 +6,7 @@
 
 mod answers;
 mod clock_offset;
+mod dead_letters;
 pub mod hand_over;
 mod journal;
 mod push;

@@ -30,6 +30,7 @@ impl<S: LogTarget> BufferedStore<S> {
             backend: self.clone(),
             topics: self.clone(),
             messages: self.clone(),
+            dead_letters: self.clone(),
             leases: self.clone(),
             ..Store::of(self.store.clone())
         }

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 
 use crate::codec::DeadRecord;
-use crate::model::error::Result;
-use crate::model::message::{Message, MessageId};
+use crate::model::error::{Error, Result};
+use crate::model::message::{DeadLetterSource, Envelope, Message, MessageId, TopicName};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::GroupPartition;
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 
 #[async_trait]
@@ -20,6 +21,16 @@ pub trait DeadLetters: Send + Sync + 'static {
 
     /// Deletes at most [`crate::model::limits::RECOVER_IDS_MAX`] dead messages; answers for each whether it was dead.
     async fn purge(&self, pair: &GroupPartition, ids: &[MessageId]) -> Result<Vec<bool>>;
+
+    /// Moves at most [`crate::model::limits::RECOVER_IDS_MAX`] dead letters to the topic `to`, where all its groups get
+    /// them at once: a dead letter is in one of the two topics all the while, and [`DeadLetters::forwarded`] has to follow.
+    /// A page that an earlier call left comes first, also without `to`. Repeat it until there is nothing; a repeat stores
+    /// nothing twice. One whose id is taken there gets another. Errors: `Corrupt`; whatever else the other topic refuses is
+    /// in [`Forwarded`].
+    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward>;
+
+    /// Forgets a page that was forwarded, and makes what was refused dead letters of the pair again.
+    async fn forwarded(&self, pair: &GroupPartition, page: &Forwarded) -> Result<()>;
 
     /// Drops a page of the dead messages that are past the bounds, oldest death first.
     async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped>;
@@ -53,6 +64,73 @@ pub struct DeadBounds {
     pub died_before: Option<Timestamp>,
     /// Of the others, so many are kept: the newest.
     pub count: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Forward {
+    Nothing,
+    /// A page is on its way to this other topic.
+    Elsewhere {
+        topic: TopicName,
+        incarnation: u64,
+        page: Forwarded,
+    },
+    Done(Forwarded),
+}
+
+/// A page of dead letters that were forwarded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Forwarded {
+    pub page: u64,
+    /// The stream of the pages of the pair; with the number of a page it is the call that stored the messages.
+    pub stream: String,
+    pub messages: Vec<ForwardedMessage>,
+    /// What the other topic did not take, and why.
+    pub refused: Vec<MessageId>,
+    pub refusal: Option<Error>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForwardedMessage {
+    /// What it was in the pair.
+    pub id: MessageId,
+    pub version: Version,
+    /// What it is in the other topic.
+    pub message: Message,
+    pub new_version: Version,
+}
+
+impl Dead {
+    /// The message that it is in the topic `to`: due now, with the attempts and the time to live of that topic. Errors:
+    /// `Corrupt` when its body is unreadable.
+    pub fn forwarded(self, pair: &GroupPartition, to: &Descriptor, now: Timestamp) -> Result<Message> {
+        let Dead { id, died_at, record, message, .. } = self;
+        let envelope = message?.envelope;
+        let source = DeadLetterSource {
+            topic: pair.topic.clone(),
+            group: pair.group.clone(),
+            id: id.clone(),
+            reason: record.reason.name().to_owned(),
+            attempts: record.attempts,
+            died_at,
+            last_error: record.last_error,
+        };
+        let ttl = to.settings.ttl;
+        let expires_at = (!ttl.is_zero()).then(|| now.plus(ttl));
+        let dead_letter_source = Some(Box::new(source));
+        Ok(Message {
+            id,
+            due_at: now,
+            envelope: Envelope { expires_at, max_attempts: None, dead_letter_source, ..envelope },
+        })
+    }
+}
+
+/// The id of a message that is stored in a partition in which its own is taken.
+pub(super) fn other_id(message: &Message, to: &Descriptor, partition: Partition, version: Version) -> MessageId {
+    let fits = |id: &MessageId| message.envelope.key.is_some() || to.partition_of(id.as_str()) == partition;
+    let first = message.id.beside(version.as_us());
+    (version.as_us()..).map(|number| message.id.beside(number)).find(fits).unwrap_or(first)
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

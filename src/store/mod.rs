@@ -29,7 +29,10 @@ pub(crate) use backend::restoring;
 pub use backend::{Backend, Description, HealthSnapshot, Loss};
 pub use clock::{ClockNote, StoreClock};
 pub use cron_jobs::{CronJobs, Fired, Firing, ScheduleChange, ScheduleRecord};
-pub use dead_letters::{Dead, DeadBounds, DeadCursor, DeadDropped, DeadLetters, DeadPage};
+use dead_letters::other_id;
+pub use dead_letters::{
+    Dead, DeadBounds, DeadCursor, DeadDropped, DeadLetters, DeadPage, Forward, Forwarded, ForwardedMessage,
+};
 pub use groups::{
     Datagram, Datagrams, Groups, Heartbeat, LiveMember, MemberReport, MemberState, SlotAsk, Slots, slot_of,
 };

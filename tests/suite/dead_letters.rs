@@ -8,6 +8,7 @@ use dwell::delivery::{Decision, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::{DEAD_REQUEST_MAX, DEAD_TEXT_BYTES_MAX};
 use dwell::model::message::{GroupName, NewMessage, TopicName};
+use dwell::model::retry::{Backoff, Step};
 use dwell::model::topic::Settings;
 
 use crate::support::{Running, World, kind_of, stories};
@@ -16,7 +17,7 @@ stories! {
     the_dead_are_found_by_reason_age_and_text, only_what_is_meant_is_redriven_or_purged,
     a_rate_is_kept_and_a_long_sweep_says_where_to_go_on, what_dies_again_is_not_redriven_twice,
     what_is_older_than_the_topic_keeps_is_dropped, what_is_more_than_the_topic_keeps_is_dropped,
-    the_history_of_a_message_is_seen_while_it_lives,
+    the_history_of_a_message_is_seen_while_it_lives, a_message_without_a_limit_of_attempts_never_dies_of_them,
 }
 
 struct Shop {
@@ -232,5 +233,21 @@ async fn the_history_of_a_message_is_seen_while_it_lives(world: World) -> Result
     let last = dead[0].1.record.history.last().map(|failure| (failure.attempt, failure.reason.as_deref()));
     assert_eq!(last, Some((3, Some("not settled within the visibility timeout"))));
     assert_eq!(dead[0].1.record.history.len(), 3);
+    Ok(())
+}
+
+async fn a_message_without_a_limit_of_attempts_never_dies_of_them(world: World) -> Result<()> {
+    let backoff = Backoff::Ladder { steps: vec![Step(Duration::from_secs(1)), Step(Duration::from_secs(2))] };
+    let shop = Shop::open(&world, Settings { max_attempts: 1, backoff, ..Settings::default() }).await?;
+    let mut unlimited = NewMessage::new("unlimited");
+    unlimited.max_attempts = Some(0);
+    shop.broker.push(&shop.topic, unlimited).await?;
+    let nack = Decision::Nack { delay: None, reason: None };
+    shop.settle_again(&world, 40, nack.clone()).await?;
+    let settings = Settings { max_attempts: 0, ..shop.broker.topic(&shop.topic).await?.settings.clone() };
+    shop.broker.declare(shop.topic.clone(), settings).await?;
+    shop.settle(&world, &["by the topic"], nack.clone()).await?;
+    shop.settle_again(&world, 40, nack).await?;
+    assert_eq!(shop.found(DeadFilter::default()).await?, Vec::<String>::new());
     Ok(())
 }

@@ -626,7 +626,7 @@ async fn an_answer_is_bounded_by_bytes(world: World) -> Result<()> {
 async fn a_batch_is_all_checked_before_any_is_stored(world: World) -> Result<()> {
     let running = Running::start(&world, Options::default())?;
     let mut wrong = message("b", Duration::ZERO)?;
-    wrong.max_attempts = Some(0);
+    wrong.max_attempts = Some(1_001);
     let refused = running.broker.push_batch(&orders()?.0, vec![message("a", Duration::ZERO)?, wrong]).await;
     let error = refused.err().ok_or_else(|| Error::bug("a wrong batch was accepted"))?;
     assert_eq!(error.kind(), Kind::Invalid);

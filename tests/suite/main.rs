@@ -22,6 +22,7 @@ mod ownership_model;
 mod outage_model;
 mod simulation;
 mod dead_letters;
+mod dead_letter_topics;
 mod delivery;
 mod verdicts;
 mod ordered;

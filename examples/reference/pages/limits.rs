@@ -73,6 +73,8 @@ fn times() -> Vec<Row> {
 fn topics() -> Vec<Row> {
     vec![
         ("Topics", number(l::TOPICS_MAX)),
+        ("Name of an annotation of a topic", bytes(l::ANNOTATION_NAME_BYTES_MAX)),
+        ("Annotations of a topic: all names and texts", bytes(l::ANNOTATIONS_BYTES_MAX)),
         ("Partitions of a topic", number(l::PARTITIONS_MAX)),
         ("Groups of a topic", number(l::GROUPS_MAX)),
         ("Partitions of all groups that a broker is a member of", number(l::MEMBER_PARTITIONS_MAX)),
@@ -101,7 +103,10 @@ fn requests() -> Vec<Row> {
         ("Share of the connections that waiting consumers may use", format!("{} of 10", l::WAITING_TENTHS)),
         ("Time for the header of a request", span(l::HEADER_TIMEOUT)),
         ("Time for the body of a request", span(l::BODY_TIMEOUT)),
-        ("Idle time of a connection between two requests", span(l::IDLE_TIMEOUT)),
+        (
+            "Idle time of a connection between two requests, `http.idle_timeout`",
+            format!("{}; from {} to {}", span(l::IDLE_TIMEOUT), span(l::IDLE_TIMEOUT_MIN), span(l::IDLE_TIMEOUT_MAX)),
+        ),
         ("Time in which a client has to read on", span(l::ANSWER_TIMEOUT)),
         ("The same when unread answers use all of their memory", span(l::ANSWER_TIMEOUT_SCARCE)),
         ("Unread answers of all connections", bytes(l::ANSWERS_BYTES_MAX)),

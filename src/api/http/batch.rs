@@ -79,9 +79,9 @@ pub(crate) struct BatchMessage {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>)]
     ttl_ms: Option<Duration>,
-    /// 1 to 1,000. Default: the topic's.
+    /// Attempts before it is dead, up to 1,000; 0 is without a limit. Default: the topic's.
     #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 1, maximum = 1000)]
+    #[schema(minimum = 0, maximum = 1000)]
     max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
     #[serde(default, deserialize_with = "present")]
@@ -311,7 +311,7 @@ mod tests {
             (r#"{"payload": "a", "key": "\u0000"}"#, "key`: a key has no control characters"),
             (r#"{"payload": "a", "id": "a b"}"#, "id`: an id has only visible ASCII"),
             (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
-            (r#"{"payload": "a", "max_attempts": 0}"#, "max_attempts`: 0 is not in 1 to 1000"),
+            (r#"{"payload": "a", "max_attempts": 1001}"#, "max_attempts`: 1001 is not in 0 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
             (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
             (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),

@@ -65,9 +65,9 @@ pub(crate) struct NewCronJob {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 3600000)]
     ttl_ms: Option<Duration>,
-    /// Overrides the topic's number of attempts.
+    /// Overrides the topic's number of attempts; 0 is without a limit.
     #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 1, maximum = 1000)]
+    #[schema(minimum = 0, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The payload as text.
     #[serde(default, deserialize_with = "present")]
@@ -169,7 +169,7 @@ pub(crate) struct CronJob {
     #[serde(skip_serializing_if = "Option::is_none", with = "millis::optional")]
     #[schema(value_type = Option<u64>)]
     ttl_ms: Option<Duration>,
-    /// Overrides `max_attempts` of the topic.
+    /// Overrides `max_attempts` of the topic; 0 is without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     /// Media type of the payload.

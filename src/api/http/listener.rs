@@ -333,4 +333,20 @@ mod tests {
         assert!(TcpStream::connect(address).await.is_err());
         Ok(())
     }
+
+    #[tokio::test]
+    async fn stop_closes_idle_connections_at_once() -> Outcome {
+        let hour = Duration::from_secs(3_600);
+        let how = Connections { idle_timeout: hour, stop_timeout: hour, ..Connections::default() };
+        let (address, tasks) = serving(how).await?;
+        let mut idle = TcpStream::connect(address).await?;
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hello") {
+            idle.read_buf(&mut answer).await?;
+        }
+        timeout(Duration::from_secs(10), tasks.stop()).await?;
+        assert_eq!(idle.read(&mut [0]).await?, 0);
+        Ok(())
+    }
 }

@@ -256,7 +256,7 @@ pub(crate) struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
-    /// Overrides the topic's number of attempts.
+    /// Overrides the topic's number of attempts; 0 is without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     /// The broker that owns its partition, while it is in flight.

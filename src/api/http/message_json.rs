@@ -17,7 +17,7 @@ use super::schema;
 use crate::codec::Failure;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::META_COUNT_MAX;
-use crate::model::message::{Due, Envelope, Past};
+use crate::model::message::{self, Due, Envelope, Past};
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
 
@@ -50,6 +50,9 @@ pub(crate) struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TraceState>)]
     tracestate: Option<String>,
+    /// Where it was a dead letter, if it was forwarded from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_source: Option<DeadLetterSource>,
     /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
@@ -57,6 +60,39 @@ pub(crate) struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Base64>)]
     payload_base64: Option<String>,
+}
+
+/// The dead letter that a message was in another topic.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterSource {
+    /// The topic in which it died.
+    #[schema(value_type = schema::TopicName)]
+    topic: String,
+    /// The group in which it died.
+    #[schema(value_type = schema::GroupName)]
+    group: String,
+    /// Its id there.
+    #[schema(value_type = schema::MessageId)]
+    id: String,
+    /// Why it died: `max_attempts` or `buried`.
+    #[schema(value_type = schema::DeathReason)]
+    reason: String,
+    /// How often it was delivered there.
+    attempts: u32,
+    /// When it died.
+    #[schema(value_type = String, format = DateTime)]
+    died_at: Timestamp,
+    /// What the last nack said, or why there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+impl From<message::DeadLetterSource> for DeadLetterSource {
+    fn from(source: message::DeadLetterSource) -> DeadLetterSource {
+        let message::DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error } = source;
+        let (topic, group, id) = (topic.to_string(), group.to_string(), id.to_string());
+        DeadLetterSource { topic, group, id, reason, attempts, died_at, last_error }
+    }
 }
 
 fn is_zero(priority: &u8) -> bool {
@@ -74,6 +110,7 @@ impl From<Envelope> for Contents {
             meta: Meta(envelope.meta),
             traceparent: envelope.trace.as_ref().map(TraceContext::traceparent),
             tracestate: envelope.trace.as_ref().and_then(TraceContext::tracestate).map(str::to_owned),
+            dead_letter_source: envelope.dead_letter_source.map(|source| DeadLetterSource::from(*source)),
             payload,
             payload_base64,
         }
@@ -218,6 +255,7 @@ mod tests {
             max_attempts: None,
             content_type: None,
             meta: vec![("trace".into(), "abc".into())],
+            dead_letter_source: None,
             trace: None,
             payload: Bytes::from_static(payload),
         };

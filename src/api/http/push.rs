@@ -123,8 +123,8 @@ pub(crate) struct PushParams {
     /// The same in milliseconds; not together with `ttl`.
     #[param(value_type = Option<u64>)]
     ttl_ms: Option<Duration>,
-    /// 1 to 1,000. Default: the topic's.
-    #[param(minimum = 1, maximum = 1000)]
+    /// Attempts before it is dead, up to 1,000; 0 is without a limit. Default: the topic's.
+    #[param(minimum = 0, maximum = 1000)]
     max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
     #[param(value_type = Option<u32>, minimum = 0, maximum = 9)]
@@ -152,7 +152,7 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             past: params.read_as("past", str::parse)?,
             ttl: params.span("ttl")?,
             ttl_ms: params.millis("ttl_ms")?,
-            max_attempts: params.number("max_attempts", 1..=ATTEMPTS_MAX)?,
+            max_attempts: params.number("max_attempts", 0..=ATTEMPTS_MAX)?,
             priority: params.number("priority", 0..=PRIORITY_MAX)?,
             raw: params.switch("raw")?,
         })

@@ -14,13 +14,15 @@ use crate::codec::DeadReason;
 use crate::delivery::Verdict;
 use crate::model::error::Fault;
 use crate::model::limits::{
-    CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX,
-    NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
+    ANNOTATION_NAME_BYTES_MAX, ANNOTATIONS_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX,
+    KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX, NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
 };
 use crate::model::message;
 
 /// Not only dots: URLs would lose them.
 const NAME: &str = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$";
+
+const NAME_OR_NONE: &str = r"^([.]*[A-Za-z0-9_-][A-Za-z0-9._-]*)?$";
 
 const ID: &str = r"^([.]{0,2}[!-\-/-~]|[.]{3})[!-~]*$";
 
@@ -51,6 +53,11 @@ fn text(pattern: &str, lengths: std::ops::RangeInclusive<usize>) -> ObjectBuilde
     let (shortest, longest) = lengths.into_inner();
     let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
     text.min_length(Some(shortest)).max_length(Some(longest))
+}
+
+fn free_text(lengths: std::ops::RangeInclusive<usize>) -> ObjectBuilder {
+    let (shortest, longest) = lengths.into_inner();
+    ObjectBuilder::new().schema_type(Type::String).min_length(Some(shortest)).max_length(Some(longest))
 }
 
 fn pattern(pattern: &str, format: &str) -> ObjectBuilder {
@@ -105,6 +112,8 @@ macro_rules! schemas {
 schemas! {
     /// Name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
     TopicName = text(NAME, 1..=NAME_BYTES_MAX).examples(["orders"]);
+    /// Name of a topic, or nothing.
+    TopicNameOrNone = text(NAME_OR_NONE, 0..=NAME_BYTES_MAX).examples(["orders-dead"]);
     /// Name of a group: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
     GroupName = text(NAME, 1..=NAME_BYTES_MAX).examples(["default"]);
     /// Name of a cron job: 1 to 100 of `A-Z a-z 0-9 . _ -`, not only dots.
@@ -171,6 +180,12 @@ schemas! {
         .additional_properties(Some(text(PRINTABLE, 0..=8_192)))
         .extensions(Some([("maxProperties".to_owned(), json!(META_COUNT_MAX))].into_iter().collect()))
         .examples([json!({"source": "checkout"})]);
+    /// Texts about a topic: names of 1 to 128 bytes, at most 16 KiB together.
+    Annotations = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property_names(Some(free_text(1..=ANNOTATION_NAME_BYTES_MAX)))
+        .additional_properties(Some(free_text(0..=ANNOTATIONS_BYTES_MAX)))
+        .examples([json!({"team": "checkout"})]);
     /// W3C `traceparent`.
     TraceParent = pattern(TRACEPARENT, "traceparent")
         .examples(["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]);

@@ -19,10 +19,10 @@ use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss,
-    MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put, Renewal, Reschedule,
-    Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, Tenant,
-    VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
+    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
+    LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put,
+    Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
+    TakenOver, Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -123,6 +123,8 @@ always_away! {
         dead(&GroupPartition, Option<&DeadCursor>, usize) -> DeadPage;
         redrive(&GroupPartition, &[MessageId]) -> Vec<bool>;
         purge(&GroupPartition, &[MessageId]) -> Vec<bool>;
+        forward(&GroupPartition, Option<&Descriptor>, &[MessageId]) -> Forward;
+        forwarded(&GroupPartition, &Forwarded) -> ();
         drop_dead(&GroupPartition, DeadBounds) -> DeadDropped;
     } and {}
     store::CronJobs {

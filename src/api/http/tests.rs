@@ -80,7 +80,7 @@ async fn parameters_are_strict() -> Outcome {
     refused(&format!("{push}?delay=1s&due_at=2026-01-02T03:04:05Z"), &[], "x", invalid("together with `due_at`"))
         .await?;
     refused(&format!("{push}?ttl=0s"), &[], "x", invalid("`ttl`")).await?;
-    refused(&format!("{push}?max_attempts=0"), &[], "x", invalid("1 to 1000")).await?;
+    refused(&format!("{push}?max_attempts=1001"), &[], "x", invalid("0 to 1000")).await?;
     refused(&format!("{push}?key=%FF"), &[], "x", (400, "malformed", "`key` is not UTF-8")).await?;
     refused(&format!("{push}?id=a%20b"), &[], "x", invalid("`id`")).await?;
     refused("POST /v1/topics/a%20b/messages", &[], "x", invalid("`topic`")).await?;

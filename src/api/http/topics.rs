@@ -13,14 +13,14 @@ use super::document::{BodyProblem, MatchProblem, StoreProblem, TopicProblem};
 use super::path_params::{NoParams, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath, precondition, tagged, unmatched};
-use super::strict_json::{Json, JsonOrDefault, present};
+use super::strict_json::{Json, JsonOrDefault, Object, present};
 use super::{App, schema};
 use crate::model::error::{Kind, Result};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::retry::Backoff;
 use crate::model::time::{Timestamp, millis, one_span, span};
-use crate::model::topic::{Descriptor, Expiry, GroupPartition, Ordering, Settings};
+use crate::model::topic::{Annotations, DeadLetterTopic, Descriptor, Expiry, GroupPartition, Ordering, Settings};
 use crate::store::PartitionStats;
 
 /// Settings of a topic. A field that is absent stays unchanged, or has its default in a new topic.
@@ -40,9 +40,9 @@ pub(crate) struct TopicSettings {
     #[serde(default, with = "millis::optional")]
     #[schema(value_type = Option<u64>, example = 30000)]
     visibility_timeout_ms: Option<Duration>,
-    /// Attempts before a message is dead, 1 to 1,000. Default 16.
+    /// Attempts before a message is dead, up to 1,000; 0 is without a limit. Default 16.
     #[serde(default, deserialize_with = "present")]
-    #[schema(minimum = 1, maximum = 1000)]
+    #[schema(minimum = 0, maximum = 1000)]
     max_attempts: Option<u32>,
     /// The delay between attempts: `{kind: "exponential", initial, max, factor, jitter}` or `{kind: "ladder", steps}`.
     #[serde(default, deserialize_with = "present")]
@@ -85,6 +85,31 @@ pub(crate) struct TopicSettings {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 0, maximum = 10_000_000)]
     dead_max_count: Option<u64>,
+    /// Texts about the topic, which dwell does not read. Those that are absent stay; an empty text removes one.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Annotations>)]
+    annotations: Option<Annotations>,
+    /// The topic to which messages move that used all attempts or were buried. Default: they stay dead letters.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<DeadLetter>)]
+    dead_letter: Option<Object<DeadLetter>>,
+}
+
+/// A topic for dead letters.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"topic": "orders-dead"})))]
+pub(crate) struct DeadLetter {
+    /// Name of the topic, another one; empty for none. It should exist: until it does, dead letters stay in their group.
+    #[schema(value_type = schema::TopicNameOrNone)]
+    topic: String,
+}
+
+impl DeadLetter {
+    fn read(self) -> Result<Option<DeadLetterTopic>> {
+        let topic = (!self.topic.is_empty()).then(|| TopicName::new(self.topic)).transpose()?;
+        Ok(topic.map(|topic| DeadLetterTopic { topic }))
+    }
 }
 
 impl TopicSettings {
@@ -103,6 +128,11 @@ impl TopicSettings {
             dead_max_age: one_span("dead_max_age", self.dead_max_age, self.dead_max_age_ms)?
                 .unwrap_or(base.dead_max_age),
             dead_max_count: self.dead_max_count.unwrap_or(base.dead_max_count),
+            annotations: base.annotations.changed_by(self.annotations.unwrap_or_default()),
+            dead_letter: match self.dead_letter {
+                Some(Object(dead_letter)) => dead_letter.read()?,
+                None => base.dead_letter,
+            },
         };
         settings.check()?;
         Ok(settings)

@@ -23,7 +23,8 @@ use crate::api::http::{
 use crate::api::webhook::Webhook;
 use crate::broker;
 use crate::model::limits::{
-    PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX, PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
+    IDLE_TIMEOUT, IDLE_TIMEOUT_MAX, IDLE_TIMEOUT_MIN, PREFETCH_LIMIT_BYTES, PREFETCH_LIMIT_BYTES_MAX,
+    PREFETCH_LIMIT_BYTES_MIN, WAL_BYTES_MAX, WAL_BYTES_MIN,
 };
 use crate::model::topic::Settings;
 use crate::outage::hand_over::HandOverOptions;
@@ -43,6 +44,8 @@ pub struct Config {
     pub console: Console,
     pub socket_mode: SocketMode,
     pub tls: Option<TlsFiles>,
+    /// How long a connection may be idle between two requests.
+    pub http_idle_timeout: Duration,
     /// Who may do what. Only the file says it.
     pub tokens: Vec<Token>,
     /// Where everything is kept that has to survive a restart: the embedded store, or what is buffered while Redis is
@@ -97,6 +100,7 @@ impl Config {
             console: read.word("console", Console::ALL, Console::Full, Console::name),
             socket_mode: read.parsed("socket_mode", MODE_ACCEPTED, SocketMode::PRIVATE, SocketMode::parse),
             tokens: read.tokens(),
+            http_idle_timeout: read.span("http.idle_timeout", IDLE_TIMEOUT_MIN..=IDLE_TIMEOUT_MAX, IDLE_TIMEOUT),
             redis: read.redis(lease_ttl),
             data_dir,
             durability: read.word("durability", Durability::ALL, Durability::Standard, Durability::name),

@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
                 VISIBILITY_TIMEOUT_MIN..=VISIBILITY_TIMEOUT_MAX,
                 default.visibility_timeout,
             ),
-            max_attempts: self.number("topic.max_attempts", 1..=ATTEMPTS_MAX, default.max_attempts),
+            max_attempts: self.number("topic.max_attempts", 0..=ATTEMPTS_MAX, default.max_attempts),
             backoff: self.backoff(default.backoff),
             dedup_window: self.span("topic.dedup_window", Duration::ZERO..=DEDUP_WINDOW_MAX, default.dedup_window),
             ordering: self.word("topic.ordering", Ordering::ALL, default.ordering, Ordering::name),
@@ -160,6 +160,8 @@ impl<'a> Reader<'a> {
             on_expiry: self.word("topic.on_expiry", Expiry::ALL, default.on_expiry, Expiry::name),
             dead_max_age: self.span("topic.dead_max_age", Duration::ZERO..=DEAD_MAX_AGE_MAX, default.dead_max_age),
             dead_max_count: self.number("topic.dead_max_count", 0..=DEAD_MAX_COUNT_MAX, default.dead_max_count),
+            annotations: default.annotations,
+            dead_letter: default.dead_letter,
         }
     }
 

@@ -75,6 +75,7 @@ fn value(config: &Config, key: &str) -> Option<String> {
         "tls.cert_file" => quoted(&config.tls.as_ref()?.cert.display().to_string()),
         "tls.key_file" => quoted(&config.tls.as_ref()?.key.display().to_string()),
         "tls.client_ca_file" => quoted(&config.tls.as_ref()?.client_ca.as_ref()?.display().to_string()),
+        "http.idle_timeout" => span(config.http_idle_timeout),
         "wal.limit_bytes" => config.wal_limit_bytes.to_string(),
         "wal.hand_over" => quoted(&config.hand_over.as_ref()?.url),
         "wal.hand_over_token_file" => quoted(&config.hand_over.as_ref()?.token_file.as_ref()?.display().to_string()),

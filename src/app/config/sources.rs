@@ -243,7 +243,7 @@ fn unknown(key: &str, origin: Origin, meant: Option<&str>) -> ConfigError {
     whole(key, origin, problem)
 }
 
-pub const KEYS: [&str; 51] = [
+pub const KEYS: [&str; 52] = [
     "listen",
     "console",
     "socket_mode",
@@ -252,6 +252,7 @@ pub const KEYS: [&str; 51] = [
     "tls.cert_file",
     "tls.key_file",
     "tls.client_ca_file",
+    "http.idle_timeout",
     "redis.url",
     "redis.url_file",
     "redis.password_file",

@@ -10,7 +10,7 @@ use crate::app::engine::Confirmation;
 use crate::model::limits::TOKENS_MAX;
 use crate::model::limits::WEBHOOKS_MAX;
 use crate::model::retry::{Backoff, Step};
-use crate::model::topic::Ordering;
+use crate::model::topic::{Annotations, Ordering};
 use crate::platform::secret::Secret;
 use crate::telemetry::spans::Endpoint;
 
@@ -46,7 +46,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() -> IoResult<(
     Ok(())
 }
 
-const WRONG: [(&str, &str); 47] = [
+const WRONG: [(&str, &str); 49] = [
     ("socket_mode = '0666'", "socket_mode = \"0666\" (file): lets everybody on this machine in; accepted"),
     ("socket_mode = 0o660", "socket_mode = \"432\" (file): is not four octal digits in quotes"),
     ("listen = '0.0.0.0:7373'", "listen = \"0.0.0.0:7373\" (file): is reachable from other machines"),
@@ -68,12 +68,14 @@ const WRONG: [(&str, &str); 47] = [
     ),
     ("lease.ttl = '3s'\ngroup.heartbeat = '1001ms'", "accepted: at most a third of lease.ttl, which is 3s"),
     ("group.drain_timeout = '-1s'", "group.drain_timeout = \"-1s\" (file): \"-1s\" is negative"),
+    ("http.idle_timeout = '999ms'", "accepted: 1s to 10m"),
+    ("http.idle_timeout = '601s'", "accepted: 1s to 10m"),
     ("topic.partitions = 0", "topic.partitions = \"0\" (file): is out of range; accepted: 1 to 1024"),
     ("topic.partitions = 1025", "accepted: 1 to 1024"),
     ("topic.partitions = [8]", "topic.partitions = [\"8\"] (file): is a list; accepted: 1 to 1024"),
     ("lease.ttl = 5", "lease.ttl = \"5\" (file): 5 has no unit; write \"5s\" or \"5ms\"; accepted: 1s to 10m"),
     ("topic.visibility_timeout = '99ms'", "accepted: 100ms to 12h"),
-    ("topic.max_attempts = 1001", "accepted: 1 to 1000"),
+    ("topic.max_attempts = 1001", "accepted: 0 to 1000"),
     ("topic.max_attempts = 1.5", "topic.max_attempts = \"1.5\" (file): is not such a number"),
     ("topic.dedup_window = '8d'", "accepted: 0s to 168h"),
     ("topic.ordering = 'fifo'", "accepted: none, key"),
@@ -129,10 +131,11 @@ fn all_errors_are_reported_at_once_each_with_its_source() -> IoResult<()> {
     Ok(())
 }
 
-const COMMON: [(&str, &str); 34] = [
+const COMMON: [(&str, &str); 35] = [
     ("DWELL_LISTEN", "unix:/run/dwell.sock"),
     ("DWELL_CONSOLE", "read_only"),
     ("DWELL_SOCKET_MODE", "0660"),
+    ("DWELL_HTTP_IDLE_TIMEOUT", "2m"),
     ("DWELL_DATA_DIR", "/var/lib/dwell"),
     ("DWELL_DURABILITY", "journal"),
     ("DWELL_WAL_LIMIT_BYTES", "16777216"),
@@ -191,6 +194,7 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
         console: Console::ReadOnly,
         socket_mode: SocketMode::parse("0660").unwrap_or(SocketMode::PRIVATE),
         tls: None,
+        http_idle_timeout: secs(120),
         tokens: Vec::new(),
         data_dir: Some("/var/lib/dwell".into()),
         durability: Durability::Journal,
@@ -225,6 +229,8 @@ fn every_key_can_come_from_the_environment() -> IoResult<()> {
             on_expiry: crate::model::topic::Expiry::Bury,
             dead_max_age: secs(86_400),
             dead_max_count: 1_000,
+            annotations: Annotations::default(),
+            dead_letter: None,
         },
         auto_create: false,
         log: LogConfig { level: LogLevel::Debug, format: LogFormat::Json },

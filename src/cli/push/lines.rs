@@ -256,7 +256,7 @@ mod tests {
             (r#"{"payload": "a", "past": "never"}"#, "`past`"),
             (r#"{"payload": "a", "key": ""}"#, "`key`"),
             (r#"{"payload": "a", "id": "a b"}"#, "`id`"),
-            (r#"{"payload": "a", "max_attempts": 0}"#, "`max_attempts`"),
+            (r#"{"payload": "a", "max_attempts": 1001}"#, "`max_attempts`"),
             (r#"{"payload": "a", "meta": {"a": "1", "a": "2"}}"#, "\"a\" is given twice"),
             (r#"{"payload": "a", "meta": {"A": "1"}}"#, "`meta`"),
             (r#"{"payload": "a", "traceparent": ""}"#, "`traceparent`"),

@@ -65,8 +65,8 @@ pub(super) struct PushArgs {
     /// How long after its due time it may still be delivered
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     ttl: Option<Duration>,
-    /// Attempts before it is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    /// Attempts before it is dead; 0 is without a limit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ATTEMPTS_MAX)))]
     max_attempts: Option<u32>,
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]

@@ -1,24 +1,28 @@
-//! Dead messages: listing, redriving, purging and dropping them.
+//! Dead messages: listing, redriving, purging, forwarding and dropping them.
 //!
 //! The value of a dead message is `length of the record (4 bytes) | record | body`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sled::Batch;
 
 use super::pair::{Counts, Stored};
-use super::topics::locked;
+use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_dead};
+use crate::codec::{DeadRecord, body_version, decode_body, decode_dead, encode_body, encode_dead};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
-use crate::model::message::MessageId;
+use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::GroupPartition;
+use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
+use crate::store::{
+    self, Buried, Channel, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage,
+    Pushed, other_id,
+};
 
 const LENGTH_BYTES: usize = 4;
 
@@ -77,6 +81,30 @@ impl store::DeadLetters for Embedded {
         Ok(answers)
     }
 
+    /// A page is moved in one batch, so that none is ever on its way.
+    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
+        check_count(ids)?;
+        let Some(to) = to.filter(|to| to.topic != pair.topic) else { return Ok(Forward::Nothing) };
+        self.check_storable()?;
+        let mut forwarded = Forwarded::default();
+        for (partition, dead) in self.read_forwards(pair, to, ids)? {
+            let (mut messages, wake) = self.forward_all(pair, to, partition, dead)?;
+            forwarded.messages.append(&mut messages);
+            if wake {
+                self.wakes.wake(&Channel::Head(to.topic.clone(), partition));
+            }
+        }
+        if forwarded.messages.is_empty() {
+            return Ok(Forward::Nothing);
+        }
+        self.commit().await?;
+        Ok(Forward::Done(forwarded))
+    }
+
+    async fn forwarded(&self, _pair: &GroupPartition, _page: &Forwarded) -> Result<()> {
+        Ok(())
+    }
+
     async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         let (dropped, ids) = self.past_bounds(pair, bounds)?;
         if !ids.is_empty() {
@@ -87,6 +115,102 @@ impl store::DeadLetters for Embedded {
 }
 
 impl Inner {
+    /// Dead letters as messages of the topic `to`, by the partition that they belong to. The unreadable stay.
+    fn read_forwards(
+        &self,
+        pair: &GroupPartition,
+        to: &Descriptor,
+        ids: &[MessageId],
+    ) -> Result<BTreeMap<Partition, Vec<ForwardedMessage>>> {
+        let mut partitions: BTreeMap<Partition, Vec<ForwardedMessage>> = BTreeMap::new();
+        let (topics, now) = (self.topics(), self.now());
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(partitions) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let stored = Stored::new(&self.tree, place);
+        let mut bytes = 0;
+        for id in ids.iter().collect::<BTreeSet<_>>() {
+            let Some(value) = stored.dead_hash().get(id)? else { continue };
+            let died_at = stored.dead_zset().score(id)?.map_or(now, |score| score.at);
+            bytes += value.len();
+            let (record, body) = read_dead(&value)?;
+            let version = body_version(&body);
+            let dead = Dead { message: decode_body(id.clone(), body), id: id.clone(), died_at, record, version };
+            let Ok(message) = dead.forwarded(pair, to, now) else { continue };
+            let new_version = self.clock.versions(1);
+            let partition = to.partition_of(message.routing_key());
+            let forwarded = ForwardedMessage { id: id.clone(), version, message, new_version };
+            partitions.entry(partition).or_default().push(forwarded);
+            if bytes >= CALL_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(partitions)
+    }
+
+    /// Moves those that are still dead, and answers whether the head of the other partition is earlier now.
+    fn forward_all(
+        &self,
+        pair: &GroupPartition,
+        to: &Descriptor,
+        partition: Partition,
+        mut forwards: Vec<ForwardedMessage>,
+    ) -> Result<(Vec<ForwardedMessage>, bool)> {
+        let topics = self.topics();
+        let gone = |topic: &TopicName| Error::stale(format!("topic {topic} was changed or deleted; load it again"));
+        let (from_topic, from) = topics.pair(pair).ok_or_else(|| gone(&pair.topic))?;
+        let same = |topic: &&Topic| topic.descriptor().generation == to.generation;
+        let to_topic = topics.live(&to.topic).filter(same).ok_or_else(|| gone(&to.topic))?;
+        let (from_state, to_state) = (from_topic.partition(from.partition), to_topic.partition(partition));
+        // Always in the same order, so that two forwards in opposite directions do not wait for each other.
+        let (mut from_guard, mut to_guard);
+        if (from.topic, from.partition) < (to_topic.number(), partition) {
+            from_guard = locked(&from_state);
+            to_guard = locked(&to_state);
+        } else {
+            to_guard = locked(&to_state);
+            from_guard = locked(&from_state);
+        }
+        let stored = Stored::new(&self.tree, from);
+        let mut still = Vec::with_capacity(forwards.len());
+        for mut forward in forwards.drain(..) {
+            if stored.dead_hash().has(&forward.id)? {
+                if self.is_taken(to_topic, partition, &forward.message.id)? {
+                    forward.message.id = other_id(&forward.message, to, partition, forward.new_version);
+                }
+                still.push(forward);
+            }
+        }
+        let mut counts = from_guard.pairs.get(&from.group).map_or(Counts::default(), |pair| pair.counts);
+        let messages: Vec<Message> = still.iter().map(|forward| forward.message.clone()).collect();
+        let encode = |forward: &ForwardedMessage| encode_body(&forward.message, forward.new_version);
+        let values: Vec<ChunkedValue> =
+            still.iter().map(|forward| ChunkedValue::cut(&encode(forward)?)).collect::<Result<_>>()?;
+        let answers = vec![Pushed::Stored; messages.len()];
+        let take = |batch: &mut Batch| -> Result<bool> {
+            for forward in &still {
+                let Some(died_at) = stored.dead_zset().score(&forward.id)? else { continue };
+                stored.dead_zset().remove(batch, &forward.id, died_at);
+                stored.dead_hash().remove(batch, forward.id.as_str().as_bytes())?;
+                counts.dead = counts.dead.saturating_sub(1);
+            }
+            Ok(true)
+        };
+        let wake = self.insert_new((to_topic, partition), &mut to_guard, &messages, &values, &answers, take)?;
+        from_guard.pairs.entry(from.group).or_default().counts = counts;
+        Ok((still, wake.unwrap_or_default()))
+    }
+
+    fn is_taken(&self, topic: &Topic, partition: Partition, id: &MessageId) -> Result<bool> {
+        for place in topic.places(partition) {
+            let stored = Stored::new(&self.tree, place);
+            if stored.hash().has(id)? || stored.dead_hash().has(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn past_bounds(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<(DeadDropped, Vec<MessageId>)> {
         let (mut dropped, mut ids) = (DeadDropped::default(), Vec::new());
         let topics = self.topics();
@@ -118,10 +242,7 @@ impl Inner {
         ids: &[MessageId],
         mut also: impl FnMut(&Stored<'_>, &mut Batch, &mut Counts, &MessageId) -> Result<()>,
     ) -> Result<Vec<bool>> {
-        if ids.len() > RECOVER_IDS_MAX {
-            let detail = format!("{} dead messages in one call, at most {RECOVER_IDS_MAX}", ids.len());
-            return Err(Error::new(Kind::TooLarge, detail));
-        }
+        check_count(ids)?;
         let topics = self.topics();
         let Some((topic, place)) = topics.pair(pair) else { return Ok(vec![false; ids.len()]) };
         let state = topic.partition(place.partition);
@@ -144,6 +265,14 @@ impl Inner {
         state.counts = counts;
         Ok(answers)
     }
+}
+
+fn check_count(ids: &[MessageId]) -> Result<()> {
+    if ids.len() <= RECOVER_IDS_MAX {
+        return Ok(());
+    }
+    let detail = format!("{} dead messages in one call, at most {RECOVER_IDS_MAX}", ids.len());
+    Err(Error::new(Kind::TooLarge, detail))
 }
 
 /// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset.

@@ -147,22 +147,37 @@ impl Inner {
         let state = topic.partition(partition);
         let mut state = locked(&state);
         let answers = self.judge(topic, partition, &state, messages)?;
+        let wake =
+            self.insert_new((topic, partition), &mut state, messages, values, &answers, |batch| also(batch, topic))?;
+        Ok(wake.map(|wake| (answers, wake)))
+    }
+
+    /// Stores those that are answered as stored, and answers whether the head of a group is earlier now.
+    pub(super) fn insert_new(
+        &self,
+        (topic, partition): (&Topic, Partition),
+        state: &mut PartitionState,
+        messages: &[Message],
+        values: &[ChunkedValue],
+        answers: &[Pushed],
+        also: impl FnOnce(&mut Batch) -> Result<bool>,
+    ) -> Result<Option<bool>> {
         let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
         let mut forgotten = 0;
         if state.cancelled > 0
             && let Some(place) = topic.places(partition).next()
         {
             let ids = CancelledIds::new(&self.tree, place);
-            forgotten = uncancel(ids, messages, &answers, &mut batch)?;
+            forgotten = uncancel(ids, messages, answers, &mut batch)?;
         }
-        if !also(&mut batch, topic)? {
+        if !also(&mut batch)? {
             return Ok(None);
         }
-        let scores = self.scores(topic, partition, &mut state, messages, &answers)?;
+        let scores = self.scores(topic, partition, state, messages, answers)?;
         let new = || messages.iter().zip(values).zip(&scores).filter_map(|(message, score)| Some((message, (*score)?)));
         let Some(earliest) = new().map(|((message, _), _)| message.due_at).min() else {
             self.apply(batch)?;
-            return Ok(Some((answers, false)));
+            return Ok(Some(false));
         };
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
@@ -181,7 +196,7 @@ impl Inner {
         for (group, counts) in changed {
             state.pairs.entry(group).or_default().counts = counts;
         }
-        Ok(Some((answers, wake)))
+        Ok(Some(wake))
     }
 
     /// The score of each message that is new: its due time, and with an ordering its place in it.

@@ -1,18 +1,27 @@
-//! Dead messages: listing, redriving, purging and dropping them.
+//! Dead messages: listing, redriving, purging, forwarding and dropping them.
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::Redis;
 use super::owner::check_ids;
-use super::scripts::{Call, SCRIPTS};
-use crate::codec::{body_version, decode_body, decode_dead};
-use crate::model::error::{Error, Result};
-use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
-use crate::model::message::MessageId;
+use super::scripts::{Call, Reply, SCRIPTS};
+use super::topics::sixteen_digits;
+use super::{Redis, Shared};
+use crate::codec::{body_version, decode_body, decode_dead, encode_body};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::{CALL_BYTES_MAX, PAIR_MESSAGES_MAX, RECOVER_IDS_MAX};
+use crate::model::message::{MessageId, TopicName};
+use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
-use crate::model::topic::GroupPartition;
-use crate::store::{self, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage};
+use crate::model::topic::{Descriptor, GroupPartition};
+use crate::model::version::Version;
+use crate::platform::clock::Clock;
+use crate::store::{
+    self, Dead, DeadBounds, DeadCursor, DeadDropped, DeadPage, Forward, Forwarded, ForwardedMessage, other_id,
+    random_text,
+};
 
 #[async_trait]
 impl store::DeadLetters for Redis {
@@ -53,6 +62,29 @@ impl store::DeadLetters for Redis {
         self.reply(&call).await?.each(|reply| Ok(reply.number()? == 1))
     }
 
+    async fn forward(&self, pair: &GroupPartition, to: Option<&Descriptor>, ids: &[MessageId]) -> Result<Forward> {
+        check_ids(ids.len(), RECOVER_IDS_MAX)?;
+        let wanted = to.map_or(String::new(), |to| format!("{} {}", to.topic, to.incarnation));
+        let staged = self.stage(pair, &wanted, ids).await?;
+        match to {
+            _ if staged.dead.is_empty() => Ok(Forward::Nothing),
+            Some(to) if staged.to == wanted => self.place_staged(pair, to, staged).await.map(Forward::Done),
+            _ => {
+                let (topic, incarnation) = staged.destination()?;
+                let page = Forwarded { page: staged.page, refused: staged.ids(), ..Forwarded::default() };
+                Ok(Forward::Elsewhere { topic, incarnation, page })
+            }
+        }
+    }
+
+    async fn forwarded(&self, pair: &GroupPartition, page: &Forwarded) -> Result<()> {
+        let keys = self.keys.pair(pair);
+        let places = [&keys.dead_zset, &keys.dead_hash, &keys.forwarding, &keys.hash];
+        let call = Call::new(&SCRIPTS.unstage, &places.map(String::as_str)).arg(page.page);
+        let call = page.refused.iter().fold(call, |call, id| call.arg(id.as_str()));
+        self.connection.eval(&call).await.map(drop)
+    }
+
     async fn drop_dead(&self, pair: &GroupPartition, bounds: DeadBounds) -> Result<DeadDropped> {
         let keys = self.keys.pair(pair);
         let call = Call::new(&SCRIPTS.drop_dead, &[&keys.dead_zset, &keys.dead_hash])
@@ -62,6 +94,135 @@ impl store::DeadLetters for Redis {
         let mut reply = self.reply(&call).await?;
         let (aged, surplus, more) = (reply.number()?, reply.number()?, reply.number()? == 1);
         Ok(DeadDropped { aged, surplus, more, oldest: reply.time()? })
+    }
+}
+
+/// A page of dead letters on its way to another topic.
+struct Staged {
+    page: u64,
+    stream: String,
+    to: String,
+    dead: Vec<(MessageId, Result<Dead>)>,
+}
+
+impl Staged {
+    fn ids(&self) -> Vec<MessageId> {
+        self.dead.iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The topic that it goes to, and its incarnation.
+    fn destination(&self) -> Result<(TopicName, u64)> {
+        let read = |text: &str| {
+            let (topic, incarnation) = text.split_once(' ')?;
+            Some((TopicName::new(topic).ok()?, incarnation.parse().ok()?))
+        };
+        read(&self.to).ok_or_else(|| Error::corrupt(format!("dead letters are on their way to {:?}", self.to)))
+    }
+}
+
+impl Shared {
+    async fn stage(&self, pair: &GroupPartition, to: &str, ids: &[MessageId]) -> Result<Staged> {
+        let keys = self.keys.pair(pair);
+        let call = Call::new(&SCRIPTS.stage, &[&keys.dead_zset, &keys.dead_hash, &keys.forwarding])
+            .arg(CALL_BYTES_MAX)
+            .arg(random_text())
+            .arg(to)
+            .arg(self.time_override());
+        let call = ids.iter().fold(call, |call, id| call.arg(id.as_str()));
+        let mut reply = self.reply(&call).await?;
+        let (page, stream, to) = (reply.number()?, reply.text()?, reply.text()?);
+        let dead = reply.each(|reply| {
+            let id = MessageId::new(reply.text()?)?;
+            let died_at = reply.time()?.unwrap_or_default();
+            Ok((id.clone(), read(id, reply.bytes()?, died_at)))
+        })?;
+        Ok(Staged { page, stream, to, dead })
+    }
+
+    /// Stores the messages of a page in each partition that they belong to, up to the first refusal.
+    async fn place_staged(&self, pair: &GroupPartition, to: &Descriptor, staged: Staged) -> Result<Forwarded> {
+        let now = self.clock.now();
+        let mut forwarded = Forwarded { page: staged.page, stream: staged.stream, ..Forwarded::default() };
+        let mut partitions: BTreeMap<Partition, Vec<ForwardedMessage>> = BTreeMap::new();
+        for (id, dead) in staged.dead {
+            let version = dead.as_ref().map_or(Version::default(), |dead| dead.version);
+            match dead.and_then(|dead| dead.forwarded(pair, to, now)) {
+                Ok(message) => {
+                    let new_version = self.clock.versions(1);
+                    let partition = to.partition_of(message.routing_key());
+                    partitions.entry(partition).or_default().push(ForwardedMessage {
+                        id,
+                        version,
+                        message,
+                        new_version,
+                    });
+                }
+                Err(error) => {
+                    forwarded.refused.push(id);
+                    forwarded.refusal = Some(error);
+                }
+            }
+        }
+        for (partition, mut messages) in partitions {
+            match self.store_forwarded(to, partition, &forwarded, &mut messages, now).await {
+                Ok(()) => forwarded.messages.append(&mut messages),
+                Err(error) if error.is_outage() || error.kind() == Kind::OutcomeUnknown => return Err(error),
+                Err(error) => {
+                    forwarded.refused.extend(messages.into_iter().map(|message| message.id));
+                    forwarded.refusal = Some(error);
+                }
+            }
+        }
+        Ok(forwarded)
+    }
+
+    /// Those whose id is taken have another one afterwards.
+    async fn store_forwarded(
+        &self,
+        to: &Descriptor,
+        partition: Partition,
+        page: &Forwarded,
+        messages: &mut [ForwardedMessage],
+        due_at: Timestamp,
+    ) -> Result<()> {
+        let shared = self.keys.partition(&to.topic, partition);
+        let memory = self.keys.call(&to.topic, partition, &page.stream);
+        let groups = self.pairs(to, partition);
+        let mut keys = vec![shared.generation.as_str(), &memory, &shared.cancelled, &shared.wake];
+        for group in &groups {
+            keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
+        }
+        let script = if to.is_ordered() { &SCRIPTS.forward_ordered } else { &SCRIPTS.forward };
+        keys.extend(to.is_ordered().then_some(shared.order.as_str()));
+        let mut call = Call::new(script, &keys)
+            .arg(sixteen_digits(to.generation))
+            .arg(page.page)
+            .arg(PAIR_MESSAGES_MAX)
+            .arg(due_at.as_ms())
+            .arg(self.time_override())
+            .arg(self.valid_until(Clock::System.instant().plus(self.connection.timeout())));
+        let mut others = Vec::with_capacity(messages.len());
+        for ForwardedMessage { message, new_version, .. } in messages.iter() {
+            let other = other_id(message, to, partition, *new_version);
+            call = call.arg(message.id.as_str()).arg(other.as_str()).arg(encode_body(message, *new_version)?);
+            others.push(other);
+        }
+        let mut reply = Reply::of(self.connection.eval(&call).await?)?;
+        match reply.text()?.as_str() {
+            "OK" => {}
+            "LATE" => return Err(Error::unavailable("Redis answered too late")),
+            "FULL" => {
+                return Err(Error::new(Kind::Full, format!("a partition holds at most {PAIR_MESSAGES_MAX} messages")));
+            }
+            _ => return Err(Error::stale(format!("topic {} was changed or deleted; load it again", to.topic))),
+        }
+        for index in reply.list()?.each(|index| index.number())? {
+            let index = usize::try_from(index).unwrap_or(usize::MAX);
+            if let (Some(renamed), Some(other)) = (messages.get_mut(index), others.get(index)) {
+                renamed.message.id = other.clone();
+            }
+        }
+        Ok(())
     }
 }
 

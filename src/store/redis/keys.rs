@@ -113,6 +113,7 @@ impl Keys {
             dead_zset: format!("{tag}:{group}:dz"),
             dead_hash: format!("{tag}:{group}:dh"),
             moving: format!("{tag}:{group}:m"),
+            forwarding: format!("{tag}:{group}:f"),
             lease: format!("{tag}:{group}:lease"),
         }
     }
@@ -174,12 +175,14 @@ pub(super) struct PairKeys {
     pub(super) dead_hash: String,
     /// Hash: ' ' -> the last page that was taken; message id -> what was taken to be moved to another topic.
     pub(super) moving: String,
+    /// Hash: ' ' -> the last page, its stream and where it goes; message id -> a dead letter on its way to another topic.
+    pub(super) forwarding: String,
     /// String with expiry: the member that owns the pair.
     pub(super) lease: String,
 }
 
 impl PairKeys {
-    pub(super) fn all(&self) -> [&str; 8] {
+    pub(super) fn all(&self) -> [&str; 9] {
         [
             &self.zset,
             &self.hash,
@@ -188,6 +191,7 @@ impl PairKeys {
             &self.dead_zset,
             &self.dead_hash,
             &self.moving,
+            &self.forwarding,
             &self.lease,
         ]
     }

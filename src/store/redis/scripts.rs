@@ -95,6 +95,10 @@ scripts! {
     redrive: "#!lua flags=allow-oom", "_time";
     purge: "#!lua flags=allow-oom";
     drop_dead: "#!lua flags=allow-oom";
+    stage: "#!lua flags=allow-oom", "_time";
+    forward: "#!lua", "_time", "_call", "_unordered";
+    forward_ordered: "#!lua", "_time", "_call", "_order", "forward";
+    unstage: "#!lua flags=allow-oom";
     schedules: "#!lua flags=allow-oom,no-writes";
     put_schedule: "#!lua flags=allow-oom";
     fire: "#!lua", "_time";

@@ -4,6 +4,7 @@
 mod audit;
 mod doubt;
 mod foreign;
+mod forwarding;
 mod full;
 mod late;
 mod lost;

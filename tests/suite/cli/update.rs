@@ -20,6 +20,14 @@ async fn update_changes_what_exists_and_nothing_else() -> Result<()> {
         .map_err(|error| Error::bug(error.to_string()))?;
     assert_eq!((&all["ttl_ms"], &all["meta"]["a"], &all["payload"]), (&3_600_000.into(), &"b".into(), &"close".into()));
     assert!(shell.dwell(&["topic", "update", "orders", "--max-attempts", "3"])?.out.starts_with("orders updated\n"));
+    let noted = ["--annotation", "team=checkout", "--annotation", "tier=1", "--dead-letter-topic", "orders-dead"];
+    let updated = shell.dwell(&[&["topic", "update", "orders", "--max-attempts", "0"], &noted[..]].concat())?.out;
+    assert!(updated.contains("  max attempts        unlimited\n"), "{updated}");
+    assert!(updated.contains("  dead-letter topic   orders-dead\n"), "{updated}");
+    assert!(updated.ends_with("  annotation          team=checkout\n  annotation          tier=1\n"), "{updated}");
+    let none =
+        ["topic", "update", "orders", "--annotation", "team=", "--annotation", "tier=", "--dead-letter-topic", ""];
+    assert!(!shell.dwell(&none)?.out.contains("orders-dead"));
     let nothing = shell.dwell(&["topic", "update", "orders"])?;
     assert!(nothing.code == Some(64) && nothing.err.contains("name a setting to change"), "{nothing:?}");
     let limited = shell.dwell(&["group", "update", "orders", "default", "--rate", "5"])?.out;

@@ -6,6 +6,7 @@
 mod audit;
 mod control;
 mod dead;
+mod forwarding;
 mod groups;
 mod leases;
 mod list;
@@ -69,6 +70,9 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_purged_message_is_gone, a_call_takes_so_many_dead_messages_and_not_one_more, a_page_of_large_dead_messages_is_short,
         a_history_tells_how_attempts_failed, a_history_keeps_the_newest_sixteen, recovery_and_charges_keep_the_history,
         what_is_past_the_bounds_is_dropped_oldest_first, dropping_comes_in_pages;
+    forwarding: a_forwarded_dead_letter_is_a_message_that_says_where_it_died, a_dead_letter_whose_id_is_taken_gets_another_id,
+        what_was_forwarded_and_consumed_is_not_forwarded_again, what_the_other_topic_refuses_stays_a_dead_letter,
+        forwarded_dead_letters_have_their_places_in_an_ordered_topic, a_forward_takes_so_many_dead_letters_and_not_one_more;
     look: a_message_is_seen_in_every_state, counts_are_true_in_every_state, counts_follow_the_clock, a_forecast_counts_what_becomes_due,
         what_becomes_due_within_a_span_is_counted_to_the_millisecond, a_window_is_gone_through_in_pages,
         what_does_not_exist_is_empty, a_store_describes_itself, a_store_has_one_identity_for_ever;

@@ -22,6 +22,7 @@ pub(super) async fn an_update_needs_the_current_generation(world: World) -> Resu
     let orders = world.topic("orders").await?.descriptor;
     let mut wanted = orders.clone();
     wanted.settings.max_attempts = 3;
+    wanted.settings.annotations = [("team".to_owned(), "checkout".to_owned())].into_iter().collect();
     let updated = world.store.topics.update(&wanted).await?;
     assert!(updated.generation > orders.generation);
     assert_eq!(updated, Descriptor { generation: updated.generation, ..wanted.clone() });

@@ -14,6 +14,7 @@ pub(crate) mod served;
 mod session;
 mod settle;
 mod stream;
+mod topic_settings;
 mod traces;
 mod units;
 mod unread;

@@ -7,6 +7,7 @@ mod census;
 mod clock;
 mod control;
 mod first_start;
+mod forwarding;
 mod fsync;
 mod identity;
 mod journal;

@@ -68,7 +68,7 @@ fn a_full_redis_refuses_new_bodies_and_nothing_else() -> Result<()> {
     for (name, head) in &heads {
         match name.as_str() {
             "push" | "push_ordered" | "copy" | "put" | "put_ordered" | "replay" | "replay_ordered" | "restore"
-            | "restore_ordered" | "fire" | "place" => assert_eq!(head, "#!lua"),
+            | "restore_ordered" | "fire" | "place" | "forward" | "forward_ordered" => assert_eq!(head, "#!lua"),
             name => assert!(head.starts_with("#!lua flags=allow-oom"), "{name}: {head}"),
         }
     }

@@ -114,7 +114,11 @@ const CASES: &[(&str, &str, &[&str])] = &[
     ),
     (TOPIC, r#"{"backoff": {"kind": "ladder"}}"#, &["/backoff format"]),
     (TOPIC, r#"{"backoff": {"kind": "ladder", "steps": []}}"#, &["/backoff/steps range"]),
-    (TOPIC, r#"{"backoff": {"kind": "linear"}, "max_attempts": 0}"#, &["/backoff/kind choice", "/max_attempts range"]),
+    (
+        TOPIC,
+        r#"{"backoff": {"kind": "linear"}, "max_attempts": 1001}"#,
+        &["/backoff/kind choice", "/max_attempts range"],
+    ),
     (TOPIC, r#"{"backoff": "1s"}"#, &["/backoff type"]),
     (
         GROUP,

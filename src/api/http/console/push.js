@@ -32,7 +32,7 @@ const FIELDS = [
 const MORE = [
   { name: "content_type", label: "Content type", value: "text/plain; charset=utf-8" },
   { name: "ttl", label: "Time to live", hint: "From the due time: 1h, 30m" },
-  { name: "max_attempts", label: "Max attempts", type: "number", more: { min: 1, max: 1_000, step: 1 } },
+  { name: "max_attempts", label: "Max attempts", type: "number", more: { min: 0, max: 1_000, step: 1 } },
   { name: "priority", label: "Priority", type: "number", more: { min: 0, max: 9, step: 1 } },
   { name: "conflict", label: "If the id is there", type: [["", "keep what is there"], ["reject", "reject"], ["replace", "replace it"],
     ["debounce", "debounce: only move its due time"]] },

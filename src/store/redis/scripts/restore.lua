@@ -9,6 +9,7 @@
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
 -- What was looked at is remembered as the call would have been, so a repeat finds that it was kept, also when it was consumed.
+-- An end that names its groups also ends a dead letter: it was forwarded, or redriven.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
 local now_us = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
@@ -59,9 +60,15 @@ local function set(g, id, version, due, body)
   return true
 end
 
-local function finish(g, id, version)
+local function finish(g, id, version, is_named)
   remember_version(KEYS[3], now_us, id .. ' ' .. names[g], tonumber(version))
   local old = redis.call('HGET', h[g], id)
+  local dead = is_named and not old and redis.call('HGET', dh[g], id)
+  if dead and dead_version(dead) <= tonumber(version) then
+    redis.call('ZREM', dz[g], id)
+    redis.call('HDEL', dh[g], id)
+    return true
+  end
   if not old or version_of(old) > tonumber(version) then return false end
   redis.call('ZREM', z[g], id)
   redis.call('HDEL', h[g], id)
@@ -78,7 +85,7 @@ for i = 4, #ARGV, 7 do
     for g = 1, groups do
       if wanted == '' or string.find(' ' .. wanted .. ' ', ' ' .. names[g] .. ' ', 1, true) then
         if is_end then
-          any = finish(g, id, version) or any
+          any = finish(g, id, version, wanted ~= '') or any
         else
           any = set(g, id, tonumber(version), due, body) or any
         end

@@ -1,0 +1,3 @@
+-- forward_ordered: the forward to a topic with ordering: each message also gets its place within the millisecond it is due in.
+--   KEYS as those of forward, then T:o   ARGV as those of forward
+-- Returns what forward returns. A repeat gives no place.

@@ -1,0 +1,44 @@
+-- stage: takes dead letters out of a pair, to be forwarded to another topic.
+--   KEYS[1] T:<group>:dz  [2] T:<group>:dh  [3] T:<group>:f
+--   ARGV[1] bytes at most   ARGV[2] the stream of the pages of a pair that has none yet   ARGV[3] where they are going, or ''
+--   for none   ARGV[4] time override, us, or ''   then ids
+-- Returns {'OK', page, stream, where it is going, n times (id, died at ms, dead value)}; without ids when nothing is staged.
+-- What is staged lies in f until `unstage`. A repeat, or whoever comes after a crash, is given the same page again. Pages of a
+-- pair are numbered by the time, and never go back, so that the receiving end can tell a page that it has from one that is new.
+local f = KEYS[3]
+local page, stream, to = string.match(redis.call('HGET', f, ' ') or '', '^(%d+) (%S+) (.*)$')
+local staged = {}
+local function add(id, died_at, value)
+  staged[#staged + 1], staged[#staged + 2], staged[#staged + 3] = id, died_at, value
+end
+if redis.call('HLEN', f) > 1 then
+  local cursor, seen = '0', { [' '] = true }
+  repeat
+    local some = redis.call('HSCAN', f, cursor, 'COUNT', 250)
+    cursor = some[1]
+    for i = 1, #some[2], 2 do
+      local id = some[2][i]
+      if not seen[id] then
+        seen[id] = true
+        add(id, string.match(some[2][i + 1], '^(%S+) (.*)$'))
+      end
+    end
+  until cursor == '0'
+  return {'OK', page, stream, to, unpack(staged)}
+end
+page, stream, to = string.format('%.0f', math.max((page or 0) + 1, time_us(ARGV[4]))), stream or ARGV[2], ARGV[3]
+local bytes = tonumber(ARGV[1])
+for i = 5, to == '' and 0 or #ARGV do
+  local id = ARGV[i]
+  local died_at, value = redis.call('ZSCORE', KEYS[1], id), redis.call('HGET', KEYS[2], id)
+  if died_at and value then
+    bytes = bytes - #value
+    if bytes < 0 and #staged > 0 then break end
+    redis.call('HSET', f, id, died_at .. ' ' .. value)
+    redis.call('ZREM', KEYS[1], id)
+    redis.call('HDEL', KEYS[2], id)
+    add(id, died_at, value)
+  end
+end
+if #staged > 0 then redis.call('HSET', f, ' ', page .. ' ' .. stream .. ' ' .. to) end
+return {'OK', page, stream, to, unpack(staged)}

@@ -1,0 +1,143 @@
+//! Dead letters on their way to another topic: a reply is lost, an owner dies half-way, a copy arrives late.
+
+use std::num::NonZeroU16;
+
+use dwell::model::error::{Error, Result};
+use dwell::model::message::TopicName;
+use dwell::model::topic::{Descriptor, Settings};
+use dwell::store::{Forward, Forwarded};
+
+use super::OrderedTopics;
+use crate::support::{Strike, TestTopic, acks, buries, ids, ids_of, up_to};
+
+/// In a call that stages, and in no other: where the page goes.
+const STAGE: &str = "orders-dead 1";
+/// In a call that stores, and in no other: the payload.
+const STORE: &str = "refund 4711";
+
+struct Forwarding {
+    behind: OrderedTopics,
+    to: TestTopic,
+}
+
+impl Forwarding {
+    /// A dead letter `a`, and a topic for it.
+    async fn start() -> Result<Forwarding> {
+        let behind = OrderedTopics::start().await?;
+        let settings = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
+        let wanted = Descriptor::new(TopicName::new("orders-dead")?, settings);
+        let descriptor = behind.world.store.topics.create(&wanted).await?;
+        let to = TestTopic { descriptor, ..behind.orders.clone() };
+        let forwarding = Forwarding { behind, to };
+        forwarding.bury().await?;
+        Ok(forwarding)
+    }
+
+    async fn bury(&self) -> Result<()> {
+        let orders = &self.behind.orders;
+        let mut message = orders.message("a", 0)?;
+        message.envelope.payload = STORE.into();
+        orders.push_all(&[message]).await?;
+        let mut owner = orders.owner().await?;
+        let taken = owner.reserve(up_to(1)).await?;
+        owner.settle(&buries(taken.reservation, &["a"], &[])?).await
+    }
+
+    async fn forward(&self) -> Result<Forward> {
+        let orders = &self.behind.orders;
+        orders.store.dead_letters.forward(&orders.pair(), Some(&self.to.descriptor), &ids(&["a"])?).await
+    }
+
+    async fn forwarded(&self, page: &Forwarded) -> Result<()> {
+        let orders = &self.behind.orders;
+        orders.store.dead_letters.forwarded(&orders.pair(), page).await
+    }
+
+    /// Forwards until there is nothing more.
+    async fn finish(&self) -> Result<()> {
+        while let Forward::Done(page) = self.forward().await? {
+            self.forwarded(&page).await?;
+        }
+        Ok(())
+    }
+
+    /// A consumer of the dead-letter topic gets what is there.
+    async fn consume(&self) -> Result<Vec<String>> {
+        let mut owner = self.to.owner().await?;
+        let taken = owner.reserve(up_to(9)).await?;
+        let ids = ids_of(&taken.messages);
+        owner.settle(&acks(&ids)?).await?;
+        Ok(ids.into_iter().map(str::to_owned).collect())
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_forwarded_once_whichever_call_is_lost() -> Result<()> {
+    for strike in [Strike::Reply, Strike::Request] {
+        for text in [STAGE, STORE] {
+            let forwarding = Forwarding::start().await?;
+            forwarding.behind.proxy.next_with(strike, text);
+            assert!(forwarding.forward().await.is_err_and(|error| error.is_outage()), "{strike:?} {text}");
+            forwarding.behind.proxy.struck()?;
+            // What was stored may be consumed before it is forwarded again.
+            let mut got = forwarding.consume().await?;
+            forwarding.finish().await?;
+            got.extend(forwarding.consume().await?);
+            assert_eq!(got, ["a"], "{strike:?} {text}");
+            assert_eq!(forwarding.behind.orders.stats().await?.dead, 0);
+        }
+        let forwarding = Forwarding::start().await?;
+        let Forward::Done(page) = forwarding.forward().await? else { return Err(Error::not_found("a page")) };
+        forwarding.behind.proxy.next(strike);
+        assert!(forwarding.forwarded(&page).await.is_err(), "{strike:?}");
+        assert_eq!(forwarding.consume().await?, ["a"]);
+        forwarding.finish().await?;
+        assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_that_an_owner_left_is_completed_when_the_topic_forwards_no_more() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Request, STORE);
+    assert!(forwarding.forward().await.is_err());
+    let (orders, to) = (&forwarding.behind.orders, &forwarding.to.descriptor);
+    let left = orders.store.dead_letters.forward(&orders.pair(), None, &[]).await?;
+    let Forward::Elsewhere { topic, incarnation, page } = left else { return Err(Error::not_found("a page")) };
+    assert_eq!((&topic, incarnation, &page.refused), (&to.topic, to.incarnation, &ids(&["a"])?));
+    forwarding.finish().await?;
+    assert_eq!(forwarding.consume().await?, ["a"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_is_given_back_beside_what_has_its_ids_by_then() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Request, STORE);
+    assert!(forwarding.forward().await.is_err());
+    forwarding.bury().await?;
+    let orders = &forwarding.behind.orders;
+    let left = orders.store.dead_letters.forward(&orders.pair(), None, &[]).await?;
+    let Forward::Elsewhere { page, .. } = left else { return Err(Error::not_found("a page")) };
+    for _ in 0..2 {
+        forwarding.forwarded(&page).await?;
+    }
+    let dead = orders.store.dead_letters.dead(&orders.pair(), None, 9).await?.dead;
+    assert_eq!(dead.len(), 2);
+    assert!(dead.iter().any(|dead| dead.id.as_str() == "a"));
+    assert!(dead.iter().any(|dead| dead.id.as_str().starts_with("a~")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_page_stores_nothing() -> Result<()> {
+    let forwarding = Forwarding::start().await?;
+    forwarding.behind.proxy.next_with(Strike::Copy, STORE);
+    forwarding.finish().await?;
+    let copy = forwarding.behind.proxy.struck()?;
+    assert_eq!(forwarding.consume().await?, ["a"]);
+    forwarding.behind.proxy.deliver(&copy).await?;
+    assert_eq!(forwarding.consume().await?, Vec::<String>::new());
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Dead letters that are forwarded to another topic: once, whatever happens in between.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use dwell::broker::{DeadFilter, Options, ReserveRequest};
+use dwell::delivery::{Decision, Delivery};
+use dwell::model::error::{Kind, Result};
+use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::topic::{DeadLetterTopic, Expiry, Ordering, Settings};
+
+use crate::support::{Running, World, kind_of, stories};
+
+stories! {
+    what_dies_is_delivered_from_the_dead_letter_topic, dead_letters_wait_for_a_topic_that_is_missing,
+    dead_letters_of_before_are_forwarded_when_the_topic_says_so, what_expires_stays_a_dead_letter,
+    a_topic_does_not_forward_to_itself, dead_letters_may_go_round, a_stop_forwards_what_died,
+    an_ordered_dead_letter_topic_keeps_the_order_of_deaths, two_brokers_forward_each_dead_letter_once,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn options() -> Options {
+    Options { lease_ttl: DAY, idle_timeout: DAY, auto_create: false, ..Options::default() }
+}
+
+fn forwarding(to: &str) -> Result<Settings> {
+    let dead_letter = Some(DeadLetterTopic { topic: TopicName::new(to)? });
+    Ok(Settings { partitions: NonZeroU16::MIN, max_attempts: 1, dead_letter, ..Settings::default() })
+}
+
+fn plain() -> Settings {
+    Settings { partitions: NonZeroU16::MIN, ..Settings::default() }
+}
+
+struct Topics<'w> {
+    world: &'w World,
+    running: Running,
+}
+
+impl<'w> Topics<'w> {
+    fn start(world: &'w World) -> Result<Topics<'w>> {
+        Ok(Topics { world, running: Running::start(world, options())? })
+    }
+
+    async fn declare(&self, topic: &str, settings: Settings) -> Result<()> {
+        self.running.broker.declare(TopicName::new(topic)?, settings).await.map(drop)
+    }
+
+    async fn push(&self, topic: &str, id: &str) -> Result<()> {
+        let message = NewMessage::new(id.to_owned()).id(MessageId::new(id)?);
+        self.running.broker.push(&TopicName::new(topic)?, message).await.map(drop)
+    }
+
+    /// Takes a message of a topic, and decides about it.
+    async fn settle(&self, topic: &str, decision: Decision) -> Result<Delivery> {
+        let (topic, group) = (TopicName::new(topic)?, GroupName::standard());
+        let broker = &self.running.broker;
+        loop {
+            let request = ReserveRequest { max: 1, wait: Duration::from_secs(60), visibility_timeout: None };
+            let taken = self.world.as_time_passes(broker.reserve(&topic, &group, request)).await?;
+            if let Some(delivery) = taken.into_iter().next() {
+                let decisions = vec![(delivery.receipt.to_string(), decision)];
+                self.world.as_time_passes(broker.settle(&topic, &group, decisions)).await?;
+                return Ok(delivery);
+            }
+        }
+    }
+
+    async fn dead(&self, topic: &str) -> Result<usize> {
+        let (topic, group) = (TopicName::new(topic)?, GroupName::standard());
+        Ok(self.running.broker.dead_matching(&topic, &group, &DeadFilter::default(), None, 100).await?.dead.len())
+    }
+}
+
+fn nack() -> Decision {
+    Decision::Nack { delay: None, reason: Some("smtp: 550".to_owned()) }
+}
+
+fn bury() -> Decision {
+    Decision::Bury { reason: None }
+}
+
+/// Topic, reason and attempts of what a message was before.
+fn source(delivery: &Delivery) -> Option<(String, String, u32)> {
+    let source = delivery.message.envelope.dead_letter_source.as_ref()?;
+    Some((source.topic.to_string(), source.reason.clone(), source.attempts))
+}
+
+async fn what_dies_is_delivered_from_the_dead_letter_topic(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders-dead", plain()).await?;
+    topics.declare("orders", forwarding("orders-dead")?).await?;
+    for (decision, reason) in [(nack(), "max_attempts"), (bury(), "buried")] {
+        topics.push("orders", reason).await?;
+        topics.settle("orders", decision).await?;
+        let delivery = topics.settle("orders-dead", Decision::Ack).await?;
+        assert_eq!((delivery.message.id.as_str(), delivery.attempt), (reason, 1));
+        assert_eq!(source(&delivery), Some(("orders".to_owned(), reason.to_owned(), 1)));
+        assert_eq!(topics.dead("orders").await?, 0);
+    }
+    Ok(())
+}
+
+async fn dead_letters_wait_for_a_topic_that_is_missing(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders", forwarding("orders-dead")?).await?;
+    topics.push("orders", "a").await?;
+    topics.settle("orders", bury()).await?;
+    topics.push("orders", "alive").await?;
+    topics.settle("orders", Decision::Ack).await?;
+    assert_eq!(topics.dead("orders").await?, 1);
+    topics.declare("orders-dead", plain()).await?;
+    assert_eq!(topics.settle("orders-dead", Decision::Ack).await?.message.id.as_str(), "a");
+    assert_eq!(topics.dead("orders").await?, 0);
+    // It goes, and comes back as another one.
+    let dead = TopicName::new("orders-dead")?;
+    topics.running.broker.delete_topic(&dead).await?;
+    topics.push("orders", "b").await?;
+    topics.settle("orders", bury()).await?;
+    topics.declare("orders-dead", plain()).await?;
+    assert_eq!(topics.settle("orders-dead", Decision::Ack).await?.message.id.as_str(), "b");
+    Ok(())
+}
+
+async fn dead_letters_of_before_are_forwarded_when_the_topic_says_so(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders-dead", plain()).await?;
+    topics.declare("orders", Settings { dead_letter: None, ..forwarding("orders-dead")? }).await?;
+    for n in 0..3 {
+        topics.push("orders", &format!("m{n}")).await?;
+        topics.settle("orders", bury()).await?;
+    }
+    assert_eq!(topics.dead("orders").await?, 3);
+    topics.declare("orders", forwarding("orders-dead")?).await?;
+    for n in 0..3 {
+        assert_eq!(topics.settle("orders-dead", Decision::Ack).await?.message.id.to_string(), format!("m{n}"));
+    }
+    topics.declare("orders", Settings { dead_letter: None, ..forwarding("orders-dead")? }).await?;
+    for n in 3..6 {
+        topics.push("orders", &format!("m{n}")).await?;
+        topics.settle("orders", bury()).await?;
+    }
+    assert_eq!(topics.dead("orders").await?, 3);
+    Ok(())
+}
+
+async fn what_expires_stays_a_dead_letter(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders-dead", plain()).await?;
+    let settings = Settings { ttl: Duration::from_secs(1), on_expiry: Expiry::Bury, ..forwarding("orders-dead")? };
+    topics.declare("orders", settings).await?;
+    topics.push("orders", "expired").await?;
+    world.pass(2_000);
+    topics.push("orders", "buried").await?;
+    topics.settle("orders", bury()).await?;
+    assert_eq!(topics.settle("orders-dead", Decision::Ack).await?.message.id.as_str(), "buried");
+    assert_eq!(topics.dead("orders").await?, 1);
+    Ok(())
+}
+
+async fn a_topic_does_not_forward_to_itself(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    assert_eq!(kind_of(topics.declare("orders", forwarding("orders")?).await), Some(Kind::Invalid));
+    topics.declare("orders", forwarding("orders-dead")?).await?;
+    assert_eq!(kind_of(topics.declare("orders", forwarding("orders")?).await), Some(Kind::Invalid));
+    Ok(())
+}
+
+async fn dead_letters_may_go_round(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("a", forwarding("b")?).await?;
+    topics.declare("b", forwarding("a")?).await?;
+    topics.push("a", "m").await?;
+    for (topic, before) in [("a", None), ("b", Some("a")), ("a", Some("b"))] {
+        let delivery = topics.settle(topic, nack()).await?;
+        assert_eq!(delivery.message.id.as_str(), "m");
+        assert_eq!(source(&delivery).map(|source| source.0).as_deref(), before);
+    }
+    Ok(())
+}
+
+async fn a_stop_forwards_what_died(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders-dead", plain()).await?;
+    topics.declare("orders", forwarding("orders-dead")?).await?;
+    topics.push("orders", "a").await?;
+    topics.settle("orders", bury()).await?;
+    world.as_time_passes(topics.running.stop()).await;
+    let other = Topics::start(&world)?;
+    assert_eq!(other.settle("orders-dead", Decision::Ack).await?.message.id.as_str(), "a");
+    Ok(())
+}
+
+async fn an_ordered_dead_letter_topic_keeps_the_order_of_deaths(world: World) -> Result<()> {
+    let topics = Topics::start(&world)?;
+    topics.declare("orders-dead", Settings { ordering: Ordering::Key, ..plain() }).await?;
+    topics.declare("orders", Settings { ordering: Ordering::Key, ..forwarding("orders-dead")? }).await?;
+    for n in 0..10 {
+        let message = NewMessage::new("x").id(MessageId::new(format!("m{n}"))?);
+        let message = NewMessage { key: Some(Key::new("customer-7")?), ..message };
+        topics.running.broker.push(&TopicName::new("orders")?, message).await?;
+    }
+    for _ in 0..10 {
+        topics.settle("orders", nack()).await?;
+    }
+    for n in 0..10 {
+        assert_eq!(topics.settle("orders-dead", Decision::Ack).await?.message.id.to_string(), format!("m{n}"));
+    }
+    Ok(())
+}
+
+async fn two_brokers_forward_each_dead_letter_once(world: World) -> Result<()> {
+    let all = [Topics::start(&world)?, Topics::start(&world)?];
+    all[0].declare("orders-dead", plain()).await?;
+    let eight = Settings { partitions: Settings::default().partitions, ..forwarding("orders-dead")? };
+    all[0].declare("orders", eight).await?;
+    const COUNT: usize = 40;
+    for n in 0..COUNT {
+        all[n % 2].push("orders", &format!("m{n:03}")).await?;
+    }
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    let mut left = COUNT;
+    while left > 0 {
+        for topics in &all {
+            let request = ReserveRequest { max: 5, wait: Duration::from_millis(500), visibility_timeout: None };
+            let broker = &topics.running.broker;
+            let taken = world.as_time_passes(broker.reserve(&topic, &group, request)).await?;
+            left -= taken.len();
+            let decisions = taken.iter().map(|delivery| (delivery.receipt.to_string(), nack())).collect::<Vec<_>>();
+            if !decisions.is_empty() {
+                world.as_time_passes(broker.settle(&topic, &group, decisions)).await?;
+            }
+        }
+    }
+    let mut got: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..COUNT {
+        let delivery = all[0].settle("orders-dead", Decision::Ack).await?;
+        *got.entry(delivery.message.id.to_string()).or_default() += 1;
+    }
+    assert_eq!((got.len(), got.values().max()), (COUNT, Some(&1)), "{got:?}");
+    for topic in ["orders", "orders-dead"] {
+        assert_eq!(all[1].running.messages(&TopicName::new(topic)?).await?, 0, "{topic}");
+    }
+    Ok(())
+}

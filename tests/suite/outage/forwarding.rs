@@ -1,0 +1,112 @@
+//! Dead letters that are forwarded while Redis loses data, is away, or does not answer.
+
+use std::time::Duration;
+
+use dwell::broker::ReserveRequest;
+use dwell::delivery::Decision;
+use dwell::model::error::Result;
+use dwell::model::message::{GroupName, TopicName};
+use dwell::model::topic::{DeadLetterTopic, Settings};
+
+use super::journal::journaled;
+use super::{Dwell, Outage};
+use crate::support::{Mode, eventually};
+
+async fn declare(dwell: &Dwell) -> Result<()> {
+    let dead_letter = Some(DeadLetterTopic { topic: TopicName::new("orders-dead")? });
+    let broker = dwell.broker();
+    broker.declare(TopicName::new("orders")?, Settings { dead_letter, ..Settings::default() }).await?;
+    Ok(())
+}
+
+async fn declare_both(dwell: &Dwell) -> Result<()> {
+    dwell.broker().declare(TopicName::new("orders-dead")?, Settings::default()).await?;
+    declare(dwell).await
+}
+
+/// Buries so many messages of the topic `orders`.
+async fn bury(dwell: &Dwell, count: usize) -> Result<()> {
+    let (topic, group) = (TopicName::new("orders")?, GroupName::standard());
+    let mut left = count;
+    while left > 0 {
+        let request = ReserveRequest { max: left, wait: Duration::from_secs(5), visibility_timeout: None };
+        let taken = dwell.broker().reserve(&topic, &group, request).await?;
+        left -= taken.len();
+        let bury = |receipt: String| (receipt, Decision::Bury { reason: None });
+        let decisions: Vec<_> = taken.iter().map(|delivery| bury(delivery.receipt.to_string())).collect();
+        dwell.broker().settle(&topic, &group, decisions).await?;
+    }
+    Ok(())
+}
+
+/// Waits until a topic has so many messages, dead ones among them.
+async fn holds(dwell: &Dwell, topic: &str, [ready, dead]: [u64; 2]) -> Result<()> {
+    let topic = TopicName::new(topic)?;
+    eventually("the topic holds so many messages", async || {
+        let Ok(stats) = dwell.broker().stats(&topic).await else { return Ok(None) };
+        let sum = |count: fn(&dwell::store::PartitionStats) -> u64| stats.iter().map(|(_, s)| count(s)).sum::<u64>();
+        Ok((sum(|s| s.ready + s.in_flight) == ready && sum(|s| s.dead) == dead).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_was_forwarded_in_the_lost_moments_is_in_the_dead_letter_topic_alone() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    declare_both(&dwell).await?;
+    dwell.push("orders", &["a", "b"], Duration::ZERO).await?;
+    let snapshot = outage.redis.snapshot().await?;
+    bury(&dwell, 2).await?;
+    holds(&dwell, "orders-dead", [2, 0]).await?;
+    dwell.close().await?;
+    outage.redis.rewind(&snapshot).await?;
+    let dwell = outage.dwell().await?;
+    dwell.delivers("orders-dead", &["a", "b"]).await?;
+    dwell.delivers("orders", &[]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_was_forwarded_and_consumed_does_not_come_back_as_a_dead_letter() -> Result<()> {
+    let outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    declare(&dwell).await?;
+    dwell.push("orders", &["a"], Duration::ZERO).await?;
+    bury(&dwell, 1).await?;
+    holds(&dwell, "orders", [0, 1]).await?;
+    let snapshot = outage.redis.snapshot().await?;
+    dwell.broker().declare(TopicName::new("orders-dead")?, Settings::default()).await?;
+    // A change of its topic lets the owner look at once.
+    let orders = dwell.broker().topic(&TopicName::new("orders")?).await?;
+    let changed = Settings { max_attempts: 3, ..orders.settings.clone() };
+    dwell.broker().declare(TopicName::new("orders")?, changed).await?;
+    dwell.delivers("orders-dead", &["a"]).await?;
+    dwell.close().await?;
+    outage.redis.rewind(&snapshot).await?;
+    let dwell = outage.dwell().await?;
+    dwell.delivers("orders", &[]).await?;
+    dwell.delivers("orders-dead", &[]).await?;
+    holds(&dwell, "orders", [0, 0]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn dead_letters_wait_while_redis_is_away() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    declare_both(&dwell).await?;
+    let ids: Vec<String> = (0..40).map(|n| format!("m{n:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    dwell.push("orders", &ids, Duration::ZERO).await?;
+    bury(&dwell, 20).await?;
+    outage.proxy.set(Mode::Refuse);
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    bury(&dwell, 20).await?;
+    dwell.delivers("orders-dead", &ids).await?;
+    holds(&dwell, "orders", [0, 0]).await?;
+    dwell.close().await
+}
