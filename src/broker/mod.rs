@@ -16,6 +16,7 @@ mod schedules;
 mod settle;
 mod topics;
 mod bulk;
+mod purge;
 
 use std::sync::Arc;
 use std::time::Duration;

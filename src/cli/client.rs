@@ -17,7 +17,7 @@ use super::api::{
 };
 use super::dead::DeadFilter;
 use super::failure::{CallError, Failure};
-use super::group::{NewGroup, PauseOf};
+use super::group::{NewGroup, PauseOf, PurgeOf};
 use super::message::{Control, Explained, Looked, MessagePage, NewDue};
 use super::topic::Declaration;
 use crate::model::error::innermost_cause;
@@ -125,6 +125,10 @@ impl Client {
 
     pub(super) async fn delete_group(&self, group: &GroupOf) -> CallResult<()> {
         self.delete(&group.place()).await
+    }
+
+    pub(super) async fn purge_group(&self, group: &GroupOf, purge: &PurgeOf) -> CallResult<Swept> {
+        self.post(&group.path("purge"), purge).await
     }
 
     pub(super) async fn pause(&self, group: &GroupOf, pause: &PauseOf) -> CallResult<Group> {

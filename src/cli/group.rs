@@ -1,4 +1,4 @@
-//! `dwell group`: creates, updates, gets, lists, deletes, pauses and resumes groups.
+//! `dwell group`: creates, updates, gets, lists, deletes, purges, pauses and resumes groups.
 
 use std::time::Duration;
 
@@ -24,9 +24,10 @@ Examples:
   dwell group get orders audit
   dwell group pause orders audit --for 10m
   dwell group resume orders audit
+  dwell group purge orders audit
   dwell group delete orders audit";
 
-/// Create, update, get, list, delete, pause and resume groups
+/// Create, update, get, list, delete, purge, pause and resume groups
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct GroupArgs {
@@ -60,6 +61,15 @@ enum GroupCommand {
     Delete {
         #[command(flatten)]
         of: PlaceArgs,
+        #[command(flatten)]
+        yes: YesArgs,
+    },
+    /// Delete all messages of a group, also those in flight; what is pushed afterwards stays
+    Purge {
+        #[command(flatten)]
+        of: PlaceArgs,
+        #[command(flatten)]
+        purge: PurgeOf,
         #[command(flatten)]
         yes: YesArgs,
     },
@@ -144,6 +154,18 @@ pub(super) struct PauseOf {
     until: Option<Timestamp>,
 }
 
+#[derive(Debug, Clone, Copy, Args, Serialize)]
+pub(super) struct PurgeOf {
+    #[arg(skip = true)]
+    all: bool,
+    /// Its dead letters too
+    #[arg(long)]
+    dead_letters: bool,
+    /// Only count them
+    #[arg(long)]
+    dry_run: bool,
+}
+
 pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
     let client = args.server.client()?;
     match &args.command {
@@ -173,6 +195,19 @@ pub(super) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             yes.ask(format_args!("Delete the group {} of {} with {count}?", of.group, of.topic))?;
             client.delete_group(&of.of()).await?;
             output::line(format_args!("{} deleted, with {count}", of.group))
+        }
+        GroupCommand::Purge { of, purge, yes } => {
+            if purge.dry_run {
+                let matching = client.purge_group(&of.of(), purge).await?.matching;
+                return output::line(format_args!("{matching} would be purged"));
+            }
+            if !yes.is_given() {
+                let count = client.purge_group(&of.of(), &PurgeOf { dry_run: true, ..*purge }).await?.matching;
+                let count = output::messages(count);
+                yes.ask(format_args!("Delete {count} of the group {} of {}?", of.group, of.topic))?;
+            }
+            let purged = client.purge_group(&of.of(), purge).await?.count;
+            output::line(format_args!("{purged} purged"))
         }
         GroupCommand::Pause(args) => {
             let group = client.pause(&args.of.of(), &args.pause).await?;

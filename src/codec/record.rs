@@ -25,7 +25,8 @@ const PREFIX: usize = NUMBER_END + 8;
 const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
 
 /// What a log keeps. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
-/// The journal keeps answers: [`Record::Set`], [`Record::End`] and [`Record::Delete`], to be restored.
+/// The journal keeps answers: [`Record::Set`], [`Record::End`], [`Record::Purge`] and
+/// [`Record::Delete`], to be restored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     Create(Descriptor),
@@ -68,6 +69,14 @@ pub enum Record {
         /// Empty means all groups.
         groups: Vec<GroupName>,
     },
+    /// The store answered that a group was purged in a partition: messages of this version or a lower one are gone.
+    Purge {
+        topic: TopicName,
+        partition: Partition,
+        group: GroupName,
+        dead_letters: bool,
+        version: Version,
+    },
 }
 
 impl Record {
@@ -77,7 +86,8 @@ impl Record {
             Record::Push { topic, .. }
             | Record::Cancel { topic, .. }
             | Record::Set { topic, .. }
-            | Record::End { topic, .. } => topic,
+            | Record::End { topic, .. }
+            | Record::Purge { topic, .. } => topic,
         }
     }
 
@@ -88,7 +98,7 @@ impl Record {
             Record::Push { message, .. } | Record::Set { message, .. } => {
                 descriptor.partition_of(message.routing_key())
             }
-            Record::Cancel { partition, .. } | Record::End { partition, .. } => {
+            Record::Cancel { partition, .. } | Record::End { partition, .. } | Record::Purge { partition, .. } => {
                 Partition(partition.0.min(descriptor.settings.partitions.get() - 1))
             }
         }
@@ -101,7 +111,8 @@ impl Record {
             Record::Push { version, .. }
             | Record::Cancel { version, .. }
             | Record::Set { version, .. }
-            | Record::End { version, .. } => Some(*version),
+            | Record::End { version, .. }
+            | Record::Purge { version, .. } => Some(*version),
         }
     }
 }
@@ -149,6 +160,13 @@ enum Header<'a> {
         conflict: u8,
         call: Option<(CallHeader<'a>, u32)>,
         origin: CallHeader<'a>,
+    },
+    Purge {
+        topic: &'a str,
+        partition: u16,
+        group: &'a str,
+        dead_letters: bool,
+        version: u64,
     },
 }
 
@@ -224,6 +242,10 @@ fn parts(record: &Record) -> Result<(Vec<u8>, Vec<u8>)> {
             let (partition, id, version) = (partition.0, id.as_str(), version.as_us());
             (Header::End { topic, partition, id, version, groups: names(groups) }, Vec::new())
         }
+        Record::Purge { partition, group, dead_letters, version, .. } => {
+            let (partition, group, version) = (partition.0, group.as_str(), version.as_us());
+            (Header::Purge { topic, partition, group, dead_letters: *dead_letters, version }, Vec::new())
+        }
     };
     Ok((bincode::encode_to_vec(header, CONFIG).map_err(|error| bug(&error))?, body))
 }
@@ -296,6 +318,13 @@ fn decode(bytes: &Bytes) -> Result<Record> {
             version: Version::from_us(version),
             groups: groups.0.into_iter().map(GroupName::new).collect::<Result<_>>()?,
         },
+        Header::Purge { topic, partition, group, dead_letters, version } => Record::Purge {
+            topic: TopicName::new(topic)?,
+            partition: Partition(partition),
+            group: GroupName::new(group)?,
+            dead_letters,
+            version: Version::from_us(version),
+        },
     })
 }
 
@@ -356,7 +385,7 @@ mod tests {
     use crate::model::message::NewMessage;
     use crate::model::topic::Settings;
 
-    fn samples() -> Result<[Record; 7]> {
+    fn samples() -> Result<[Record; 8]> {
         let topic = TopicName::new("orders")?;
         let mut descriptor = Descriptor::new(topic.clone(), Settings::default());
         descriptor.generation = 7;
@@ -384,6 +413,13 @@ mod tests {
             },
             Record::End { topic: topic.clone(), partition, id, version, groups },
             push(Conflict::Replace, None, Some(call)),
+            Record::Purge {
+                topic: topic.clone(),
+                partition,
+                group: GroupName::new("billing")?,
+                dead_letters: true,
+                version,
+            },
         ])
     }
 

@@ -134,6 +134,11 @@ impl LeaseKeeper {
 
     pub async fn step(&self) -> bool {
         let leases: Vec<Arc<Lease>> = self.lock().clone();
+        self.renew(&leases).await
+    }
+
+    /// Renews these leases, so that one that was taken away is known to be lost. False if the store did not answer.
+    pub async fn renew(&self, leases: &[Arc<Lease>]) -> bool {
         let mut answered = true;
         for page in leases.chunks(RENEWALS_MAX) {
             let claims: Vec<Claim> = page.iter().map(|lease| lease.claim.clone()).collect();

@@ -83,7 +83,13 @@ impl Membership {
                     self.tasks.start(async move { delivery.look_again().await });
                     Event::Tick
                 }
-                partition = self.freed.next() => Event::Freed(partition),
+                partition = self.freed.next() => {
+                    if self.delivery.owned(partition).is_some() {
+                        let delivery = self.delivery.clone();
+                        self.tasks.start(async move { delivery.check_lease(partition).await });
+                    }
+                    Event::Freed(partition)
+                }
                 Ok(()) = losses.changed() => {
                     let loss = *losses.borrow_and_update();
                     self.delivery.kick_all();

@@ -276,6 +276,12 @@ impl GroupDelivery {
         span.text("messaging.consumer.group.name", &self.group).number("dwell.attempt", delivery.attempt).end(None);
     }
 
+    /// Asks the store whether this process still owns a partition that was released, unless it gives it up itself.
+    pub async fn check_lease(&self, partition: Partition) {
+        let Some(owned) = self.owned(partition).filter(|owned| !owned.is_draining()) else { return };
+        self.keeper.renew(std::slice::from_ref(&owned.lease)).await;
+    }
+
     fn owned(&self, partition: Partition) -> Option<Arc<Owned>> {
         self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }

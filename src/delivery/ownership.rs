@@ -280,7 +280,11 @@ impl Owned {
     }
 
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        !self.draining.load(Ordering::Relaxed) && self.lease.is_valid(now)
+        !self.is_draining() && self.lease.is_valid(now)
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     pub(super) fn drain(&self) {

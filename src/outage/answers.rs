@@ -14,7 +14,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::{CallId, Version};
 use crate::store::{
-    Call, Charge, Epoch, Fate, Fates, Forwarded, LogTarget, Owner, Pushed, Put, Recovered, RepairCursor, Repaired,
+    Call, Charge, Epoch, Fate, Fates, Forwarded, LogTarget, Owner, Purge, Pushed, Put, Recovered, RepairCursor, Repaired,
     ReserveLimit, Reserved, Settlement,
 };
 use crate::wal::Record;
@@ -127,6 +127,20 @@ impl<S: LogTarget> BufferedStore<S> {
             groups: vec![pair.group.clone()],
         });
         self.kept(journal, sets.chain(ends).collect(), losses).await.map(drop)
+    }
+
+    pub(super) async fn keep_purge(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        purge: &Purge,
+        version: Version,
+        losses: u64,
+    ) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let (topic, Purge { group, dead_letters }) = (descriptor.topic.clone(), purge.clone());
+        let record = Record::Purge { topic, partition, group, dead_letters, version };
+        self.kept(journal, vec![record], losses).await.map(drop)
     }
 
     pub(super) async fn is_deleted(&self, descriptor: &Descriptor) {

@@ -123,7 +123,7 @@ impl<S: LogTarget> BufferedStore<S> {
             return Ok(TakenOver::LacksEarlier);
         }
         let (given, through) = (handed.records.len(), handed.records.last().map(|record| record.number));
-        let is_allowed = |record: &Record| is_admin || !matches!(record, Record::Delete(_));
+        let is_allowed = |record: &Record| is_admin || !matches!(record, Record::Delete(_) | Record::Purge { .. });
         let records = handed.records.into_iter().map(|record| record.record).filter(is_allowed);
         let records: Vec<Record> = records.collect();
         let taken = records.len();
@@ -236,7 +236,9 @@ async fn give_answers(to: &Recipient<'_>, log: &Wal, handed: &mut u64) -> Result
     }
     *handed += taken;
     if refused > 0 {
-        return Err(Error::refused(format!("{refused} deletions of topics need a token with `admin`")));
+        return Err(Error::refused(format!(
+            "{refused} deletions of topics and purges of groups need a token with `admin`"
+        )));
     }
     match after {
         Some(last) => log.trim(last).await,
@@ -249,7 +251,9 @@ fn belongs(kind: LogKind, record: &Record) -> bool {
         LogKind::Wal => {
             matches!(record, Record::Create(_) | Record::Push { origin: Some(_), .. } | Record::Cancel { .. })
         }
-        LogKind::Journal => matches!(record, Record::Set { .. } | Record::End { .. } | Record::Delete(_)),
+        LogKind::Journal => {
+            matches!(record, Record::Set { .. } | Record::End { .. } | Record::Purge { .. } | Record::Delete(_))
+        }
     }
 }
 
@@ -270,7 +274,9 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
             (Some(message), [call.as_ref().map(|part| &part.call), origin.as_ref()])
         }
         Record::Set { message, call, .. } => (Some(message), [Some(call), None]),
-        Record::Create(_) | Record::Cancel { .. } | Record::End { .. } | Record::Delete(_) => (None, [None, None]),
+        Record::Create(_) | Record::Cancel { .. } | Record::End { .. } | Record::Purge { .. } | Record::Delete(_) => {
+            (None, [None, None])
+        }
     };
     if message.is_some_and(|message| message.envelope.payload.len() > PAYLOAD_BYTES_MAX) {
         return wrong("have a payload of more than 1 MiB");

@@ -359,7 +359,11 @@ impl<S: LogTarget> BufferedStore<S> {
                     self.note(offered, || Answer::End(ended(&entry.record)));
                 }
                 // A WAL has no others, and creations were seen to.
-                Record::Create(_) | Record::Set { .. } | Record::End { .. } | Record::Delete(_) => offered.told += 1,
+                Record::Create(_)
+                | Record::Set { .. }
+                | Record::End { .. }
+                | Record::Purge { .. }
+                | Record::Delete(_) => offered.told += 1,
             }
         }
         if messages.is_empty() {

@@ -16,7 +16,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Change, LogTarget, Progress, Reports};
+use crate::store::{Change, LogTarget, Progress, Purge, Reports};
 use crate::wal::{Entry, Position, Record};
 
 const PAGE_RECORDS: usize = 2 * CALL_IDS_MAX;
@@ -327,19 +327,31 @@ impl<S: LogTarget> BufferedStore<S> {
             None => self.limited(self.store.topic(topic)).await?,
         };
         let Some(descriptor) = found else { return Ok(0) };
+        let mut changed = 0;
         let mut partitions = Changes::new();
         for record in records {
+            changed += self.purge_again(&descriptor, &record, losses).await?;
             if let Some(change) = change(&descriptor, &record) {
                 partitions.entry(record.partition_in(&descriptor)).or_default().push((record, change));
             }
         }
-        let mut changed = 0;
         for (partition, changes) in partitions {
             for call in calls(changes) {
                 changed += self.restore_call(&descriptor, partition, call, losses).await?;
             }
         }
         Ok(changed)
+    }
+
+    /// A group that was deleted since, or created again, has nothing of before.
+    async fn purge_again(&self, descriptor: &Descriptor, record: &Record, losses: u64) -> Result<u64> {
+        let Record::Purge { partition, group, dead_letters, version, .. } = record else { return Ok(0) };
+        let is_older = descriptor.subscription(group).born.saturating_mul(1_000) > version.as_us();
+        if is_older || !descriptor.groups.contains(group) || !descriptor.is_after_deletion(*version) {
+            return Ok(0);
+        }
+        let purge = Purge { group: group.clone(), dead_letters: *dead_letters };
+        self.store.purge_again(descriptor, *partition, &purge, *version, losses).await
     }
 
     /// What the store refuses for what it is goes to the WAL, so that it holds up nothing.
@@ -383,7 +395,9 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
             descriptor.is_after_deletion(version).then_some(Change::Set { message, version, groups, call })
         }
         Record::End { id, version, groups, .. } => Some(Change::End { id, version, groups }),
-        Record::Create(_) | Record::Delete(_) | Record::Push { .. } | Record::Cancel { .. } => None,
+        Record::Create(_) | Record::Delete(_) | Record::Purge { .. } | Record::Push { .. } | Record::Cancel { .. } => {
+            None
+        }
     }
 }
 
@@ -395,7 +409,9 @@ fn request(record: Record) -> Option<Record> {
         Record::End { topic, partition, id, version, .. } => {
             Some(Record::Cancel { topic, partition, id, version: version.plus(1) })
         }
-        Record::Create(_) | Record::Delete(_) | Record::Push { .. } | Record::Cancel { .. } => None,
+        Record::Create(_) | Record::Delete(_) | Record::Purge { .. } | Record::Push { .. } | Record::Cancel { .. } => {
+            None
+        }
     }
 }
 

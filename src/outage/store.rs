@@ -20,7 +20,8 @@ use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LogTarget, Loss,
-    MemberId, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
+    MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant,
+    Wakes, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -230,6 +231,22 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         id: &MessageId,
     ) -> Result<Cancelled> {
         self.withdraw(descriptor, partition, call, id).await
+    }
+
+    async fn purge_group(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        purge: &Purge,
+    ) -> Result<Purged> {
+        if self.is_giving_back() {
+            return Err(restoring());
+        }
+        let losses = self.losses();
+        let purged = self.reach(self.store.purge_group(descriptor, partition, call, purge)).await?;
+        self.keep_purge(descriptor, partition, purge, purged.version, losses).await?;
+        Ok(purged)
     }
 
     async fn reschedule(

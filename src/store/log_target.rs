@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Contract, Put};
+use super::{Contract, Purge, Put};
 use crate::codec::NumberedRecord;
 use crate::model::error::Result;
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
@@ -125,6 +125,17 @@ pub trait LogTarget: Contract {
         version: Version,
     ) -> Result<()>;
 
+    /// Purges a group in a partition again, if the store lost that it was: deletes what has this version or a lower one,
+    /// also if it comes out of a log later; and answers how many messages. Errors: as [`LogTarget::restore`].
+    async fn purge_again(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        purge: &Purge,
+        version: Version,
+        losses: u64,
+    ) -> Result<u64>;
+
     /// Brings messages of a partition to the state that a journal says the store had answered for, where the store lost
     /// it; and answers how many it changed. At most [`crate::model::limits::RESTORE_CHANGES_MAX`] changes, all of what
     /// one call set or none. Errors: `Stale` when the partition has seen a newer descriptor: load it again.
@@ -185,7 +196,7 @@ pub enum TakenOver {
     /// It keeps so many records, and not the others, for which the token is not good.
     Kept {
         taken: u64,
-        /// Deletions of topics that were left out.
+        /// Deletions of topics and purges of groups that were left out.
         refused: u64,
     },
     /// It lacks the records before these, and keeps nothing.

@@ -21,8 +21,8 @@ use crate::platform::clock::Instant;
 
 #[async_trait]
 pub trait Messages: Send + Sync + 'static {
-    /// Keeps, durably, what another broker could not bring to the store before it stops. Deletions of topics are left
-    /// out unless `is_admin`. A page that is given again does no harm. Errors: `Conflict` when it is of another store,
+    /// Keeps, durably, what another broker could not bring to the store before it stops. Deletions of topics and purges of
+    /// groups are left out unless `is_admin`. A page that is given again does no harm. Errors: `Conflict` when it is of another store,
     /// or nothing is kept for it here; `Invalid` for records that no broker writes; `Full` and `Unavailable` when the
     /// disk does not take it: then nothing is kept.
     async fn take_over(&self, _handed: HandedOver, _is_admin: bool) -> Result<TakenOver> {
@@ -63,6 +63,18 @@ pub trait Messages: Send + Sync + 'static {
         call: &Call,
         id: &MessageId,
     ) -> Result<Cancelled>;
+
+    /// Deletes all messages of a group in a partition, scheduled, ready or reserved, and ends the epoch of its owner,
+    /// which is announced. Other groups keep theirs. What waits in a log, and was answered before, does not come back.
+    /// A call that is made again is answered as before, and deletes nothing that was pushed since. Errors: `Stale` when
+    /// the partition has seen a newer descriptor: load it again.
+    async fn purge_group(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        purge: &Purge,
+    ) -> Result<Purged>;
 
     /// Gives a message another due time in every group in which it waits. Attempts stay. Errors: as [`Messages::push`].
     async fn reschedule(
@@ -105,6 +117,23 @@ impl Pushed {
             Pushed::Debounced => "debounced",
         }
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Purge {
+    pub group: GroupName,
+    /// Whether its dead letters are deleted too.
+    pub dead_letters: bool,
+}
+
+/// What a purge deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Messages that were scheduled, ready or reserved.
+    pub messages: u64,
+    pub dead_letters: u64,
+    /// Messages of this version or a lower one are gone from the group.
+    pub version: Version,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -44,7 +44,9 @@ pub use log_target::{
 pub use maintenance::{
     CensusClaim, Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, VerifyCursor, VerifyPage,
 };
-pub use messages::{Call, Calls, Cancelled, Expected, Fate, Fates, Messages, Pushed, Put, Reschedule, Rescheduled};
+pub use messages::{
+    Call, Calls, Cancelled, Expected, Fate, Fates, Messages, Purge, Purged, Pushed, Put, Reschedule, Rescheduled,
+};
 pub use notifications::{Channel, Releases, Sleeper, Wake, Wakes};
 pub use owner::{
     Buried, Charge, Glance, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,

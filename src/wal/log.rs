@@ -325,6 +325,7 @@ mod tests {
             Record::Create(descriptor) | Record::Delete(descriptor) => descriptor.topic.to_string(),
             Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
             Record::Cancel { id, .. } | Record::End { id, .. } => id.to_string(),
+            Record::Purge { group, .. } => group.to_string(),
         };
         Ok(log.page(None, 100, 1 << 20)?.into_iter().map(name).collect())
     }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell::model::error::Result;
+use dwell::model::error::{Kind, Result};
 use dwell::model::message::{Conflict, GroupName, Message, MessageId};
 use dwell::model::partition::Partition;
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
-use dwell::store::{Call, Change, LogTarget, Progress, Pushed, Put, Replayed};
+use dwell::store::{Call, Change, LogTarget, Progress, Purge, Pushed, Put, Replayed};
 
 use crate::support::{TestTopic, World, acks, buries, ids_of, kind_of, new_call, up_to};
 
@@ -123,6 +123,59 @@ async fn a_call_that_is_made_again_is_answered_as_before_also_when_it_was_consum
     owner.settle(&acks(&["a", "there"])?).await?;
     assert_eq!(story.push_as(&call, &messages).await?, first);
     assert_eq!(orders.stats().await?.ready, 0, "nothing came again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_that_is_made_again_is_answered_as_before_and_deletes_nothing_that_was_pushed_since() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: false });
+    orders.push("a", 0).await?;
+    let call = new_call(&*orders.store.backend, 1);
+    let messages = &orders.store.messages;
+    let first = messages.purge_group(&orders.descriptor, FIRST, &call, &purge).await?;
+    assert_eq!(first.messages, 1);
+    orders.push("a", 0).await?;
+    assert_eq!(messages.purge_group(&orders.descriptor, FIRST, &call, &purge).await?, first);
+    let losses = story.target.losses().borrow().count;
+    let again = story.target.purge_again(&orders.descriptor, FIRST, &purge, first.version, losses).await?;
+    assert_eq!((again, orders.stats().await?.ready), (0, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_log_brings_back_what_was_purged_and_a_live_push_goes_above_it() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: false });
+    let before = story.version();
+    let [call, late] = [(); 2].map(|()| new_call(&*orders.store.backend, 1));
+    let live = new_call(&*orders.store.backend, 1);
+    let purged = orders.store.messages.purge_group(&orders.descriptor, FIRST, &live, &purge).await?;
+    let message = orders.message("a", 0)?;
+    assert_eq!(story.replay(Conflict::Keep, &[(1, before, &message)]).await?, [DUPLICATE]);
+    assert_eq!(story.restore(&[set(&message, before, &call.id)]).await?, 0);
+    // Its version is from before the purge.
+    assert_eq!(kind_of(story.push_as(&late, &[message.clone()]).await), Some(Kind::Stale));
+    assert_eq!(orders.stats().await?.ready, 0);
+    assert_eq!(story.replay(Conflict::Keep, &[(2, purged.version.plus(1), &message)]).await?, [STORED]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_is_said_again_where_it_was_lost_and_spares_what_is_later() -> Result<()> {
+    let story = Story::begin().await?;
+    let (orders, purge) = (&story.orders, Purge { group: GroupName::standard(), dead_letters: true });
+    orders.push_many("m", 300).await?;
+    let mut owner = orders.owner().await?;
+    let taken = owner.reserve(up_to(1)).await?;
+    owner.settle(&buries(taken.reservation, &["m000000"], &[])?).await?;
+    let version = story.version();
+    orders.push("later", 0).await?;
+    let losses = story.target.losses().borrow().count;
+    let again = async || story.target.purge_again(&orders.descriptor, FIRST, &purge, version, losses).await;
+    assert_eq!((again().await?, again().await?), (300, 0));
+    let stats = orders.stats().await?;
+    assert_eq!((stats.ready, stats.in_flight, stats.dead), (1, 0, 0));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! within small bounds.
 //!
 //! The world is one partition of one topic in Redis and two brokers, each with a WAL and a journal. Clients push, replace,
-//! reschedule and cancel, and delete the topic; consumers take, ack and nack. A live call can lose its request or its
+//! reschedule and cancel, delete the topic and purge it; consumers take, ack and nack. A live call can lose its request or its
 //! reply, is repeated or given up, and a copy of it can arrive later. Brokers are cut off, killed and started, or stop and
 //! hand over their logs, of which all, a part or no answer arrives; Redis comes back as it was earlier, or empty. Then the WALs are replayed, in pages of one or two records, and the journals restored,
 //! in every order of the two brokers.
@@ -69,6 +69,7 @@ const OUTAGE: Bounds = Bounds { outages: 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, ..QUIET };
 const HANDED_OVER: Bounds = Bounds { hand_overs: 1, ..OUTAGE };
 const DELETION: Bounds = Bounds { deletions: 1, ..QUIET };
+const PURGE: Bounds = Bounds { purges: 1, ..QUIET };
 const LAG: Bounds = Bounds { lag: 3, ..QUIET };
 
 const EVERYTHING: Bounds = Bounds {
@@ -78,6 +79,7 @@ const EVERYTHING: Bounds = Bounds {
     kinds: &Kind::ALL,
     deliveries: 4,
     deletions: 1,
+    purges: 1,
     outages: 2,
     kills: 2,
     hand_overs: 2,
@@ -134,6 +136,12 @@ fn no_search_finds_a_breach() {
             "a deletion in a bad network",
             Bounds { kinds: &[Push, Replace], deletions: 1, outages: 1, ends_with_loss: true, ..NETWORK },
         ),
+        ("a purge", Bounds { kinds: all, outages: 1, losses: 1, ..PURGE }),
+        (
+            "a purge in a bad network",
+            Bounds { kinds: &[Push, Replace], purges: 1, outages: 1, ends_with_loss: true, ..NETWORK },
+        ),
+        ("a purge that is handed over", Bounds { purges: 1, ends_with_loss: true, ..HANDED_OVER }),
         (
             "a clock that is behind",
             Bounds { operations: 3, kinds: all, lost_replies: 1, late_copies: 1, ends_with_loss: true, ..LAG },
@@ -149,11 +157,12 @@ fn no_walk_finds_a_breach() {
     assert_no_breach("walks, two messages", &walk(Rules::ALL, EVERYTHING, states_max()));
     let one = Bounds { ids: 1, ..EVERYTHING };
     assert_no_breach("walks, one message", &walk(Rules::ALL, one, states_max()));
-    let kept = Bounds { losses: 0, deletions: 0, outages: 3, late_copies: 3, ..one };
+    let kept = Bounds { losses: 0, deletions: 0, purges: 0, outages: 3, late_copies: 3, ..one };
     assert_no_breach("walks, no loss", &walk(Rules::ALL, kept, states_max()));
     let pushes = Bounds { kinds: &[Push, Replace], deletions: 0, ..one };
     assert_no_breach("walks, pushes", &walk(Rules::ALL, pushes, states_max()));
-    let behind = Bounds { lag: 3, outages: 0, kills: 0, hand_overs: 0, time_outs: 0, losses: 0, deletions: 0, ..one };
+    let calm = Bounds { outages: 0, kills: 0, hand_overs: 0, time_outs: 0, losses: 0, deletions: 0, ..one };
+    let behind = Bounds { lag: 3, purges: 0, ..calm };
     assert_no_breach("walks, a clock that is behind", &walk(Rules::ALL, behind, states_max()));
 }
 
@@ -203,6 +212,9 @@ every_rule_is_needed! {
 
     a_repeated_cancel_that_relies_on_the_first_breaks_p1: RepeatedCancelGoesAbove,
         Bounds { operations: 3, outages: 1, kinds: &[Push, Cancel], ..PUSHED } => Breach::Returned(0);
+
+    a_purge_without_a_version_breaks_p1: PurgeLeavesVersion,
+        Bounds { outages: 1, ..PURGE } => Breach::Returned(0);
 
     // Calls. The order of a key was inverted after a lost reply, for the repeat stored a message that was settled.
     a_cancel_without_a_number_breaks_p2: CancelsAreNumbered,
@@ -263,6 +275,8 @@ every_rule_is_needed! {
         Bounds { ends_with_loss: true, ..OUTAGE } => Breach::Lost(0);
     deletions_in_no_journal_break_p1: DeletionsAreJournaled,
         Bounds { deletions: 1, ends_with_loss: true, ..PUSHED } => Breach::Returned(0);
+    purges_in_no_journal_break_p1: PurgesAreJournaled,
+        Bounds { purges: 1, ends_with_loss: true, ..PUSHED } => Breach::Returned(0);
     duplicates_in_no_journal_break_p1: DuplicatesAreJournaled,
         Bounds { kills: 1, lost_replies: 1, ends_with_loss: true, ..QUIET } => Breach::Lost(0);
     evidence_in_no_journal_breaks_p5: EvidenceIsJournaled,

@@ -10,7 +10,7 @@ use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, MessageId, NewMessage, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::Settings;
-use dwell::store::State;
+use dwell::store::{Purge, State};
 use futures_util::future::{Either, join, select};
 
 use crate::support::{Running, World, kind_of, stories};
@@ -22,6 +22,7 @@ stories! {
     a_group_made_elsewhere_is_found_at_once, a_topic_has_so_many_groups_and_not_one_more,
     what_would_lose_messages_is_a_conflict, a_paused_group_hands_nothing_out, what_was_prefetched_goes_back_at_a_pause,
     a_timed_pause_ends_by_itself, a_pause_is_for_all_brokers_and_outlives_them, a_stream_obeys_a_pause,
+    a_purged_group_hands_out_nothing_of_before, a_group_that_is_being_filled_is_not_purged,
 }
 
 /// Longer than any story.
@@ -398,5 +399,39 @@ async fn a_stream_obeys_a_pause(world: World) -> Result<()> {
     resumed?;
     assert_eq!(next.map(|delivery| delivery.message.id.as_str().to_owned()), Some("b".to_owned()));
     stream.end();
+    Ok(())
+}
+
+async fn a_purged_group_hands_out_nothing_of_before(world: World) -> Result<()> {
+    let shop = Shop::open(&world)?;
+    shop.push(&["a", "b", "c", "d"]).await?;
+    shop.make("audit", Some("default")).await?;
+    let taken = shop.take("default", 1).await?;
+    let purge = Purge { group: GroupName::standard(), dead_letters: false };
+    assert_eq!(shop.broker.count_purge(&orders()?, &purge).await?, 4);
+    let purged = shop.broker.purge_group(&orders()?, &purge).await?;
+    assert_eq!((purged.messages, purged.dead_letters), (4, 0));
+    let none = world.as_time_passes(shop.reserve("default", 9, Duration::ZERO)).await?;
+    assert!(none.is_empty(), "not from memory either");
+    let verdict = shop.settle("default", &taken[0], Decision::Ack).await?;
+    assert_eq!(verdict, Verdict::Stale(StaleReason::LostPartition));
+    assert_eq!(shop.counts("default").await?, [0, 0, 0, 0]);
+    shop.push(&["a", "e"]).await?;
+    // The group audit has a message of this id, so it is a duplicate.
+    assert_eq!(ids(&world.as_time_passes(shop.take("default", 1)).await?), BTreeSet::from(["e"]));
+    let audit = world.as_time_passes(shop.take("audit", 5)).await?;
+    assert_eq!(ids(&audit), BTreeSet::from(["a", "b", "c", "d", "e"]));
+    Ok(())
+}
+
+async fn a_group_that_is_being_filled_is_not_purged(world: World) -> Result<()> {
+    let shop = Shop::open(&world)?;
+    shop.push(&["a"]).await?;
+    let mut wanted = world.store.topics.topic(&orders()?).await?.ok_or_else(|| Error::bug("no topic"))?;
+    wanted.groups.push(named("audit")?);
+    wanted.subscription_mut(&named("audit")?).copy_of = Some(GroupName::standard());
+    world.store.topics.update(&wanted).await?;
+    let purge = Purge { group: named("audit")?, dead_letters: false };
+    assert_eq!(kind_of(shop.broker.purge_group(&orders()?, &purge).await), Some(Kind::Conflict));
     Ok(())
 }

@@ -40,7 +40,7 @@ macro_rules! group {
 }
 
 /// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-const NEEDS: [(&str, &str, Need); 45] = [
+const NEEDS: [(&str, &str, Need); 46] = [
     ("GET", "/livez", Need::Open),
     ("GET", "/readyz", Need::Open),
     ("GET", "/metrics", Need::Token),
@@ -86,6 +86,7 @@ const NEEDS: [(&str, &str, Need); 45] = [
     ("GET", group!("/dead-letters"), CONSUME),
     ("POST", group!("/dead-letters/redrive"), ADMIN),
     ("POST", group!("/dead-letters/purge"), ADMIN),
+    ("POST", group!("/purge"), ADMIN),
 ];
 
 impl Need {

@@ -282,18 +282,18 @@ pub(crate) struct Redriven {
 }
 
 /// Result of a purge.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(examples(json!({"purged": 2})))]
 pub(crate) struct Purged {
     /// Number of messages that were deleted.
-    purged: u64,
+    pub(super) purged: u64,
     /// How many would be; only with `dry_run`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    matching: Option<u64>,
+    pub(super) matching: Option<u64>,
     /// Where to continue; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Cursor>)]
-    next_cursor: Option<String>,
+    pub(super) next_cursor: Option<String>,
 }
 
 /// List dead letters.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
+use super::dead::Purged;
 use super::document::{BodyProblem, TopicProblem};
 use super::path_params::{GroupPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
@@ -23,7 +24,7 @@ use crate::model::message::GroupName;
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::model::topic::{Descriptor, Rate, Rest};
-use crate::store::MemberReport;
+use crate::store::{MemberReport, Purge};
 
 /// Settings of a group. A field that is absent stays unchanged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -180,6 +181,32 @@ impl PauseOf {
     }
 }
 
+/// What to delete of a group.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"all": true})))]
+pub(crate) struct PurgeOf {
+    /// Has to be true: all messages of the group, scheduled, ready and in flight.
+    #[serde(default)]
+    all: bool,
+    /// Its dead letters too.
+    #[serde(default)]
+    dead_letters: bool,
+    /// Only count them.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl PurgeOf {
+    /// An empty body may be one that was lost on the way.
+    fn confirmed(self) -> Result<PurgeOf, Problem> {
+        match self.all {
+            true => Ok(self),
+            false => Err(Problem::wrong(Fault::Missing, "all", "is missing; {\"all\": true} deletes all messages")),
+        }
+    }
+}
+
 /// Create a group, or change its limits.
 ///
 /// A new group gets every message that is pushed from then on, or begins with a copy of another group.
@@ -246,6 +273,32 @@ pub(crate) async fn delete(
 ) -> Result<StatusCode, Problem> {
     app.broker.delete_group(&topic, &group).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Delete all messages of a group.
+///
+/// Also those in flight, whose receipts become stale; other groups keep theirs. What was pushed before the request is gone
+/// once it is answered, also what brokers have buffered. A repeated request also deletes what was pushed since.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/purge", operation_id = "purgeGroup",
+    tag = "groups", request_body = PurgeOf,
+    params(GroupPath),
+    responses((status = 200, description = "How many", body = Purged), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn purge(
+    State(app): State<App>,
+    GroupPath(topic, group): GroupPath,
+    _: NoParams,
+    of: JsonOrDefault<PurgeOf>,
+) -> Result<Reply<Purged>, Problem> {
+    let PurgeOf { dead_letters, dry_run, .. } = of.read(PurgeOf::confirmed)?;
+    let purge = Purge { group, dead_letters };
+    if dry_run {
+        let matching = Some(app.broker.count_purge(&topic, &purge).await?);
+        return Ok(Reply(Purged { matching, ..Purged::default() }));
+    }
+    let purged = app.broker.purge_group(&topic, &purge).await?;
+    Ok(Reply(Purged { purged: purged.messages + purged.dead_letters, ..Purged::default() }))
 }
 
 /// List the groups of a topic.

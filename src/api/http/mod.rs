@@ -177,6 +177,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(groups::verify, groups::repair))
         .routes(routes!(groups::make, groups::describe, groups::delete))
         .routes(routes!(groups::list))
+        .routes(routes!(groups::purge))
         .routes(routes!(groups::pause))
         .routes(routes!(groups::resume))
         .routes(routes!(cron::list))

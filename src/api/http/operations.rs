@@ -124,7 +124,7 @@ pub(crate) struct Taken {
     /// Records that are fsynced in its own log. If neither any is taken nor refused, it lacks the records of the journal
     /// before these: begin with the first.
     taken: u64,
-    /// Deletions of topics, for which the token needs `admin`.
+    /// Deletions of topics and purges of groups, for which the token needs `admin`.
     refused: u64,
 }
 

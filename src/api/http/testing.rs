@@ -19,8 +19,7 @@ use crate::platform::clock::Clock;
 use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, DeadBounds, DeadCursor, DeadDropped, DeadPage,
-    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor,
-    LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Put,
+    Description, Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LiveMember, Loss, MemberId, MemberReport, MovedPage, Page, PartitionDepth, PartitionStats, Peeked, Purge, Purged, Pushed, Put,
     Renewal, Reschedule, Rescheduled, ScheduleChange, ScheduleRecord, SlotAsk, Slots, Spans, Store, StoreClock,
     TakenOver, Tenant, VerifyCursor, VerifyPage, WaitingCursor, Wakes, Window, WindowPage,
 };
@@ -108,6 +107,7 @@ always_away! {
         push(&Descriptor, Partition, &Call, &[Message]) -> Vec<Pushed>;
         put(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<Put>;
         cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
+        purge_group(&Descriptor, Partition, &Call, &Purge) -> Purged;
         reschedule(&Descriptor, Partition, &Call, &Reschedule) -> Rescheduled;
     } and {}
     store::Reads {

@@ -235,8 +235,17 @@ impl Inner {
         Ok((dropped, ids))
     }
 
+    pub(super) fn dead_ids(&self, pair: &GroupPartition, most: usize) -> Result<Vec<MessageId>> {
+        let topics = self.topics();
+        let Some((topic, place)) = topics.pair(pair) else { return Ok(Vec::new()) };
+        let state = topic.partition(place.partition);
+        let _state = locked(&state);
+        let dead = Stored::new(&self.tree, place).dead_zset();
+        dead.iter().take(most).map(|entry| Ok(entry?.1)).collect()
+    }
+
     /// Takes dead messages out of the dead zset and hash, and does `also` with each in the same batch.
-    fn change_dead(
+    pub(super) fn change_dead(
         &self,
         pair: &GroupPartition,
         ids: &[MessageId],

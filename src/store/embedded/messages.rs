@@ -19,7 +19,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Call, Cancelled, Channel, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{self, Call, Cancelled, Channel, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
 
 #[async_trait]
 impl store::Messages for Embedded {
@@ -85,6 +85,19 @@ impl store::Messages for Embedded {
         let cancelled = self.cancel_now(descriptor, partition, id)?;
         self.commit().await?;
         Ok(cancelled)
+    }
+
+    async fn purge_group(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        purge: &Purge,
+    ) -> Result<Purged> {
+        self.committer.check()?;
+        let purged = self.purge_now(descriptor, partition, call.version, purge).await?;
+        self.commit().await?;
+        Ok(purged)
     }
 
     async fn reschedule(

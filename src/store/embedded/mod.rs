@@ -23,6 +23,7 @@ mod messages;
 mod open;
 mod owner;
 mod pair;
+mod purge;
 mod reads;
 mod topics;
 

@@ -451,7 +451,7 @@ fn schedule(
     Ok(())
 }
 
-fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
+pub(super) fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<()> {
     if let Some(score) = stored.zset().score(id)? {
         stored.zset().remove(batch, id, score);
         counts.unscheduled(score.at);

@@ -283,6 +283,7 @@ async fn topic_keys(
             ("ZCARD", shared.cancelled),
             ("HLEN", shared.schedules),
             ("HLEN", shared.moved),
+            ("HLEN", shared.purged),
             ("ZCARD", shared.order),
         ];
         for group in descriptor.groups.iter() {

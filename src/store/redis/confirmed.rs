@@ -29,6 +29,8 @@ const CONFIRMED: [&str; 22] = [
     "put",
     "put_ordered",
     "cancel",
+    "purge_group",
+    "purge_again",
     "reschedule",
     "fence",
     "replay",

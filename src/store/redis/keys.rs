@@ -74,6 +74,7 @@ impl Keys {
             seen: self.seen(topic, partition),
             cancelled: format!("{tag}:x"),
             gone: format!("{tag}:gone"),
+            purged: format!("{tag}:purged"),
             schedules: format!("{tag}:s"),
             moved: format!("{tag}:moved"),
             wake: self.wake(topic, partition),
@@ -149,6 +150,8 @@ pub(super) struct PartitionKeys {
     pub(super) cancelled: String,
     /// Zset with expiry, while a journal is restored: `<message id> <group>` -> version up to which it is over, us.
     pub(super) gone: String,
+    /// Hash with expiry: group -> version of its last purge, us.
+    pub(super) purged: String,
     /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
     pub(super) schedules: String,
     /// Hash: where messages were taken to be moved here -> the last page of them that was placed.

@@ -15,7 +15,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::{CallPart, Version};
-use crate::store::{BrokerReport, Change, LogTarget, Progress, Put, Replayed, Reports, origin_page};
+use crate::store::{BrokerReport, Change, LogTarget, Progress, Purge, Put, Replayed, Reports, origin_page};
 
 #[async_trait]
 impl LogTarget for Redis {
@@ -56,8 +56,17 @@ impl LogTarget for Redis {
             ),
             None => (memory.clone(), memory.clone()),
         };
-        let front =
-            [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &origin, &page];
+        let front = [
+            &shared.generation,
+            &memory,
+            &shared.seen,
+            &shared.cancelled,
+            &shared.gone,
+            &shared.wake,
+            &origin,
+            &page,
+            &shared.purged,
+        ];
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
@@ -85,6 +94,44 @@ impl LogTarget for Redis {
         self.cancel_by(descriptor, partition, id, Canceller::Log(version)).await.map(drop)
     }
 
+    async fn purge_again(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        purge: &Purge,
+        version: Version,
+        losses: u64,
+    ) -> Result<u64> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let pair = self.keys.group(&descriptor.topic, partition, &purge.group);
+        let keys = [
+            &shared.generation,
+            &shared.purged,
+            &pair.zset,
+            &pair.hash,
+            &pair.attempts,
+            &pair.dead_zset,
+            &pair.dead_hash,
+        ];
+        let (mut cursor, mut deleted) = ("0".to_owned(), 0);
+        loop {
+            let call = Call::new(&SCRIPTS.purge_again, &keys.map(String::as_str))
+                .after_losses(losses)
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(purge.group.as_str())
+                .arg(u8::from(purge.dead_letters))
+                .arg(version.as_us())
+                .arg(&cursor)
+                .arg(self.time_override());
+            let mut reply = self.apply(descriptor, partition, &call).await?;
+            deleted += reply.number()?;
+            cursor = reply.text()?;
+            if cursor == "0" {
+                return Ok(deleted);
+            }
+        }
+    }
+
     async fn restore(
         &self,
         descriptor: &Descriptor,
@@ -100,7 +147,7 @@ impl LogTarget for Redis {
         streams.dedup();
         let memories: Vec<_> =
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
-        let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
+        let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
         }

@@ -17,7 +17,7 @@ use crate::model::partition::Partition;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
-use crate::store::{self, Cancelled, Fate, Fates, Pushed, Put, Reschedule, Rescheduled};
+use crate::store::{self, Cancelled, Fate, Fates, Purge, Purged, Pushed, Put, Reschedule, Rescheduled};
 
 #[async_trait]
 impl store::Messages for Redis {
@@ -67,7 +67,8 @@ impl store::Messages for Redis {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let groups = self.pairs(descriptor, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
-        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let front =
+            [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.put_ordered } else { &SCRIPTS.put };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
@@ -99,6 +100,16 @@ impl store::Messages for Redis {
         id: &MessageId,
     ) -> Result<Cancelled> {
         self.cancel_by(descriptor, partition, id, Canceller::Call(call)).await
+    }
+
+    async fn purge_group(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        purge: &Purge,
+    ) -> Result<Purged> {
+        self.purge_pair(descriptor, partition, call, purge).await
     }
 
     async fn reschedule(
@@ -140,6 +151,53 @@ impl store::Messages for Redis {
 }
 
 impl Shared {
+    async fn purge_pair(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        purge: &Purge,
+    ) -> Result<Purged> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let pair = self.keys.group(&descriptor.topic, partition, &purge.group);
+        let keys = [
+            &shared.generation,
+            &memory,
+            &shared.purged,
+            &shared.wake,
+            &pair.zset,
+            &pair.hash,
+            &pair.reservations,
+            &pair.attempts,
+            &pair.dead_zset,
+            &pair.dead_hash,
+            &pair.lease,
+        ];
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let make = || {
+            Ok(Call::new(&SCRIPTS.purge_group, &keys.map(String::as_str))
+                .arg(topics::sixteen_digits(descriptor.generation))
+                .arg(self.valid_until(until))
+                .arg(purge.group.as_str())
+                .arg(u8::from(purge.dead_letters))
+                .arg(call.version.as_us())
+                .arg(call.id.seq)
+                .arg(self.time_override()))
+        };
+        let number = |reply: &mut Reply| {
+            let text = reply.text()?;
+            text.parse().map_err(|_| Error::corrupt(format!("a purge answered {text:?} for a number")))
+        };
+        let read = |mut reply: Reply| {
+            let version = Version::from_us(number(&mut reply)?);
+            Ok(Purged { version, messages: number(&mut reply)?, dead_letters: number(&mut reply)? })
+        };
+        let purged = self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await?;
+        self.clock.witness(purged.version);
+        Ok(purged)
+    }
+
     pub(super) async fn cancel_by(
         &self,
         descriptor: &Descriptor,
@@ -191,8 +249,15 @@ impl Shared {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
         let groups = self.pairs(descriptor, partition);
-        let mut keys =
-            vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake, &shared.gone];
+        let mut keys = vec![
+            shared.generation.as_str(),
+            &memory,
+            &shared.seen,
+            &shared.cancelled,
+            &shared.wake,
+            &shared.gone,
+            &shared.purged,
+        ];
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }

@@ -163,7 +163,7 @@ impl Shared {
             let wipe = |partition| {
                 let shared = self.keys.partition(&descriptor.topic, partition);
                 let pair = self.keys.group(&descriptor.topic, partition, group);
-                let mut keys = vec![shared.generation.as_str()];
+                let mut keys = vec![shared.generation.as_str(), &shared.purged];
                 keys.extend(pair.all());
                 Call::new(&SCRIPTS.unsubscribe, &keys).arg(group.as_str())
             };
@@ -196,6 +196,7 @@ impl Shared {
                 &shared.seen,
                 &shared.cancelled,
                 &shared.gone,
+                &shared.purged,
                 &shared.schedules,
                 &shared.moved,
                 &shared.order,

@@ -14,6 +14,7 @@ mod look;
 mod members;
 mod moving;
 mod order;
+mod purge;
 mod push;
 mod put;
 mod recovery;
@@ -103,6 +104,8 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         a_rescheduled_message_is_due_then_and_not_before, a_reschedule_keeps_attempts_and_what_was_pushed,
         what_does_not_wait_is_not_rescheduled, a_reschedule_may_expect_what_it_finds,
         a_reschedule_that_finds_one_group_changed_changes_none, cancels_and_reschedules_need_the_current_descriptor;
+    purge: a_purged_group_is_empty_and_others_keep_theirs, an_owner_of_a_purged_group_is_refused_in_every_call,
+        dead_letters_are_purged_only_if_asked, what_is_pushed_after_a_purge_stays, a_purge_needs_the_current_descriptor;
     put: what_is_new_is_stored_under_every_policy, a_rejected_push_changes_nothing,
         a_replaced_message_is_another_one, a_debounced_message_has_another_due_time_and_nothing_else,
         what_is_in_flight_or_dead_is_left_alone, what_was_settled_lately_or_in_one_group_is_not_given_again,

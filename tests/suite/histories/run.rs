@@ -20,6 +20,9 @@ const QUIET_MAX: usize = 60;
 /// Ids that are set, moved and cancelled again and again.
 const IDS: usize = 8;
 
+/// One operation in so many is a purge.
+const PURGE_EACH: usize = 40;
+
 /// What keeps what Redis may lose: a journal, or a replica.
 const JOURNAL: [(&str, &str); 2] = [("DURABILITY", "journal"), ("JOURNAL_WINDOW", "1h")];
 const REPLICAS: [(&str, &str); 2] = [("DURABILITY", "standard"), ("REDIS_MIN_REPLICAS", "1")];
@@ -386,7 +389,43 @@ impl Run {
         Ok(deliveries.len())
     }
 
+    /// Purges the group. What an owner that did not hear of it has in memory may still be handed out, for as long as its lease
+    /// is valid.
+    async fn purge(&mut self, at: usize) -> Result<()> {
+        let answer = self.client(at)?.post("/v1/topics/orders/groups/default/purge", &json!({"all": true})).await;
+        self.count(answer.as_ref());
+        let identity = self.brokers[at].identity;
+        let is_done = matches!(answer, Some((200, _)));
+        if matches!(answer, Some((404 | 503, _))) {
+            return Ok(());
+        }
+        for n in 0..IDS {
+            let id = format!("m{n}");
+            self.tell(&id, at, format!("purge: {answer:?}"));
+            if is_done {
+                self.acknowledged(&id, at, State::Gone);
+            } else {
+                self.states_of(&id).insert(State::Gone);
+            }
+        }
+        let open: Vec<String> = self.by.pushes.keys().filter(|id| !self.by.acks.contains_key(*id)).cloned().collect();
+        for id in open {
+            if is_done {
+                self.exempt.acked_apart(&id);
+                self.by.acks.insert(id, identity);
+            } else {
+                self.perhaps_acked.insert(id);
+            }
+        }
+        Ok(())
+    }
+
     async fn operate(&mut self) -> Result<()> {
+        if self.apart.is_none() && self.rng.usize(0..PURGE_EACH) == 0 {
+            let Some(at) = self.broker_for(None) else { return Ok(()) };
+            self.operations += 1;
+            return self.purge(at).await;
+        }
         let id = format!("m{}", self.rng.usize(0..IDS));
         let operation = self.rng.usize(0..10);
         let Some(at) = self.broker_for((operation < 6).then_some(&id)) else { return Ok(()) };

@@ -52,6 +52,31 @@ async fn a_group_is_made_described_paused_and_deleted() -> Outcome {
 }
 
 #[tokio::test]
+async fn a_group_is_purged_only_if_the_body_says_so() -> Outcome {
+    let dwell = Served::start().await?;
+    for n in 0..3 {
+        dwell.send(dwell.request(&format!("POST /v1/topics/orders/messages?id=m{n}"))?.body("x")).await?;
+    }
+    let taken = dwell.reserve("orders").await?;
+    let purge = "POST /v1/topics/orders/groups/default/purge";
+    assert_eq!(dwell.ask(purge).await?.status, 422, "a body that a proxy dropped purges nothing");
+    for body in [json!({}), json!({"all": false}), json!({"dry_run": true}), json!({"all": true, "ids": ["m1"]})] {
+        assert_eq!(dwell.send(dwell.request(purge)?.json(&body)).await?.status, 422, "{body}");
+    }
+    let counted = dwell.tell(purge, json!({"all": true, "dry_run": true})).await?;
+    assert_eq!(counted, json!({"purged": 0, "matching": 3}));
+    assert_eq!(dwell.tell(purge, json!({"all": true})).await?, json!({"purged": 3}));
+    assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
+    let ack = json!({"receipts": [taken[0]["receipt"]]});
+    let ack = dwell.send(dwell.request("POST /v1/topics/orders/groups/default/ack")?.json(&ack)).await?;
+    assert_eq!((ack.status, &ack.body["type"]), (409, &json!("urn:dwell:error:not-settled")), "{ack:?}");
+    assert_eq!(dwell.tell(purge, json!({"all": true, "dead_letters": true})).await?, json!({"purged": 0}));
+    let nobody = dwell.send(dwell.request("POST /v1/topics/orders/groups/nobody/purge")?.json(&json!({"all": true})));
+    assert_eq!(nobody.await?.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_said_of_a_group_is_read_strictly() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({})).await?;

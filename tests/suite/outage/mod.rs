@@ -14,6 +14,7 @@ mod journal;
 mod nodes;
 mod order;
 mod other;
+mod purge;
 mod quiet;
 mod reads;
 mod replicas;

@@ -10,6 +10,10 @@ pub(super) enum Action {
     /// The topic is deleted; nobody learns that it was.
     DeleteTopicUnanswered(Name),
 
+    /// The messages are purged, also those in flight.
+    Purge(Name),
+    PurgeUnanswered(Name),
+
     // The outcome of a live call.
     Answered(Name),
     /// It is executed and the reply lost; the broker repeats it.

@@ -17,6 +17,11 @@ pub(super) fn apply(world: &mut World, action: Action, rules: Rules) -> Result<(
             act(world, name, rules).delete_topic(false);
             world.left.lost_replies -= 1;
         }
+        Action::Purge(name) => act(world, name, rules).purge(true),
+        Action::PurgeUnanswered(name) => {
+            act(world, name, rules).purge(false);
+            world.left.lost_replies -= 1;
+        }
         Action::Answered(name) => act(world, name, rules).answered(),
         Action::ReplyLost(name) => {
             act(world, name, rules).execute();

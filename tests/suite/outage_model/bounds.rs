@@ -13,6 +13,7 @@ pub(super) struct Bounds {
     /// How often a consumer takes a message.
     pub(super) deliveries: u8,
     pub(super) deletions: u8,
+    pub(super) purges: u8,
     /// Times that a broker is cut off from Redis.
     pub(super) outages: u8,
     pub(super) kills: u8,
@@ -42,6 +43,7 @@ impl Bounds {
         kinds: &[Kind::Push],
         deliveries: 1,
         deletions: 0,
+        purges: 0,
         outages: 0,
         kills: 0,
         hand_overs: 0,

@@ -280,6 +280,24 @@ impl Act<'_> {
         }
     }
 
+    pub(super) fn purge(&mut self, is_answered: bool) {
+        self.world.left.purges -= 1;
+        let name = self.name;
+        // Not below the clock of Redis.
+        let version = self.stamp().max(self.world.now);
+        let broker = self.world.broker_mut(name);
+        broker.clock = broker.clock.max(version);
+        self.script().purge(version);
+        if !is_answered {
+            self.world.ledger.perhaps_deleted = version;
+            return;
+        }
+        self.world.ledger.deleted = Some(End { version, broker: name });
+        if self.rules.has(Rule::PurgesAreJournaled) {
+            self.keep(Answered::Purged { version });
+        }
+    }
+
     pub(super) fn kill(&mut self) {
         let name = self.name;
         let keeps_clock = self.rules.has(Rule::ClockIsKept);

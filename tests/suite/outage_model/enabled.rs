@@ -39,11 +39,24 @@ fn clients(world: &World, name: Name, actions: &mut Vec<Action>) {
             actions.extend(ids.map(|id| Action::Ask(name, kind, id)));
         }
     }
+    purges(world, name, actions);
     if left.deletions > 0 && broker.is_served() && world.redis.topic.is_some() {
         actions.push(Action::DeleteTopic(name));
         if left.lost_replies > 0 {
             actions.push(Action::DeleteTopicUnanswered(name));
         }
+    }
+}
+
+/// A purge is refused while a broker restores what a loss took.
+fn purges(world: &World, name: Name, actions: &mut Vec<Action>) {
+    let (broker, left) = (world.broker(name), &world.left);
+    if left.purges == 0 || !broker.is_served() || broker.must_offer || world.restored.contains(&false) {
+        return;
+    }
+    actions.push(Action::Purge(name));
+    if left.lost_replies > 0 {
+        actions.push(Action::PurgeUnanswered(name));
     }
 }
 

@@ -52,7 +52,9 @@ impl Act<'_> {
         });
         let is_given = |answered: &&Answered| match answered {
             Answered::Deleted { .. } => self.rules.has(Rule::DeletionsAreHandedOver),
-            Answered::Set { .. } | Answered::End { .. } => self.rules.has(Rule::JournalIsHandedOver),
+            Answered::Set { .. } | Answered::End { .. } | Answered::Purged { .. } => {
+                self.rules.has(Rule::JournalIsHandedOver)
+            }
         };
         (wal.collect(), broker.journal.iter().filter(is_given).copied().collect())
     }
@@ -67,7 +69,7 @@ impl Act<'_> {
         }
         let of_journal = journal.iter().map(|answered| match answered {
             Answered::Set { body, .. } => body.version(),
-            Answered::End { version, .. } | Answered::Deleted { version } => *version,
+            Answered::End { version, .. } | Answered::Deleted { version } | Answered::Purged { version } => *version,
         });
         let newest = wal.iter().map(|record| record.request.stamp.version).chain(of_journal).max();
         if rules.has(Rule::TakenVersionsAreWitnessed) {

@@ -62,6 +62,7 @@ pub(super) struct Ledger {
     pub(super) operations: Vec<Operation>,
     /// The last settlement of each id.
     pub(super) settled: [Option<End>; IDS],
+    /// The last deletion of the topic, or purge of its messages.
     pub(super) deleted: Option<End>,
     /// The last settlement of each id that left a tombstone, because the message was changed after its push.
     pub(super) settled_changed: [Version; IDS],

@@ -30,6 +30,9 @@ pub(super) enum Rule {
     /// A cancel that finds an earlier one leaves its own version: a push from between the two may be in a WAL.
     RepeatedCancelGoesAbove,
 
+    /// A purge leaves its version: no log brings back what has a lower one.
+    PurgeLeavesVersion,
+
     // Calls.
     /// A cancel is a numbered call as well.
     CancelsAreNumbered,
@@ -85,6 +88,7 @@ pub(super) enum Rule {
     /// A replayed record is in the journal before it leaves the WAL.
     ReplayedIsJournaled,
     DeletionsAreJournaled,
+    PurgesAreJournaled,
     /// The message that makes a push a duplicate is journaled as it is there.
     DuplicatesAreJournaled,
     /// So is the evidence for which a record of the WAL is dropped: a message, a tombstone or the deletion of its topic.

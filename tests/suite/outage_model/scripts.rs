@@ -3,7 +3,7 @@
 use super::ledger::{Answer, Ledger, Settlement};
 use super::rules::{Rule, Rules};
 use super::state::{
-    Answered, Body, Buffered, Call, CallId, Kind, Memory, Message, Page, Redis, Request, Stamp, Verdict, Version,
+    Answered, Body, Buffered, Call, CallId, IDS, Kind, Memory, Message, Page, Redis, Request, Stamp, Verdict, Version,
 };
 
 /// The answer to a live call.
@@ -163,6 +163,14 @@ impl Script<'_> {
         *self.redis = Redis { deleted_at, registered: self.redis.registered, ..Redis::default() };
     }
 
+    /// Deletes every message, also those in flight.
+    pub(super) fn purge(&mut self, version: Version) {
+        self.redis.messages = [None; IDS];
+        if self.rules.has(Rule::PurgeLeavesVersion) {
+            self.redis.purged = self.redis.purged.max(version);
+        }
+    }
+
     /// Whether a call was applied; it never will be from now on.
     pub(super) fn fence(&mut self, call: CallId) -> bool {
         let CallId { stream, sequence } = call;
@@ -190,7 +198,7 @@ impl Script<'_> {
             self.note_origin(record);
             let (id, deleted_at) = (record.request.id, self.redis.deleted_at);
             let there = self.redis.messages[id].map(|message| message.body);
-            outcomes.push(Outcome { record, is_first, there, ended: self.redis.ended[id], deleted_at });
+            outcomes.push(Outcome { record, is_first, there, ended: self.redis.ended(id), deleted_at });
         }
         let sequence = page.records.iter().map(|record| record.number).max().unwrap_or(0).max(applied);
         self.redis.remember(Memory { stream: page.stream, sequence, verdict: Verdict::Stored, is_closed: false });
@@ -220,7 +228,7 @@ impl Script<'_> {
             return;
         }
         let by_version = self.rules.has(Rule::LogsApplyByVersion);
-        if stamp.version <= self.redis.ended[id] && by_version {
+        if stamp.version <= self.redis.ended(id) && by_version {
             return;
         }
         let body = request.body();
@@ -284,6 +292,12 @@ impl Script<'_> {
         match answered {
             Answered::Set { id, body, call } => self.restore_set(id, body, call),
             Answered::End { id, version } => self.restore_end(id, version),
+            Answered::Purged { version } => {
+                self.redis.purged = self.redis.purged.max(version);
+                for message in &mut self.redis.messages {
+                    *message = message.filter(|message| message.body.payload.version > version);
+                }
+            }
             Answered::Deleted { version } => {
                 if self.redis.topic.is_some_and(|created| created <= version) {
                     self.redis.topic = None;
@@ -310,7 +324,7 @@ impl Script<'_> {
         self.redis.remember(Memory { stream, sequence, verdict: Verdict::Stored, is_closed });
         if self.redis.messages[id].is_some() && by_version {
             self.merge(id, body);
-        } else if body.payload.version > self.redis.ended[id] || !by_version {
+        } else if body.payload.version > self.redis.ended(id) || !by_version {
             self.redis.messages[id] = Some(Message { body, delivery: None });
         }
     }

@@ -131,6 +131,8 @@ pub(super) struct Redis {
     pub(super) topic: Option<Version>,
     /// When a topic of the name was last deleted.
     pub(super) deleted_at: Version,
+    /// The last purge.
+    pub(super) purged: Version,
     pub(super) messages: [Option<Message>; IDS],
     /// Tombstones of cancels and of settlements.
     pub(super) ended: [Version; IDS],
@@ -160,7 +162,13 @@ impl Redis {
     }
 
     pub(super) fn version_of(&self, id: usize) -> Version {
-        self.messages[id].map_or(0, |message| message.body.version()).max(self.ended[id]).max(self.deleted_at)
+        let there = self.messages[id].map_or(0, |message| message.body.version());
+        there.max(self.ended(id)).max(self.deleted_at)
+    }
+
+    /// Up to which version an id is over: by a tombstone or a purge.
+    pub(super) fn ended(&self, id: usize) -> Version {
+        self.ended[id].max(self.purged)
     }
 }
 
@@ -208,6 +216,7 @@ pub(super) enum Answered {
     Set { id: usize, body: Body, call: CallId },
     End { id: usize, version: Version },
     Deleted { version: Version },
+    Purged { version: Version },
 }
 
 /// A settlement that was sent and not yet answered.

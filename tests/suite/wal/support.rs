@@ -140,6 +140,7 @@ pub(crate) fn ids_of(entries: &[Entry]) -> Vec<String> {
         Record::Push { message, .. } | Record::Set { message, .. } => message.id.to_string(),
         Record::Cancel { id, .. } => format!("cancel {id}"),
         Record::End { id, .. } => format!("end {id}"),
+        Record::Purge { group, .. } => format!("purge {group}"),
         Record::Create(descriptor) => format!("create {}", descriptor.topic),
         Record::Delete(descriptor) => format!("delete {}", descriptor.topic),
     };

@@ -1,12 +1,12 @@
 -- push: stores messages of one partition in the pairs of all groups, all or none.
---   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone   KEYS[7] T:purged
 --   then for each group T:<group>:z, :h, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a pair may hold
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
 --   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body); the ids differ
 -- Returns {'OK', now us, indexes of duplicates} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor}
---   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled under this version, which is not
---   lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
+--   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
+--   version, which is not lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
 -- 'fresh' is for ids that were made for this call: it does not look for them.
 -- T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.
 -- A crash before or after leaves all or nothing. A repeat of the call is answered as the first time and changes nothing, also
@@ -29,6 +29,12 @@ if known == 'repeat' then
   return {'OK', answer, duplicates}
 end
 
+local purged = last_purge(KEYS[7])
+if purged >= tonumber(ARGV[8]) then
+  refuse_call(KEYS[2])
+  return {'OUTDATED', answer, string.format('%.0f', purged)}
+end
+
 local n = tonumber(ARGV[9])
 local scores, bodies = 9, 9 + 2 * n
 local ids = {}
@@ -45,7 +51,7 @@ local looks = ARGV[3] ~= 'fresh'
 if looks then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
 end
-for g = 7, #KEYS, 3 do
+for g = 8, #KEYS, 3 do
   local h, dh = KEYS[g + 1], KEYS[g + 2]
   if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then
     refuse_call(KEYS[2])
@@ -77,7 +83,7 @@ if #duplicates == n then return {'OK', answer, duplicates} end
 
 if place then
   local zsets = {}
-  for g = 7, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
+  for g = 8, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
   for i = 1, n do
     local at = scores + 2 * i - 1
     if not duplicate[i] then ARGV[at] = place(zsets, now, tonumber(ARGV[at])) end
@@ -99,7 +105,7 @@ local function add(z, h)
   end
 end
 local earlier = false
-for g = 7, #KEYS, 3 do
+for g = 8, #KEYS, 3 do
   local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])

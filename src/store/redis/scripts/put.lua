@@ -1,5 +1,6 @@
 -- put: stores messages of one partition under a policy about ids that are there, one after the other.
---   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   then for each group T:<group>:z, :h, :a, :dh
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
+--   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] bodies a pair may hold   ARGV[4] 'reject', 'replace' or
 --   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
 --   of the others count up   then n times (due ms, id, body)
@@ -27,9 +28,9 @@ if known == 'repeat' then
   if #answers == 2 then for _ = 8, #ARGV, 3 do answers[#answers + 1] = 'stored' end end
   return answers
 end
-local policy, groups = ARGV[4], (#KEYS - 6) / 4
+local policy, groups = ARGV[4], (#KEYS - 7) / 4
 local z, h, a, dh = {}, {}, {}, {}
-for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 3], KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6] end
+for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7] end
 local n = (#ARGV - 7) / 3
 for g = 1, groups do
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[3]) then
@@ -38,9 +39,10 @@ for g = 1, groups do
   end
 end
 -- What is there has the version of a later operation of another broker: nothing is changed, whatever came before it.
+local purged = last_purge(KEYS[7])
 for i = 8, #ARGV, 3 do
   local version = tonumber(ARGV[7]) + (i - 8) / 3
-  local newest = tonumber(redis.call('ZSCORE', KEYS[4], ARGV[i + 1]) or 0)
+  local newest = math.max(purged, tonumber(redis.call('ZSCORE', KEYS[4], ARGV[i + 1]) or 0))
   for g = 1, groups do
     local old = redis.call('HGET', h[g], ARGV[i + 1])
     if old then newest = math.max(newest, version_of(old)) end

@@ -1,6 +1,7 @@
 -- replay: stores messages of one partition that a WAL kept, in the order of the log.
 --   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
+--   KEYS[9] T:purged
 --   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
@@ -20,10 +21,10 @@ if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
-local policy, groups, n = ARGV[3], (#KEYS - 8) / 4, (#ARGV - 4) / 5
+local policy, groups, n = ARGV[3], (#KEYS - 9) / 4, (#ARGV - 4) / 5
 local z, h, a, dh, names = {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7], KEYS[4 * g + 8]
+  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 6], KEYS[4 * g + 7], KEYS[4 * g + 8], KEYS[4 * g + 9]
   names[g] = string.match(z[g], '([^:]+):z$')
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 end
@@ -36,6 +37,17 @@ local function schedule(g, id, due, score)
   local head = redis.call('ZRANGE', z[g], 0, 0, 'WITHSCORES')[2]
   if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
   redis.call('ZADD', z[g], score, id)
+end
+
+-- Whether a message of this version is over in a group: ended there, or purged with it.
+local function is_over(g, id, version)
+  return math.max(tonumber(redis.call('ZSCORE', KEYS[5], id .. ' ' .. names[g]) or 0), purged_at(KEYS[9], names[g])) >= version
+end
+local function is_over_everywhere(id, version)
+  for g = 1, groups do
+    if not is_over(g, id, version) then return false end
+  end
+  return true
 end
 
 -- Whether what was done later is a new due time for older content: then this content still counts.
@@ -56,6 +68,7 @@ local function replay(number, due, id, body)
   if seen and tonumber(seen) > now then return 'duplicate' end
   if tonumber(redis.call('ZSCORE', KEYS[4], id) or 0) >= version then return 'duplicate' end
   if tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version then return 'duplicate' end
+  if is_over_everywhere(id, version) then return 'duplicate' end
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then
@@ -74,8 +87,7 @@ local function replay(number, due, id, body)
   local anywhere = next(found)
   for g = 1, groups do
     local old = found[g]
-    local ended = tonumber(redis.call('ZSCORE', KEYS[5], id .. ' ' .. names[g]) or 0) >= version
-    if ended or (anywhere and not old) then
+    if is_over(g, id, version) or (anywhere and not old) then
       -- A group that has settled the message does not get it again.
     elseif old and policy == 'debounce' then
       schedule(g, id, due, score)

@@ -1,6 +1,6 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
---   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   then for each group T:<group>:z, :h, :a, :dz,
---   :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   then for each group
+--   T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call; at an end these four are '')
@@ -22,10 +22,10 @@ end
 local groups = tonumber(ARGV[2])
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g, 5 * g + 4)
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 1, 5 * g + 5)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 4 + 5 * groups
+local calls = 5 + 5 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -37,7 +37,7 @@ local function ended(g, id)
   local cancelled = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
   cancelled = math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[2], id .. ' ') or 0))
   if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
-  return math.max(cancelled, tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
+  return math.max(cancelled, purged_at(KEYS[5], names[g]), tonumber(redis.call('ZSCORE', KEYS[3], id .. ' ' .. names[g]) or 0))
 end
 local function dead_version(value)
   return value and version_of(string.sub(value, 5 + struct.unpack('>I4', value))) or 0
