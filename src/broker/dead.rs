@@ -83,7 +83,7 @@ impl Broker {
             let most = limit - dead.len();
             let look = if *filter == DeadFilter::default() { most } else { CALL_IDS_MAX };
             let found = read.call(scan.page(&self.store, look, most)).await?;
-            let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+            let payload = |dead: &Dead| dead.message.as_ref().map_or(0, |message| message.envelope.size());
             bytes += found.dead.iter().map(payload).sum::<usize>();
             looked_at += found.looked_at;
             dead.extend(found.dead.into_iter().map(|dead| (found.partition, dead)));

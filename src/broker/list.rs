@@ -102,8 +102,7 @@ impl Broker {
             }
             let pair = descriptor.pair(partition, group);
             let (page, next) = self.list_page(&pair, which, window, &place, limit - messages.len()).await?;
-            let size =
-                |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+            let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
             bytes += page.iter().map(size).sum::<usize>();
             messages.extend(page);
             match next {
@@ -238,7 +237,7 @@ impl Broker {
         let buffered = self.store.messages.buffered(&descriptor.topic, id).await?;
         let is_buffered = !buffered.is_empty();
         let mut found: BTreeSet<(Partition, Option<Key>)> =
-            buffered.into_iter().map(|key| (home(key.as_ref()), key)).collect();
+            buffered.into_iter().map(|of| (descriptor.partition_of(&of.routing_key), of.key)).collect();
         let partitions = match key {
             Some(key) => vec![home(Some(key))],
             None => descriptor.partitions().collect(),

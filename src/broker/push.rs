@@ -44,7 +44,9 @@ pub struct PushOutcome {
     pub partition: Partition,
     /// When it is due. For a duplicate: when the message that is there is due, if it has not been settled yet.
     pub due_at: Timestamp,
-    /// Whether the message that is there, of which this is a duplicate, has another payload or due time.
+    /// The message of which this is a duplicate by its dedup key, if that has another id.
+    pub duplicate_of: Option<MessageId>,
+    /// Whether the message that is there, of which this is a duplicate, has another payload, attachment or due time.
     pub differs: bool,
     /// Where it is kept, or that it was there already.
     pub pushed: Pushed,
@@ -56,7 +58,11 @@ pub struct PushOutcome {
 
 impl PushOutcome {
     pub(super) fn new(id: MessageId, partition: Partition, due_at: Timestamp, pushed: Pushed) -> PushOutcome {
-        PushOutcome { id, partition, due_at, pushed, differs: false, topic_created: false, replicas: 0 }
+        let duplicate_of = match &pushed {
+            Pushed::DuplicateOf(first) if *first != id => Some(first.clone()),
+            _ => None,
+        };
+        PushOutcome { id, partition, due_at, pushed, duplicate_of, differs: false, topic_created: false, replicas: 0 }
     }
 }
 
@@ -197,7 +203,8 @@ impl Broker {
                 Ok(arrived) => {
                     outcomes.extend(places.into_iter().zip(arrived).map(|((index, fresh, due), arrived)| {
                         let Arrived { id, due_at, pushed, there } = arrived;
-                        let is_own = fresh && pushed == Pushed::Duplicate;
+                        let is_own =
+                            fresh && (pushed == Pushed::Duplicate || pushed == Pushed::DuplicateOf(id.clone()));
                         let pushed = if is_own { Pushed::Stored } else { pushed };
                         let outcome = PushOutcome::new(id, partition, due_at, pushed);
                         let outcome = match there.filter(|_| !is_own) {
@@ -225,7 +232,7 @@ impl Broker {
         let puts = self.put(descriptor, partition, conflict, &messages).await;
         let missing = || Error::bug("a push without an answer");
         let answered = indexes.into_iter().zip(&messages).enumerate().map(|(n, (index, message))| {
-            let put = puts.as_ref().map_err(Clone::clone).and_then(|puts| puts.get(n).copied().ok_or_else(missing));
+            let put = puts.as_ref().map_err(Clone::clone).and_then(|puts| puts.get(n).cloned().ok_or_else(missing));
             (index, put.and_then(|put| outcome(partition, message, conflict, put)))
         });
         answered.collect()
@@ -238,7 +245,7 @@ fn calls(messages: Vec<OnTheWay>) -> Vec<Vec<OnTheWay>> {
     let mut calls: Vec<Vec<OnTheWay>> = Vec::new();
     let mut bytes = usize::MAX;
     for on_the_way in messages {
-        let size = on_the_way.message.envelope.payload.len();
+        let size = on_the_way.message.envelope.size();
         match calls.last_mut() {
             Some(call) if bytes.saturating_add(size) <= CALL_BYTES_MAX && fits(call, &on_the_way) => {
                 bytes += size;
@@ -275,11 +282,11 @@ fn is_of_the_producer(kind: Kind) -> bool {
 }
 
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
-    match outcome.as_ref().map(|outcome| outcome.pushed) {
+    match outcome.as_ref().map(|outcome| &outcome.pushed) {
         Ok(Pushed::Stored) => metrics.stored.inc(),
         Ok(Pushed::Journaled) => metrics.journaled.inc(),
         Ok(Pushed::Buffered) => metrics.buffered.inc(),
-        Ok(Pushed::Duplicate) => metrics.duplicate.inc(),
+        Ok(Pushed::Duplicate | Pushed::DuplicateOf(_)) => metrics.duplicate.inc(),
         Ok(Pushed::Replaced) => metrics.replaced.inc(),
         Ok(Pushed::Debounced) => metrics.debounced.inc(),
         Err(error) if is_of_the_producer(error.kind()) => {}
@@ -290,6 +297,7 @@ fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct There {
     due_at: Timestamp,
+    /// Or what is there has another id, and the same dedup key.
     is_same_key: bool,
     is_same_payload: bool,
 }
@@ -303,8 +311,12 @@ pub(super) async fn look(
     pushed: &[Pushed],
 ) -> Vec<Option<There>> {
     let mut there = vec![None; messages.len()];
-    let is_duplicate = |n: &usize| pushed.get(*n) == Some(&Pushed::Duplicate);
-    let mut left: Vec<usize> = (0..messages.len()).filter(is_duplicate).collect();
+    let first_of = |(n, message): (usize, &Message)| match pushed.get(n) {
+        Some(Pushed::Duplicate) => Some((n, message.id.clone())),
+        Some(Pushed::DuplicateOf(first)) => Some((n, first.clone())),
+        _ => None,
+    };
+    let mut left: Vec<(usize, MessageId)> = messages.iter().enumerate().filter_map(first_of).collect();
     for group in &descriptor.groups {
         left = look_in(store, descriptor, partition, group, (messages, left), &mut there).await;
     }
@@ -317,17 +329,17 @@ async fn look_in(
     descriptor: &Descriptor,
     partition: Partition,
     group: &GroupName,
-    (messages, wanted): (&[Message], Vec<usize>),
+    (messages, wanted): (&[Message], Vec<(usize, MessageId)>),
     there: &mut [Option<There>],
-) -> Vec<usize> {
+) -> Vec<(usize, MessageId)> {
     let (pair, mut absent) = (descriptor.pair(partition, group), Vec::new());
     for some in wanted.chunks(BODIES_AT_ONCE) {
-        let ids: Vec<_> = some.iter().map(|n| messages[*n].id.clone()).collect();
+        let ids: Vec<_> = some.iter().map(|(_, id)| id.clone()).collect();
         let found = store.reads.bodies(&pair, &ids).await.unwrap_or_default();
-        for (at, n) in some.iter().enumerate() {
+        for (at, (n, id)) in some.iter().enumerate() {
             match found.get(at).and_then(Option::as_ref) {
                 Some(stored) => there[*n] = Some(There::new(stored, &messages[*n])),
-                None => absent.push(*n),
+                None => absent.push((*n, id.clone())),
             }
         }
     }
@@ -338,8 +350,9 @@ impl There {
     fn new(stored: &Message, pushed: &Message) -> There {
         There {
             due_at: stored.due_at,
-            is_same_key: stored.envelope.key == pushed.envelope.key,
-            is_same_payload: stored.envelope.payload == pushed.envelope.payload,
+            is_same_key: stored.id != pushed.id || stored.envelope.key == pushed.envelope.key,
+            is_same_payload: stored.envelope.payload == pushed.envelope.payload
+                && stored.envelope.attachment == pushed.envelope.attachment,
         }
     }
 

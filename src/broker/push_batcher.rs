@@ -60,7 +60,7 @@ impl PushBatcher {
         messages: Vec<Message>,
     ) -> Result<Vec<Arrived>> {
         let (answer, answered) = oneshot::channel();
-        let bytes = messages.iter().map(|message| message.envelope.payload.len()).sum();
+        let bytes = messages.iter().map(|message| message.envelope.size()).sum();
         let waiting = Waiting { descriptor: descriptor.clone(), messages, fresh, bytes, answer };
         let lane = (descriptor.topic.clone(), descriptor.incarnation, partition);
         match self.waiting().entry(lane.clone()) {
@@ -112,12 +112,15 @@ impl PushBatcher {
             topics.call(&descriptor.topic, partition, batch.len(), make, is_applied).await
         };
         let pushed = self.topics.push(descriptor.clone(), push).await;
+        let is_of_another = |pushed: &Pushed| matches!(pushed, Pushed::DuplicateOf(_));
         let found = match &pushed {
-            Ok(pushed) if !is_fresh => push::look(&self.store, &descriptor, partition, &messages, pushed).await,
+            Ok(pushed) if !is_fresh || pushed.iter().any(is_of_another) => {
+                push::look(&self.store, &descriptor, partition, &messages, pushed).await
+            }
             _ => Vec::new(),
         };
         let mut arrived = messages.into_iter().enumerate().map(|(n, Message { id, due_at, .. })| {
-            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).copied().unwrap_or(Pushed::Stored);
+            let pushed = pushed.as_ref().ok().and_then(|pushed| pushed.get(n)).cloned().unwrap_or(Pushed::Stored);
             Arrived { id, due_at, pushed, there: found.get(n).copied().flatten() }
         });
         for (count, answer) in answers {

@@ -157,6 +157,8 @@ pub(super) struct Pushed {
     pub(super) partition: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) duplicate_of: Option<String>,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced` or `error`.
     pub(super) status: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

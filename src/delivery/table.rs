@@ -260,7 +260,7 @@ impl Table {
         let Want { max, visibility_timeout, min_age } = want;
         let mut expired = 0;
         let wanted = deliveries.len() + max;
-        let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len()).sum();
+        let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.size()).sum();
         while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_full() {
             let Some(held) = self.choose(min_age, now).and_then(|place| self.ready.remove(place)) else {
                 let hungrier = (self.appetite * 2).max(max);

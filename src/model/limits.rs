@@ -16,7 +16,7 @@ pub const TRACESTATE_ENTRIES_MAX: usize = 32;
 /// Bytes of a message id. A 26-character ULID is what dwell makes itself.
 pub const ID_BYTES_MAX: usize = 128;
 pub const KEY_BYTES_MAX: usize = 256;
-/// Bytes of one payload. Larger things belong into an object store, their address into the message.
+/// Bytes of one payload and its attachment. Larger things belong into an object store, their address into the message.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const META_COUNT_MAX: usize = 32;
 pub const META_BYTES_MAX: usize = 8 * 1024;
@@ -91,6 +91,13 @@ pub const VISIBILITY_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 3_600);
 pub const ATTEMPTS_MAX: u32 = 1_000;
 pub const LADDER_STEPS_MAX: usize = 32;
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 86_400);
+pub const DEDUP_KEY_BYTES_MAX: usize = 128;
+pub const DEDUP_FOR_MIN: Duration = Duration::from_secs(1);
+pub const DEDUP_FOR_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// How long a dedup key is remembered after its window: as long as a log may still bring a push that falls into the window.
+pub const DEDUP_KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// Dedup keys past their windows that a partition remembers; past it the oldest are forgotten, which only a replay notices.
+pub const DEDUP_PAST_MAX: usize = 100_000;
 pub const PRIORITY_MAX: u8 = 9;
 /// How often in a row the message of a partition that is due first may be passed over by others of a higher priority. So one
 /// hand-over of ten is for what is due first, and nothing waits indefinitely.

@@ -67,6 +67,10 @@ macro_rules! text_type {
     };
 }
 
+mod dedup;
+
+pub use self::dedup::{Dedup, DedupKey};
+
 text_type! {
     /// The name of a topic: 1 to 100 of `A-Z a-z 0-9 . _ -`.
     TopicName, "topic", check_name
@@ -126,11 +130,15 @@ fn check_id(text: &str) -> Result<(), String> {
 }
 
 fn check_key(text: &str) -> Result<(), String> {
-    if text.is_empty() || text.len() > KEY_BYTES_MAX {
-        return Err(format!("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {}", text.len()));
+    check_printable("a key", text, KEY_BYTES_MAX)
+}
+
+fn check_printable(what: &str, text: &str, bytes_max: usize) -> Result<(), String> {
+    if text.is_empty() || text.len() > bytes_max {
+        return Err(format!("{what} has 1 to {bytes_max} bytes, this one has {}", text.len()));
     }
     match text.chars().find(|c| c.is_control()) {
-        Some(c) => Err(format!("a key has no control characters, this one has {c:?}")),
+        Some(c) => Err(format!("{what} has no control characters, this one has {c:?}")),
         None => Ok(()),
     }
 }
@@ -171,8 +179,11 @@ pub struct NewMessage {
     /// Chosen by the producer to make pushes repeatable; otherwise dwell makes one.
     pub id: Option<MessageId>,
     pub conflict: Conflict,
-    /// Decides the partition; without a key the id does.
+    /// Decides the partition; without a key the dedup key does, and without both the id.
     pub key: Option<Key>,
+    /// Another push of the dedup key to the partition, within its window from this push on, is a duplicate. Only with
+    /// [`Conflict::Keep`].
+    pub dedup: Option<Dedup>,
     pub due: Due,
     /// How long after its due time it is still delivered; `None` is without end.
     pub ttl: Option<Duration>,
@@ -186,6 +197,8 @@ pub struct NewMessage {
     pub meta: Vec<(String, String)>,
     /// Where the push stands in a trace; handed on with the message.
     pub trace: Option<TraceContext>,
+    /// Data of a gateway beside the payload, passed through; empty is none.
+    pub attachment: Bytes,
     /// The payload: any bytes, may be empty.
     pub payload: Bytes,
 }
@@ -197,6 +210,7 @@ impl NewMessage {
             id: None,
             conflict: Conflict::Keep,
             key: None,
+            dedup: None,
             due: Due::In(Duration::ZERO),
             ttl: None,
             max_attempts: None,
@@ -204,6 +218,7 @@ impl NewMessage {
             content_type: None,
             meta: Vec::new(),
             trace: None,
+            attachment: Bytes::new(),
             payload: payload.into(),
         }
     }
@@ -247,6 +262,18 @@ impl NewMessage {
         self
     }
 
+    /// With a dedup key and its window, 1 s to 7 days.
+    pub fn dedup(mut self, key: DedupKey, window: Duration) -> NewMessage {
+        self.dedup = Some(Dedup { key, window });
+        self
+    }
+
+    /// With data of a gateway, which counts to the limit of the payload.
+    pub fn attachment(mut self, attachment: impl Into<Bytes>) -> NewMessage {
+        self.attachment = attachment.into();
+        self
+    }
+
     /// With its place in a trace, which consumers get with it.
     pub fn trace(mut self, trace: TraceContext) -> NewMessage {
         self.trace = Some(trace);
@@ -255,11 +282,13 @@ impl NewMessage {
 
     /// Checks every limit and fixes the due time. Errors: `Invalid` or `TooLarge`, naming the field.
     pub fn check(&self, now: Timestamp) -> Result<Timestamp> {
-        if self.payload.len() > PAYLOAD_BYTES_MAX {
-            let size = self.payload.len();
-            let why = format!("{size} bytes, a payload has at most {PAYLOAD_BYTES_MAX}");
+        let size = self.payload.len() + self.attachment.len();
+        if size > PAYLOAD_BYTES_MAX {
+            let with = if self.attachment.is_empty() { "" } else { " with its attachment" };
+            let why = format!("{size} bytes, a payload{with} has at most {PAYLOAD_BYTES_MAX}");
             return Err(Error::wrong(Fault::TooLarge, "payload", why));
         }
+        self.dedup.iter().try_for_each(|dedup| dedup.check(self.conflict))?;
         if let Some(id) = self.id.as_ref().filter(|id| id.is_occurrence()) {
             let why =
                 format!("{:?} is for an occurrence of a cron job, <name>@<time>: choose another form", id.as_str());
@@ -287,6 +316,7 @@ impl NewMessage {
             due_at,
             envelope: Envelope {
                 key: self.key,
+                dedup: self.dedup,
                 pushed_at: now,
                 expires_at: self.ttl.map(|ttl| due_at.plus(ttl)),
                 max_attempts: self.max_attempts,
@@ -295,6 +325,7 @@ impl NewMessage {
                 meta: self.meta,
                 dead_letter_source: None,
                 trace: self.trace,
+                attachment: self.attachment,
                 payload: self.payload,
             },
         })
@@ -353,9 +384,10 @@ impl Message {
         }
     }
 
-    /// What decides the partition: the key, or the id of a message without one.
+    /// What decides the partition: the key, or else the dedup key, or else the id.
     pub fn routing_key(&self) -> &str {
-        self.envelope.key.as_ref().map_or(self.id.as_str(), Key::as_str)
+        let dedup_key = || self.envelope.dedup.as_ref().map(|dedup| dedup.key.as_str());
+        self.envelope.key.as_ref().map(Key::as_str).or_else(dedup_key).unwrap_or(self.id.as_str())
     }
 }
 
@@ -379,6 +411,8 @@ pub struct DeadLetterSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     pub key: Option<Key>,
+    /// The window counts from `pushed_at`.
+    pub dedup: Option<Dedup>,
     /// When dwell accepted it, on the store's clock.
     pub pushed_at: Timestamp,
     /// It is not delivered any more from then on.
@@ -392,7 +426,22 @@ pub struct Envelope {
     pub dead_letter_source: Option<Box<DeadLetterSource>>,
     /// Where its push stands in a trace.
     pub trace: Option<TraceContext>,
+    /// Data of a gateway; empty is none.
+    pub attachment: Bytes,
     pub payload: Bytes,
+}
+
+impl Envelope {
+    /// The dedup key with its window, from the push up to its end.
+    pub fn dedup_window(&self) -> Option<(&DedupKey, Timestamp, Timestamp)> {
+        let dedup = self.dedup.as_ref()?;
+        Some((&dedup.key, self.pushed_at, self.pushed_at.plus(dedup.window)))
+    }
+
+    /// Bytes of the payload and the attachment.
+    pub fn size(&self) -> usize {
+        self.payload.len() + self.attachment.len()
+    }
 }
 
 /// When a message is due, as the producer says it.
@@ -525,6 +574,9 @@ mod tests {
         assert!(NewMessage::new(vec![0; PAYLOAD_BYTES_MAX]).accept(now).is_ok());
         let error = NewMessage::new(vec![0; PAYLOAD_BYTES_MAX + 1]).accept(now).map(|_| ()).map_err(|e| e.kind());
         assert_eq!(error, Err(Kind::TooLarge));
+        let with = |attachment| NewMessage { attachment, ..NewMessage::new(vec![0; PAYLOAD_BYTES_MAX - 1]) };
+        assert!(with(Bytes::from_static(b"1")).accept(now).is_ok());
+        assert!(with(Bytes::from_static(b"12")).accept(now).is_err_and(|error| error.kind() == Kind::TooLarge));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut records = Vec::with_capacity(messages.len());
         for (n, (message, put)) in messages.iter().zip(puts).enumerate() {
             let version = call.version.plus(n);
-            records.extend(self.set(descriptor, partition, message, version, *put, &call.id).await?);
+            records.extend(self.set(descriptor, partition, message, version, put.clone(), &call.id).await?);
         }
         self.kept(journal, records, losses).await
     }
@@ -183,6 +183,9 @@ impl<S: LogTarget> BufferedStore<S> {
             // What there is now is what the producer was promised; it need not be in every group, nor what it pushed.
             Put::Pushed(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
                 self.read_back(descriptor, partition, &message.id, &descriptor.groups, call).await
+            }
+            Put::Pushed(Pushed::DuplicateOf(first)) => {
+                self.read_back(descriptor, partition, &first, &descriptor.groups, call).await
             }
             Put::Pushed(Pushed::Journaled | Pushed::Buffered)
             | Put::InFlight

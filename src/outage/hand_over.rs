@@ -278,7 +278,7 @@ fn check(kind: LogKind, most: Version, record: &Record) -> Result<()> {
             (None, [None, None])
         }
     };
-    if message.is_some_and(|message| message.envelope.payload.len() > PAYLOAD_BYTES_MAX) {
+    if message.is_some_and(|message| message.envelope.size() > PAYLOAD_BYTES_MAX) {
         return wrong("have a payload of more than 1 MiB");
     }
     let is_stream = |stream: &str| {

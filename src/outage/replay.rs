@@ -376,10 +376,10 @@ impl<S: LogTarget> BufferedStore<S> {
                 Put::OtherKey => return Ok(Taken::UpToOtherKey(number)),
                 put => {
                     match put {
-                        Put::Pushed(Pushed::Duplicate) => offered.duplicate += 1,
+                        Put::Pushed(Pushed::Duplicate | Pushed::DuplicateOf(_)) => offered.duplicate += 1,
                         _ => offered.stored += 1,
                     }
-                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, *put, number));
+                    self.note(offered, || Answer::Set(descriptor.clone(), message, version, put.clone(), number));
                 }
             }
         }

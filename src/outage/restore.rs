@@ -441,7 +441,7 @@ fn calls(changes: Vec<(Record, Change)>) -> Vec<Vec<(Record, Change)>> {
     let mut calls: Vec<Vec<(Record, Change)>> = vec![Vec::new()];
     let mut bytes = 0;
     for (record, change) in changes {
-        let size = if let Change::Set { message, .. } = &change { message.envelope.payload.len() } else { 0 };
+        let size = if let Change::Set { message, .. } = &change { message.envelope.size() } else { 0 };
         let goes_on = |call: &Vec<(Record, Change)>| {
             call.last().is_some_and(|(last, _)| call_of(last).is_some() && call_of(last) == call_of(&record))
         };

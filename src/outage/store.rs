@@ -13,15 +13,13 @@ use super::answers::JournaledOwner;
 use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::PUT_IDS_MAX;
-use crate::model::message::{Conflict, Key, Message, MessageId, TopicName};
+use crate::model::message::{Conflict, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::clock::Clock;
 use crate::platform::disk::free_bytes;
 use crate::store::{
-    self, Acquired, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LogTarget, Loss,
-    MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant,
-    Wakes, restoring,
+    self, Acquired, Buffered, Call, Cancelled, Claim, Description, Fate, Fates, HandedOver, HealthSnapshot, LogTarget, Loss, MemberId, Purge, Purged, Pushed, Put, Renewal, Reschedule, Rescheduled, Store, StoreClock, TakenOver, Tenant, Wakes, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -259,8 +257,8 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         self.postpone(descriptor, partition, call, reschedule).await
     }
 
-    async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Option<Key>>> {
-        self.buffered_keys(topic, id).await
+    async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {
+        self.buffered_of(topic, id).await
     }
 }
 
@@ -310,7 +308,7 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         // No page is on its way to the store meanwhile, so what is in the WAL is not, and the rest was answered for.
         let _still = self.still(id).await?;
-        let is_buffered = !self.buffered_keys(&descriptor.topic, id).await?.is_empty();
+        let is_buffered = !self.buffered_of(&descriptor.topic, id).await?.is_empty();
         let losses = self.losses();
         let mut cancelled = self.limited(self.store.cancel(descriptor, partition, call, id)).await?;
         let has_it = cancelled.fates.has(Fate::InFlight) || cancelled.fates.has(Fate::Dead);
@@ -383,21 +381,21 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// The keys of the messages of this id that are in the WAL. Reads all of it, if there is anything in it.
-    async fn buffered_keys(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Option<Key>>> {
-        let (mut keys, mut after) = (Vec::new(), None);
+    /// The messages of this id that are in the WAL. Reads all of it, if there is anything in it.
+    async fn buffered_of(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {
+        let (mut found, mut after) = (Vec::new(), None);
         while self.wal.depth().records > 0 {
             let page = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.position);
-            keys.extend(page.into_iter().filter_map(|entry| match entry.record {
+            found.extend(page.into_iter().filter_map(|entry| match entry.record {
                 Record::Push { topic: of, message, .. } if of == *topic && message.id == *id => {
-                    Some(message.envelope.key)
+                    Some(Buffered { routing_key: message.routing_key().to_owned(), key: message.envelope.key })
                 }
                 _ => None,
             }));
         }
-        Ok(keys)
+        Ok(found)
     }
 
     /// Reschedules a message in the store. Errors: `Unavailable` while the store is unavailable, and for a message that

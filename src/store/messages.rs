@@ -30,7 +30,8 @@ pub trait Messages: Send + Sync + 'static {
     }
 
     /// Stores messages of one partition in the pairs of all groups, all or none, and answers for each. An id that a
-    /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing. A
+    /// group holds in any state, or that was settled within the dedup window, is a duplicate and changes nothing; so is
+    /// a message whose time of push is within the window of another one with its dedup key, or the other way around. A
     /// call that is made again is answered as before. At most [`crate::model::limits::CALL_IDS_MAX`] messages. Errors:
     /// `Stale` when the partition has seen a newer descriptor, or an id has a later version: load the topic again, and
     /// make another call.
@@ -85,13 +86,13 @@ pub trait Messages: Send + Sync + 'static {
         reschedule: &Reschedule,
     ) -> Result<Rescheduled>;
 
-    /// The keys of the messages of this id that are on the local disk, on their way to the store.
-    async fn buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<Vec<Option<Key>>> {
+    /// The messages of this id that are on the local disk, on their way to the store.
+    async fn buffered(&self, _topic: &TopicName, _id: &MessageId) -> Result<Vec<Buffered>> {
         Ok(Vec::new())
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pushed {
     Stored,
     /// It is in the store, and for a while on the local disk as well, in case the store loses its last moments.
@@ -100,6 +101,8 @@ pub enum Pushed {
     Buffered,
     /// Its id was there already; nothing changed.
     Duplicate,
+    /// Its dedup key was seen within its window, in a push of this id; nothing changed.
+    DuplicateOf(MessageId),
     /// It took the place of the message that waited under its id.
     Replaced,
     /// The message that waited under its id has its due time now.
@@ -107,12 +110,12 @@ pub enum Pushed {
 }
 
 impl Pushed {
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Pushed::Stored => "stored",
             Pushed::Journaled => "journaled",
             Pushed::Buffered => "buffered",
-            Pushed::Duplicate => "duplicate",
+            Pushed::Duplicate | Pushed::DuplicateOf(_) => "duplicate",
             Pushed::Replaced => "replaced",
             Pushed::Debounced => "debounced",
         }
@@ -187,6 +190,14 @@ pub struct Cancelled {
     pub buffered: bool,
 }
 
+/// A message on the local disk, but for its contents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buffered {
+    pub key: Option<Key>,
+    /// What decides its partition.
+    pub routing_key: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reschedule {
     pub id: MessageId,
@@ -202,7 +213,7 @@ pub struct Expected {
     pub attempts: Option<u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Put {
     Pushed(Pushed),
     /// Not replaced and not moved: a group has it in flight. Nothing changed.

@@ -2,6 +2,7 @@
 
 mod mistakes;
 mod settle;
+mod dedup;
 mod update;
 
 use std::io::{BufRead as _, BufReader, Write};

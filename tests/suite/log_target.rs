@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, GroupName, Message, MessageId};
+use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, MessageId};
 use dwell::model::partition::Partition;
 use dwell::model::version::{CallId, CallPart, Version};
 use dwell::store::Fate::{Absent, Done};
@@ -52,7 +52,8 @@ impl Story {
             .store
             .messages
             .put(&self.orders.descriptor, FIRST, &call, conflict, std::slice::from_ref(message))
-            .await?[0])
+            .await?
+            .remove(0))
     }
 
     async fn replay(&self, conflict: Conflict, messages: &[(u64, Version, &Message)]) -> Result<Vec<Put>> {
@@ -86,7 +87,7 @@ impl Story {
         for key in ["h", "z", "a", "dh", "dz", "r"] {
             self.world.meddle(&["UNLINK".to_owned(), format!("{{dwell:orders:0}}:default:{key}")]).await?;
         }
-        for key in ["x", "gone", "seen"] {
+        for key in ["x", "gone", "seen", "dedup", "dedup-end"] {
             self.world.meddle(&["UNLINK".to_owned(), format!("{{dwell:orders:0}}:{key}")]).await?;
         }
         Ok(())
@@ -531,5 +532,72 @@ async fn a_late_page_of_a_log_that_was_handed_over_does_nothing() -> Result<()> 
     let late = story.replay(Conflict::Keep, &[(3, version, &message)]).await;
     assert_eq!(kind_of(late), Some(dwell::model::error::Kind::Stale));
     assert_eq!(story.payload_of("m").await?, None);
+    Ok(())
+}
+
+/// A message that is due at once, with a dedup key whose window begins so long after the story began and lasts as long as
+/// that is said to.
+fn deduped(story: &Story, id: &str, (pushed_ms, window_ms): (u64, u64)) -> Result<Message> {
+    let mut message = story.orders.message(id, 0)?;
+    message.envelope.pushed_at = message.envelope.pushed_at.plus(Duration::from_millis(pushed_ms));
+    message.envelope.dedup = Some(Dedup { key: DedupKey::new("k")?, window: Duration::from_millis(window_ms) });
+    Ok(message)
+}
+
+fn duplicate_of(id: &str) -> Result<Pushed> {
+    Ok(Pushed::DuplicateOf(MessageId::new(id)?))
+}
+
+#[tokio::test]
+async fn a_dedup_key_out_of_a_log_is_compared_with_the_time_of_its_push() -> Result<()> {
+    let story = Story::begin().await?;
+    let log = [
+        deduped(&story, "before", (1_000, 4_000))?,
+        deduped(&story, "meets-before", (4_999, 4_000))?,
+        deduped(&story, "meets-after", (16_001, 4_000))?,
+        deduped(&story, "after", (24_000, 4_000))?,
+        deduped(&story, "between", (5_000, 4_000))?,
+    ];
+    let live = deduped(&story, "live", (20_000, 4_000))?;
+    story.world.pass(20_000);
+    let call = new_call(&*story.orders.store.backend, 1);
+    assert_eq!(story.push_as(&call, &[live]).await?, [Pushed::Stored]);
+    // An hour later the log comes.
+    story.world.pass(3_600_000);
+    let records: Vec<_> = (1..).zip(&log).map(|(number, message)| (number, story.version(), message)).collect();
+    let (before, live) = (Put::Pushed(duplicate_of("before")?), Put::Pushed(duplicate_of("live")?));
+    assert_eq!(story.replay(Conflict::Keep, &records).await?, [STORED, before, live, STORED, STORED]);
+    assert_eq!(story.replay(Conflict::Keep, &records).await?, vec![STORED; 5]);
+    assert_eq!(story.orders.stats().await?.ready, 4);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_repeated_call_names_the_first_message_of_a_dedup_key_again() -> Result<()> {
+    let story = Story::begin().await?;
+    let messages =
+        [deduped(&story, "dead", (0, 2_000))?, deduped(&story, "b", (0, 2_000))?, story.orders.message("c", 0)?];
+    let call = new_call(&*story.orders.store.backend, messages.len());
+    let first = story.push_as(&call, &messages).await?;
+    assert_eq!(first, [Pushed::Stored, duplicate_of("dead")?, Pushed::Stored]);
+    story.world.pass(9_000);
+    assert_eq!(story.push_as(&call, &messages).await?, first);
+    for at in 1..4 {
+        assert!(story.target.fence(&story.orders.descriptor.topic, FIRST, &part(&call, at)).await?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_journal_brings_back_dedup_keys_also_of_what_was_consumed() -> Result<()> {
+    let story = Story::begin().await?;
+    let (a, call) = (deduped(&story, "a", (0, 60_000))?, new_call(&*story.orders.store.backend, 1));
+    assert_eq!(story.push_as(&call, std::slice::from_ref(&a)).await?, [Pushed::Stored]);
+    story.empty().await?;
+    story.forget(&call.id).await?;
+    assert_eq!(story.restore(&[end("a", call.version)?, set(&a, call.version, &call.id)]).await?, 0);
+    assert_eq!(story.orders.stats().await?.ready, 0);
+    let next = new_call(&*story.orders.store.backend, 1);
+    assert_eq!(story.push_as(&next, &[deduped(&story, "b", (0, 60_000))?]).await?, [duplicate_of("a")?]);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::{FieldError, collect};
-use super::message_json::{Meta, due_of, payload_of, trace_of, trace_of_headers};
+use super::message_json::{Meta, bytes_of, due_of, payload_of, trace_of, trace_of_headers};
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem};
 use super::push::PushResult;
@@ -22,7 +22,7 @@ use super::strict_json::{Items, Object, TooMany, media_type, parse, present};
 use super::{App, body};
 use crate::model::error::Fault;
 use crate::model::limits::{BATCH_BODY_BYTES_MAX, BATCH_MESSAGES_MAX};
-use crate::model::message::{Conflict, Key, MessageId, NewMessage};
+use crate::model::message::{Conflict, Dedup, DedupKey, Key, MessageId, NewMessage};
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::store::Pushed;
 
@@ -43,7 +43,7 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload_json: Option<Box<RawValue>>,
-    /// Decides the partition; without a key the id does.
+    /// Decides the partition; without a key the dedup key does, and without both the id.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::Key>)]
     key: Option<String>,
@@ -87,6 +87,18 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(minimum = 0, maximum = 9)]
     priority: Option<u8>,
+    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict` `keep`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::DedupKey>)]
+    dedup_key: Option<String>,
+    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
+    #[serde(default, with = "span::optional")]
+    #[schema(value_type = Option<schema::Duration>)]
+    dedup_for: Option<Duration>,
+    /// The same in milliseconds; not together with `dedup_for`.
+    #[serde(default, with = "millis::optional")]
+    #[schema(value_type = Option<u64>)]
+    dedup_for_ms: Option<Duration>,
     /// The media type of the payload.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::ContentType>)]
@@ -103,6 +115,10 @@ pub(crate) struct BatchMessage {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<schema::TraceState>)]
     tracestate: Option<String>,
+    /// Data of a gateway that travels beside the payload, in standard base64 with padding; it counts to the payload's limit.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<schema::Base64>)]
+    attachment: Option<String>,
 }
 
 /// A batch of 1 to 1,000 messages.
@@ -138,6 +154,10 @@ impl BatchMessage {
             id: self.id.map(MessageId::new).transpose()?,
             conflict: self.conflict.map_or(Ok(Conflict::Keep), |conflict| conflict.parse())?,
             key: self.key.map(Key::new).transpose()?,
+            dedup: Dedup::of(
+                self.dedup_key.map(DedupKey::new).transpose()?,
+                one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?,
+            )?,
             due: due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, past)?,
             ttl: one_span("ttl", self.ttl, self.ttl_ms)?,
             max_attempts: self.max_attempts,
@@ -145,6 +165,7 @@ impl BatchMessage {
             content_type: self.content_type.or_else(|| implied.map(str::to_owned)),
             meta: self.meta.unwrap_or_default().0,
             trace: trace_of(self.traceparent.as_deref(), self.tracestate.as_deref())?,
+            attachment: self.attachment.map_or(Ok(Bytes::new()), |text| bytes_of("attachment", &text))?,
             payload,
         };
         message.check(now)?;
@@ -228,6 +249,7 @@ fn answer(
                 id,
                 partition: None,
                 due_at: None,
+                duplicate_of: None,
                 differs: false,
                 status: "error",
                 topic_created: false,
@@ -313,6 +335,15 @@ mod tests {
             (r#"{"payload": "a", "ttl": "0s"}"#, "ttl`: a message that lives for 0s"),
             (r#"{"payload": "a", "max_attempts": 1001}"#, "max_attempts`: 1001 is not in 0 to 1000"),
             (r#"{"payload": "a", "meta": {"A": "b"}}"#, "meta`: a name has only lower-case"),
+            (r#"{"payload": "a", "dedup_key": "k"}"#, "dedup_for`: is missing, and `dedup_key` needs it"),
+            (r#"{"payload": "a", "dedup_for": "5m"}"#, "dedup_for`: is given without `dedup_key`"),
+            (r#"{"payload": "a", "dedup_key": "k", "dedup_for_ms": 999}"#, "dedup_for_ms`: is not in 1 s to 7 days"),
+            (r#"{"payload": "a", "dedup_key": "\n", "dedup_for": "5m"}"#, "dedup_key`: a dedup key has no control"),
+            (
+                r#"{"payload": "a", "dedup_key": "k", "dedup_for": "5m", "conflict": "replace"}"#,
+                "dedup_key`: is given together with conflict=replace",
+            ),
+            (r#"{"payload": "a", "attachment": "/wA"}"#, "attachment`: is not standard base64 with padding"),
             (r#"{"payload": "a", "traceparent": "00-0"}"#, "traceparent`: is not a version, a trace id"),
             (r#"{"payload": "a", "tracestate": "a=b"}"#, "tracestate`: is given without `traceparent`"),
             (r#"{"payload": "a", "payload_base64": "YQ=="}"#, "payload`: is given in more than one form"),
@@ -353,6 +384,7 @@ mod tests {
                 id: id.clone(),
                 partition: Some(Partition(1)),
                 due_at: Some(NOW),
+                duplicate_of: None,
                 differs: false,
                 status,
                 topic_created: false,

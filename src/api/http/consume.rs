@@ -161,7 +161,7 @@ pub(crate) async fn reserve(
     let consumer = Consumer::enter(app.clone(), token)?;
     let reserved = consumer.take(Box::pin(app.broker.reserve_aged(&topic, &group, request, min_age))).await?;
     let deliveries = reserved.map_err(Problem::of_waiting)?;
-    let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.payload.len());
+    let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
     let held = app.answers.take(reply::weigh(payloads));
     Ok(reply::list("deliveries", deliveries.into_iter().map(Delivery::from), None, held))
 }

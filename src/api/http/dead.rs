@@ -315,8 +315,7 @@ pub(crate) async fn list(
     let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.dead_matching(&topic, &group, &filter, params.cursor.as_deref(), limit).await;
     let page = page.map_err(Problem::of_query)?;
-    let size =
-        |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+    let size = |(_, dead): &(Partition, Dead)| dead.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.dead.iter().map(size)));
     let dead = page.dead.into_iter().map(|(partition, dead)| DeadMessage::new(partition, dead));
     Ok(reply::list("dead_letters", dead, page.next, held))

@@ -49,7 +49,7 @@ pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
     ),
     components(schemas(
         ProblemBody, SettlementProblem, schema::Duration, schema::ExponentialBackoff, schema::LadderBackoff, schema::TopicName,
-        schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::Cursor, schema::Etag, schema::TopicEtag,
+        schema::GroupName, schema::CronName, schema::MessageId, schema::Key, schema::DedupKey, schema::Cursor, schema::Etag, schema::TopicEtag,
         schema::Time,
         schema::ConflictPolicy, schema::MessageState, schema::DeathReason
     )),

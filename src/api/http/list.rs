@@ -181,7 +181,7 @@ pub(crate) async fn list(
     let mut held = app.answers.admit(reply::weight_max(2 * CALL_BYTES_MAX)).await?;
     let page = app.broker.list(&topic, &group, which, window, params.cursor.as_deref(), limit).await;
     let page = page.map_err(Problem::of_query)?;
-    let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.payload.len());
+    let size = |entry: &ListEntry| entry.listed.message.as_ref().map_or(0, |message| message.envelope.size());
     held.resize(reply::weigh(page.messages.iter().map(size)));
     Ok(reply::list("messages", page.messages.into_iter().map(ListedMessage::from), page.next, held))
 }

@@ -28,6 +28,10 @@ pub(crate) struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Key>)]
     key: Option<String>,
+    /// The dedup key, if it was pushed with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::DedupKey>)]
+    dedup_key: Option<String>,
     /// When it was accepted; absent if the stored message is unreadable.
     #[schema(value_type = String, format = DateTime, required = false)]
     pushed_at: Timestamp,
@@ -53,6 +57,10 @@ pub(crate) struct Contents {
     /// Where it was a dead letter, if it was forwarded from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_source: Option<DeadLetterSource>,
+    /// Data of a gateway beside the payload, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Base64>)]
+    attachment: Option<String>,
     /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
@@ -102,8 +110,10 @@ fn is_zero(priority: &u8) -> bool {
 impl From<Envelope> for Contents {
     fn from(envelope: Envelope) -> Contents {
         let (payload, payload_base64) = text_or_base64(envelope.payload);
+        let attachment = Some(envelope.attachment).filter(|attachment| !attachment.is_empty());
         Contents {
             key: envelope.key.map(String::from),
+            dedup_key: envelope.dedup.map(|dedup| dedup.key.into()),
             pushed_at: envelope.pushed_at,
             content_type: envelope.content_type,
             priority: envelope.priority,
@@ -111,6 +121,7 @@ impl From<Envelope> for Contents {
             traceparent: envelope.trace.as_ref().map(TraceContext::traceparent),
             tracestate: envelope.trace.as_ref().and_then(TraceContext::tracestate).map(str::to_owned),
             dead_letter_source: envelope.dead_letter_source.map(|source| DeadLetterSource::from(*source)),
+            attachment: attachment.map(|attachment| STANDARD.encode(attachment)),
             payload,
             payload_base64,
         }
@@ -151,14 +162,7 @@ pub(crate) fn payload_of(
 ) -> Result<(Bytes, Option<&'static str>)> {
     match (text, base64, json) {
         (Some(text), None, None) => Ok((text.into(), None)),
-        (None, Some(base64), None) => match STANDARD.decode(&base64) {
-            Ok(bytes) => Ok((bytes.into(), None)),
-            Err(why) => Err(Error::wrong(
-                Fault::Format,
-                "payload_base64",
-                format!("is not standard base64 with padding: {why}"),
-            )),
-        },
+        (None, Some(base64), None) => Ok((bytes_of("payload_base64", &base64)?, None)),
         (None, None, Some(json)) => Ok((Bytes::copy_from_slice(json.get().as_bytes()), Some("application/json"))),
         (None, None, None) => {
             Err(Error::wrong(Fault::Missing, "payload", "is missing, and so are `payload_base64` and `payload_json`"))
@@ -168,6 +172,11 @@ pub(crate) fn payload_of(
             Err(Error::wrong(Fault::Exclusive, "payload", why))
         }
     }
+}
+
+pub(crate) fn bytes_of(field: &str, base64: &str) -> Result<Bytes> {
+    let wrong = |why| Error::wrong(Fault::Format, field, format!("is not standard base64 with padding: {why}"));
+    STANDARD.decode(base64).map(Bytes::from).map_err(wrong)
 }
 
 pub(crate) fn due_of(delay: Option<std::time::Duration>, due_at: Option<Timestamp>, past: Past) -> Result<Due> {
@@ -250,6 +259,7 @@ mod tests {
         let envelope = Envelope {
             priority: 0,
             key: Some(Key::new("customer-7")?),
+            dedup: None,
             pushed_at: Timestamp::from_ms(5),
             expires_at: None,
             max_attempts: None,
@@ -257,6 +267,7 @@ mod tests {
             meta: vec![("trace".into(), "abc".into())],
             dead_letter_source: None,
             trace: None,
+            attachment: Bytes::new(),
             payload: Bytes::from_static(payload),
         };
         Ok(serde_json::to_value(Contents::from(envelope)).unwrap_or_default())

@@ -22,15 +22,16 @@ use super::{App, body};
 use crate::broker::PushOutcome;
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
+use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
 use crate::store::Pushed;
 
 /// The parameters of a push, which are those of a message but for the last one.
 #[rustfmt::skip]
-const ACCEPTED: [&str; 12] = [
-    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms", "max_attempts", "priority", "raw",
+const ACCEPTED: [&str; 15] = [
+    "key", "id", "conflict", "delay", "delay_ms", "due_at", "past", "ttl", "ttl_ms", "max_attempts", "priority",
+    "dedup_key", "dedup_for", "dedup_for_ms", "raw",
 ];
 
 /// Header names arrive in lower case.
@@ -59,7 +60,11 @@ pub(crate) struct PushResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) due_at: Option<Timestamp>,
-    /// `true` for a duplicate of a message with another payload or due time.
+    /// For a duplicate by its dedup key: the id of the first message, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MessageId>)]
+    pub(crate) duplicate_of: Option<MessageId>,
+    /// `true` for a duplicate of a message with another payload, attachment or due time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) differs: bool,
     /// `stored`, `journaled`, `buffered`, `duplicate`, `replaced`, `debounced`, or in a batch `error`.
@@ -84,6 +89,7 @@ impl From<PushOutcome> for PushResult {
             id: outcome.id,
             partition,
             due_at,
+            duplicate_of: outcome.duplicate_of,
             differs: outcome.differs,
             status,
             topic_created: false,
@@ -96,7 +102,7 @@ impl From<PushOutcome> for PushResult {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PushParams {
-    /// Decides the partition; without a key the id does.
+    /// Decides the partition; without a key the dedup key does, and without both the id.
     #[param(value_type = Option<schema::Key>)]
     key: Option<Key>,
     /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
@@ -129,6 +135,15 @@ pub(crate) struct PushParams {
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first. Default 0.
     #[param(value_type = Option<u32>, minimum = 0, maximum = 9)]
     priority: Option<u8>,
+    /// Makes another push of it to the partition within `dedup_for` a duplicate. Only with `conflict=keep`.
+    #[param(value_type = Option<schema::DedupKey>)]
+    dedup_key: Option<DedupKey>,
+    /// How long from this push on, 1 s to 7 d. Required with `dedup_key`.
+    #[param(value_type = Option<schema::Duration>)]
+    dedup_for: Option<Duration>,
+    /// The same in milliseconds; not together with `dedup_for`.
+    #[param(value_type = Option<u64>)]
+    dedup_for_ms: Option<Duration>,
     /// `true`: the body is the payload, also as `application/json`. Default: the header `Dwell-Raw`, and else `false`.
     raw: Option<bool>,
     /// The first parameter of a message that is given: an envelope must not have any beside it.
@@ -154,12 +169,19 @@ impl<S: Sync> FromRequestParts<S> for PushParams {
             ttl_ms: params.millis("ttl_ms")?,
             max_attempts: params.number("max_attempts", 0..=ATTEMPTS_MAX)?,
             priority: params.number("priority", 0..=PRIORITY_MAX)?,
+            dedup_key: params.read_as("dedup_key", DedupKey::new)?,
+            dedup_for: params.span("dedup_for")?,
+            dedup_for_ms: params.millis("dedup_for_ms")?,
             raw: params.switch("raw")?,
         })
     }
 }
 
 impl PushParams {
+    fn dedup(&self) -> Result<Option<Dedup>> {
+        Dedup::of(self.dedup_key.clone(), one_span("dedup_for", self.dedup_for, self.dedup_for_ms)?)
+    }
+
     fn due(&self) -> Result<Due> {
         due_of(one_span("delay", self.delay, self.delay_ms)?, self.due_at, self.past.unwrap_or_default())
     }
@@ -186,7 +208,7 @@ impl PushParams {
         (status = 201, description = "The message is stored", body = PushResult,
          headers(("Location" = String, description = "Path of the message"))),
         (status = 202, description = "The store is unavailable: the message is on the local disk, and is replayed later", body = PushResult),
-        (status = 200, description = "The id exists: nothing changed, or the waiting message was replaced or debounced", body = PushResult),
+        (status = 200, description = "The id exists, or the dedup key was seen: nothing changed, or the waiting message was replaced or debounced", body = PushResult),
         Problem, TopicProblem, BodyProblem,
     )
 )]
@@ -207,7 +229,7 @@ pub(crate) async fn push(
     let status = match outcome.pushed {
         Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,
-        Pushed::Duplicate | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
+        Pushed::Duplicate | Pushed::DuplicateOf(_) | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };
     let topic_created = outcome.topic_created;
     let result = PushResult { topic_created, ..PushResult::from(outcome) };
@@ -262,10 +284,12 @@ fn of_raw(error: Error) -> Problem {
 
 fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Problem> {
     let due = params.due().map_err(Problem::of_query)?;
+    let dedup = params.dedup().map_err(Problem::of_query)?;
     Ok(NewMessage {
         id: id_of(params.id, headers)?,
         conflict: params.conflict.unwrap_or_default(),
         key: params.key,
+        dedup,
         due,
         ttl: one_span("ttl", params.ttl, params.ttl_ms).map_err(Problem::of_query)?,
         max_attempts: params.max_attempts,
@@ -273,6 +297,7 @@ fn message_of(params: PushParams, headers: &HeaderMap) -> Result<NewMessage, Pro
         content_type: content_type_of(headers)?,
         meta: meta_of(headers)?,
         trace: trace_of_headers(headers),
+        attachment: Bytes::new(),
         payload: Bytes::new(),
     })
 }

@@ -14,8 +14,7 @@ use crate::codec::DeadReason;
 use crate::delivery::Verdict;
 use crate::model::error::Fault;
 use crate::model::limits::{
-    ANNOTATION_NAME_BYTES_MAX, ANNOTATIONS_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, ID_BYTES_MAX,
-    KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX, NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
+    ANNOTATIONS_BYTES_MAX, ANNOTATION_NAME_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, DEDUP_KEY_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX, NAME_BYTES_MAX, RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
 };
 use crate::model::message;
 
@@ -122,6 +121,8 @@ schemas! {
     MessageId = text(ID, 1..=ID_BYTES_MAX).examples(["order-4711"]);
     /// Message key: 1 to 256 bytes of UTF-8 without control characters. Messages with equal keys share a partition.
     Key = text(PRINTABLE, 1..=KEY_BYTES_MAX).examples(["customer-7"]);
+    /// A dedup key: 1 to 128 bytes of UTF-8 without control characters.
+    DedupKey = text(PRINTABLE, 1..=DEDUP_KEY_BYTES_MAX).examples(["close-4711"]);
     /// A delivery's receipt, which settles or extends it. Opaque.
     Receipt = ObjectBuilder::new().schema_type(Type::String).examples(["3.17.k3Zq9xT0aB1c.152.9f3a1c2e"]);
     /// A receipt, alone or as `{"receipt": "…"}`.

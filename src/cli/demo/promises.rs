@@ -220,7 +220,15 @@ mod tests {
         for message in &planned {
             let due_at = Some(Timestamp::from_ms(DUE_MS));
             let (id, status) = (Some(message.id.clone()), "stored".to_owned());
-            ledger.pushed(&[Pushed { id, partition: None, due_at, status, topic_created: false, error: None }]);
+            ledger.pushed(&[Pushed {
+                id,
+                partition: None,
+                due_at,
+                duplicate_of: None,
+                status,
+                topic_created: false,
+                error: None,
+            }]);
             let fails = match message.kind {
                 Kind::Callback => 2,
                 Kind::Poison => 3,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::cli::api::Payload;
 use crate::model::error::Error;
 use crate::model::limits::BATCH_BODY_BYTES_MAX;
-use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past};
+use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past};
 use crate::model::time::{Timestamp, millis, one_span, span};
 use crate::model::trace::TraceContext;
 
@@ -51,6 +53,12 @@ pub(super) struct Item {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    dedup_key: Option<DedupKey>,
+    #[serde(default, with = "span::optional", skip_serializing_if = "Option::is_none")]
+    dedup_for: Option<Duration>,
+    #[serde(default, with = "millis::optional", skip_serializing_if = "Option::is_none")]
+    dedup_for_ms: Option<Duration>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     #[serde(default, deserialize_with = "unique", skip_serializing_if = "BTreeMap::is_empty")]
     meta: BTreeMap<String, String>,
@@ -58,6 +66,8 @@ pub(super) struct Item {
     traceparent: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     tracestate: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    attachment: Option<String>,
 }
 
 /// A field that is there has a value: `null` does not stand for an absent one.
@@ -170,6 +180,11 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             None => Conflict::Keep,
         },
         key: item.key.clone(),
+        dedup: Dedup::of(
+            item.dedup_key.clone(),
+            one_span("dedup_for", item.dedup_for, item.dedup_for_ms).map_err(said)?,
+        )
+        .map_err(said)?,
         due: match (one_span("delay", item.delay, item.delay_ms).map_err(said)?, item.due_at) {
             (Some(_), Some(_)) => return Err("`delay` is given together with `due_at`".to_owned()),
             (_, Some(at)) => Due::At(at),
@@ -184,6 +199,10 @@ fn read(line: &[u8], now: Timestamp) -> Result<(Item, bool), String> {
             (Some(parent), state) => Some(TraceContext::parse(parent, state.as_deref()).map_err(said)?),
             (None, Some(_)) => return Err("`tracestate` is given without `traceparent`".to_owned()),
             (None, None) => None,
+        },
+        attachment: match &item.attachment {
+            Some(base64) => STANDARD.decode(base64).map_err(|why| format!("`attachment`: {why}"))?.into(),
+            None => Bytes::new(),
         },
         payload: payload_of(&payload, item.payload_json.as_deref())?,
     };

@@ -17,7 +17,7 @@ use super::client::{Client, Query};
 use super::failure::{CallError, Failure};
 use super::{ServerArgs, output, parse};
 use crate::model::limits::{ATTEMPTS_MAX, BATCH_BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX};
-use crate::model::message::{Conflict, Due, Key, MessageId, NewMessage, Past, TopicName};
+use crate::model::message::{Conflict, Dedup, DedupKey, Due, Key, MessageId, NewMessage, Past, TopicName};
 use crate::model::time::{Timestamp, parse_span, show_span};
 use crate::model::trace::TraceContext;
 use crate::platform::clock::Clock;
@@ -31,8 +31,9 @@ Examples:
   generate | dwell push orders --file -
 
 A file has one JSON object a line: `payload`, `payload_base64` or `payload_json`, and optionally
-key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, content_type, meta,
-traceparent, tracestate. A line that is wrong is reported with its number and the others are pushed.
+key, id, conflict, delay, due_at, past, ttl, max_attempts, priority, dedup_key, dedup_for,
+content_type, meta, traceparent, tracestate, attachment. A line that is wrong is reported with its
+number and the others are pushed.
 A push with an --id can be repeated without making a second message.";
 
 /// Push one message, or a file of messages
@@ -71,6 +72,12 @@ pub(super) struct PushArgs {
     /// 0 to 9: among the ready messages of a partition higher ones are handed out first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
     priority: Option<u8>,
+    /// Another push of this key to the partition within --dedup-for is a duplicate
+    #[arg(long, value_parser = parse::dedup_key, requires = "dedup_for")]
+    dedup_key: Option<DedupKey>,
+    /// How long from this push on, 1s to 7d
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "dedup_key")]
+    dedup_for: Option<Duration>,
     /// Media type of the payload
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
@@ -82,7 +89,7 @@ pub(super) struct PushArgs {
     traceparent: Option<TraceContext>,
     /// Push every line of an NDJSON file; - is stdin
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "ttl", "max_attempts", "priority", "content_type", "meta", "traceparent"])]
+    #[arg(conflicts_with_all = ["payload", "key", "id", "conflict", "delay", "at", "past", "ttl", "max_attempts", "priority", "dedup_key", "dedup_for", "content_type", "meta", "traceparent"])]
     file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -137,6 +144,10 @@ fn shown(pushed: &Pushed, now: Timestamp) -> String {
         format!(", due {at} ({from_now})")
     });
     match pushed.status.as_str() {
+        "duplicate" if pushed.duplicate_of.is_some() => {
+            let first = pushed.duplicate_of.as_deref().unwrap_or("?");
+            format!("duplicate of {first}: it was pushed with this dedup key, nothing changed")
+        }
         "duplicate" => format!("duplicate {id}: it is there already, nothing changed"),
         "buffered" => format!("buffered {id}{due}: the store is away, it is on the broker's disk and goes there"),
         status => format!("{status} {id}{partition}{due}"),
@@ -149,6 +160,7 @@ impl PushArgs {
             id: self.id.clone(),
             conflict: self.conflict.unwrap_or_default(),
             key: self.key.clone(),
+            dedup: Dedup::of(self.dedup_key.clone(), self.dedup_for).map_err(|error| Failure::usage(error.detail()))?,
             due: match (self.delay, self.at) {
                 // The broker, which knows the time of the store, decides what is in the past.
                 (_, Some(at)) => Due::At(at),
@@ -160,6 +172,7 @@ impl PushArgs {
             content_type: self.content_type.clone(),
             meta: self.meta.clone(),
             trace: self.traceparent.clone(),
+            attachment: Bytes::new(),
             payload: match self.payload.as_deref() {
                 None | Some("-") => read_stdin()?,
                 Some(text) => Bytes::copy_from_slice(text.as_bytes()),
@@ -177,6 +190,8 @@ impl PushArgs {
             ("past", self.past.map(|past| past.name().to_owned())),
             ("ttl", self.ttl.map(show_span)),
             ("max_attempts", self.max_attempts.map(|attempts| attempts.to_string())),
+            ("dedup_key", self.dedup_key.as_ref().map(DedupKey::to_string)),
+            ("dedup_for", self.dedup_for.map(show_span)),
             ("priority", self.priority.map(|priority| priority.to_string())),
         ];
         Query(given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
@@ -328,7 +343,7 @@ impl Push<'_> {
             }
             match (result.status.as_str(), result.error) {
                 // This very message, from a push whose answer was lost.
-                ("duplicate", _) if line.id_is_ours => self.summary.stored += 1,
+                ("duplicate", _) if line.id_is_ours && result.duplicate_of.is_none() => self.summary.stored += 1,
                 ("duplicate", _) => self.summary.duplicate += 1,
                 ("replaced" | "debounced", _) => self.summary.replaced += 1,
                 ("error", Some(problem)) if problem.is_passing() && !last => again.push(line),

@@ -196,7 +196,8 @@ impl Inner {
             }
             Ok(true)
         };
-        let wake = self.insert_new((to_topic, partition), &mut to_guard, &messages, &values, &answers, take)?;
+        let new = (&*messages, &*values, &*answers);
+        let wake = self.insert_new((to_topic, partition), &mut to_guard, new, Batch::default(), take)?;
         from_guard.pairs.entry(from.group).or_default().counts = counts;
         Ok((still, wake.unwrap_or_default()))
     }

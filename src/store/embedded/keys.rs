@@ -36,6 +36,10 @@ pub(super) enum Kind {
     DeadByScore = b'd',
     /// id -> died at.
     DeadById = b'D',
+    /// dedup key, 0, pushed at -> end of its window and id of the message.
+    DedupByKey = b'k',
+    /// end of the window, dedup key, 0, pushed at -> nothing.
+    DedupByEnd = b'K',
     /// The number of the pair's last epoch, 8 bytes.
     Epoch = b'e',
     /// id -> dead record and body.

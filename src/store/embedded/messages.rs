@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sled::Batch;
 
 use super::changes::{CancelledIds, current};
+use super::dedup::DedupWindows;
 use super::keys::{Place, Score};
 use super::pair::{Counts, PairState, Stored};
 use super::topics::{PartitionState, Topic, locked};
@@ -159,9 +160,10 @@ impl Inner {
         }
         let state = topic.partition(partition);
         let mut state = locked(&state);
-        let answers = self.judge(topic, partition, &state, messages)?;
-        let wake =
-            self.insert_new((topic, partition), &mut state, messages, values, &answers, |batch| also(batch, topic))?;
+        let mut batch = Batch::default();
+        let answers = self.judge(topic, partition, &state, messages, &mut batch)?;
+        let new = (messages, values, &*answers);
+        let wake = self.insert_new((topic, partition), &mut state, new, batch, |batch| also(batch, topic))?;
         Ok(wake.map(|wake| (answers, wake)))
     }
 
@@ -170,12 +172,11 @@ impl Inner {
         &self,
         (topic, partition): (&Topic, Partition),
         state: &mut PartitionState,
-        messages: &[Message],
-        values: &[ChunkedValue],
-        answers: &[Pushed],
+        (messages, values, answers): (&[Message], &[ChunkedValue], &[Pushed]),
+        mut batch: Batch,
         also: impl FnOnce(&mut Batch) -> Result<bool>,
     ) -> Result<Option<bool>> {
-        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
+        let (mut changed, mut wake) = (Vec::new(), false);
         let mut forgotten = 0;
         if state.cancelled > 0
             && let Some(place) = topic.places(partition).next()
@@ -230,13 +231,14 @@ impl Inner {
         state.order.give(&zsets, self.now(), due)
     }
 
-    /// Says which messages are new. Nothing is looked up where nothing can be found.
+    /// Says which messages are new, and remembers their dedup keys. Nothing is looked up where nothing can be found.
     fn judge(
         &self,
         topic: &Topic,
         partition: Partition,
         state: &PartitionState,
         messages: &[Message],
+        batch: &mut Batch,
     ) -> Result<Vec<Pushed>> {
         let now = self.now();
         let pairs: Vec<(Stored<'_>, Counts)> = topic
@@ -254,11 +256,19 @@ impl Inner {
                 _ => Ok(false),
             }
         };
-        let mut here = HashSet::with_capacity(messages.len());
+        let Some(place) = topic.places(partition).next() else { return Err(Error::bug("a topic without groups")) };
+        let (mut here, mut windows) = (HashSet::with_capacity(messages.len()), DedupWindows::new(&self.tree, place));
         let mut answers = Vec::with_capacity(messages.len());
         for message in messages {
-            let known = !here.insert(&message.id) || is_held(&message.id)?;
-            answers.push(if known { Pushed::Duplicate } else { Pushed::Stored });
+            answers.push(if here.contains(&message.id) || is_held(&message.id)? {
+                Pushed::Duplicate
+            } else if let Some(first) = windows.first_of(message)? {
+                Pushed::DuplicateOf(first)
+            } else {
+                here.insert(&message.id);
+                windows.add(batch, message, now)?;
+                Pushed::Stored
+            });
         }
         Ok(answers)
     }

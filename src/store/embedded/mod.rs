@@ -16,6 +16,7 @@ mod collections;
 mod commit;
 mod cron_jobs;
 mod dead_letters;
+mod dedup;
 mod groups;
 mod keys;
 mod maintenance;

@@ -281,6 +281,8 @@ async fn topic_keys(
             ("GET", shared.generation.clone()),
             ("ZCARD", shared.seen),
             ("ZCARD", shared.cancelled),
+            ("ZCARD", shared.dedup),
+            ("ZCARD", shared.dedup_end),
             ("HLEN", shared.schedules),
             ("HLEN", shared.moved),
             ("HLEN", shared.purged),

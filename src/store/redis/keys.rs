@@ -75,6 +75,8 @@ impl Keys {
             cancelled: format!("{tag}:x"),
             gone: format!("{tag}:gone"),
             purged: format!("{tag}:purged"),
+            dedup: format!("{tag}:dedup"),
+            dedup_end: format!("{tag}:dedup-end"),
             schedules: format!("{tag}:s"),
             moved: format!("{tag}:moved"),
             wake: self.wake(topic, partition),
@@ -152,6 +154,10 @@ pub(super) struct PartitionKeys {
     pub(super) gone: String,
     /// Hash with expiry: group -> version of its last purge, us.
     pub(super) purged: String,
+    /// Zset without scores: `<dedup key> NUL <pushed at, ms> <end of its window, ms> <message id>`.
+    pub(super) dedup: String,
+    /// Zset: the same -> end of the window, ms.
+    pub(super) dedup_end: String,
     /// Hash: name of a schedule -> its revision, up to when its occurrences are done with, ms, and its definition.
     pub(super) schedules: String,
     /// Hash: where messages were taken to be moved here -> the last page of them that was placed.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::failure::Answer;
-use super::messages::{Canceller, outcome, with_groups};
+use super::messages::{Canceller, dedup_argument, outcome, with_groups};
 use super::owner::check_ids;
 use super::scripts::{Call, Reply, SCRIPTS};
 use super::{Redis, Shared, topics};
@@ -56,17 +56,8 @@ impl LogTarget for Redis {
             ),
             None => (memory.clone(), memory.clone()),
         };
-        let front = [
-            &shared.generation,
-            &memory,
-            &shared.seen,
-            &shared.cancelled,
-            &shared.gone,
-            &shared.wake,
-            &origin,
-            &page,
-            &shared.purged,
-        ];
+        let front = [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake];
+        let front = [&front[..], &[&origin, &page, &shared.purged, &shared.dedup, &shared.dedup_end]].concat();
         let mut keys = with_groups(&front, &groups);
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
@@ -80,6 +71,7 @@ impl LogTarget for Redis {
             let body = encode_body(message, *version)?;
             let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
             call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body);
+            call = call.arg(dedup_argument(message));
         }
         self.apply(descriptor, partition, &call).await?.each(|reply| outcome(&reply.text()?))
     }
@@ -147,7 +139,8 @@ impl LogTarget for Redis {
         streams.dedup();
         let memories: Vec<_> =
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
-        let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
+        let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
+        keys.extend([shared.purged.as_str(), &shared.dedup, &shared.dedup_end]);
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.attempts, &group.dead_zset, &group.dead_hash]);
         }
@@ -165,11 +158,12 @@ impl LogTarget for Redis {
                     let at =
                         streams.binary_search(&id.stream.as_str()).map_err(|_| Error::bug("a call of no stream"))?;
                     let call = call.arg(joined(groups)).arg(message.id.as_str()).arg(version.as_us());
-                    call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?).arg(at + 1).arg(id.seq)
+                    let call = call.arg(message.due_at.as_ms()).arg(encode_body(message, *version)?);
+                    call.arg(at + 1).arg(id.seq).arg(dedup_argument(message))
                 }
                 Change::End { id, version, groups } => {
                     let call = call.arg(joined(groups)).arg(id.as_str()).arg(version.as_us());
-                    call.arg("").arg("").arg("").arg("")
+                    call.arg("").arg("").arg("").arg("").arg("")
                 }
             };
         }

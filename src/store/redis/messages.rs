@@ -1,7 +1,5 @@
 //! Push, put, cancel and reschedule: building the call of each, and reading its answer.
 
-use std::collections::HashSet;
-
 use async_trait::async_trait;
 
 use super::failure::DeadlineCall;
@@ -12,8 +10,9 @@ use super::{Redis, Shared, topics};
 use crate::codec::encode_body;
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAIR_MESSAGES_MAX, PUT_IDS_MAX};
-use crate::model::message::{Conflict, GroupName, Message, MessageId};
+use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
@@ -29,27 +28,20 @@ impl store::Messages for Redis {
         messages: &[Message],
     ) -> Result<Vec<Pushed>> {
         check_ids(messages.len(), CALL_IDS_MAX)?;
-        // A script cannot tell equal ids of one call apart from repeats, so they are told apart here.
-        let mut ids: HashSet<&MessageId> = HashSet::with_capacity(messages.len());
-        let firsts: Vec<bool> = messages.iter().map(|message| ids.insert(&message.id)).collect();
-        let numbered = messages.iter().enumerate().zip(&firsts);
-        let unique: Vec<(usize, &Message)> = numbered.filter(|(_, first)| **first).map(|(pair, _)| pair).collect();
-        if unique.is_empty() {
+        if messages.is_empty() {
             return Ok(Vec::new());
         }
         let until = Clock::System.instant().plus(self.connection.timeout());
-        let make = || self.push_call(descriptor, partition, call, &unique, self.valid_until(until));
+        let make = || self.push_call(descriptor, partition, call, messages, self.valid_until(until));
         let duplicates =
             self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read_duplicates).await?;
-        let mut pushed = vec![Pushed::Stored; unique.len()];
-        for index in duplicates {
+        let mut pushed = vec![Pushed::Stored; messages.len()];
+        for (index, duplicate) in duplicates {
             if let Some(outcome) = pushed.get_mut(index) {
-                *outcome = Pushed::Duplicate;
+                *outcome = duplicate;
             }
         }
-        let mut pushed = pushed.into_iter();
-        let outcome = |first: &bool| if *first { pushed.next() } else { None };
-        Ok(firsts.iter().map(outcome).map(|outcome| outcome.unwrap_or(Pushed::Duplicate)).collect())
+        Ok(pushed)
     }
 
     async fn put(
@@ -236,34 +228,26 @@ impl Shared {
         Ok(cancelled)
     }
 
-    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way. Each
-    /// message has its number in the whole call: its version counts from there, as it does in the logs.
+    /// A call that has no effect after `valid_until`, ms, when its caller has given up and taken another way.
     fn push_call(
         &self,
         descriptor: &Descriptor,
         partition: Partition,
         id: &store::Call,
-        messages: &[(usize, &Message)],
+        messages: &[Message],
         valid_until: u64,
     ) -> Result<Call> {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let memory = self.keys.call(&descriptor.topic, partition, &id.id.stream);
         let groups = self.pairs(descriptor, partition);
-        let mut keys = vec![
-            shared.generation.as_str(),
-            &memory,
-            &shared.seen,
-            &shared.cancelled,
-            &shared.wake,
-            &shared.gone,
-            &shared.purged,
-        ];
+        let mut keys = vec![shared.generation.as_str(), &memory, &shared.seen, &shared.cancelled, &shared.wake];
+        keys.extend([shared.gone.as_str(), &shared.purged, &shared.dedup, &shared.dedup_end]);
         for group in &groups {
             keys.extend([group.zset.as_str(), &group.hash, &group.dead_hash]);
         }
         let script = if descriptor.is_ordered() { &SCRIPTS.push_ordered } else { &SCRIPTS.push };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
-        let earliest = messages.iter().map(|(_, message)| message.due_at).min().unwrap_or_default();
+        let earliest = messages.iter().map(|message| message.due_at).min().unwrap_or_default();
         let mut call = Call::new(script, &keys)
             .arg(topics::sixteen_digits(descriptor.generation))
             .arg(valid_until)
@@ -274,11 +258,14 @@ impl Shared {
             .arg(id.id.seq)
             .arg(id.version.as_us())
             .arg(messages.len());
-        for (_, message) in messages {
+        for message in messages {
             call = call.arg(message.due_at.as_ms()).arg(message.id.as_str());
         }
-        for (number, message) in messages {
-            call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(*number))?);
+        for (number, message) in messages.iter().enumerate() {
+            call = call.arg(message.id.as_str()).arg(encode_body(message, id.version.plus(number))?);
+        }
+        for (number, message) in (1_usize..).zip(messages).filter(|(_, message)| message.envelope.dedup.is_some()) {
+            call = call.arg(number).arg(dedup_argument(message));
         }
         Ok(call)
     }
@@ -288,8 +275,28 @@ impl Shared {
     }
 }
 
-fn read_duplicates(mut reply: Reply) -> Result<Vec<usize>> {
-    reply.list()?.each(|indexes| Ok(usize::try_from(indexes.number()?).unwrap_or(usize::MAX)))
+/// `<index>`, or `<index>=<id of the first>`.
+fn read_duplicates(mut reply: Reply) -> Result<Vec<(usize, Pushed)>> {
+    reply.list()?.each(|said| {
+        let said = said.text()?;
+        let (index, duplicate) = match said.split_once('=') {
+            Some((index, first)) => (index, Pushed::DuplicateOf(MessageId::new(first)?)),
+            None => (said.as_str(), Pushed::Duplicate),
+        };
+        Ok((index.parse().map_err(|_| Error::corrupt(format!("a script answered {said:?} for a push")))?, duplicate))
+    })
+}
+
+/// A time of 15 digits, which only a record that no broker wrote goes past.
+const DEDUP_TIME_MAX: u64 = 999_999_999_999_999;
+
+/// The dedup key of a message with its window, as scripts read it; empty without one.
+pub(super) fn dedup_argument(message: &Message) -> String {
+    let digits = |at: Timestamp| at.as_ms().min(DEDUP_TIME_MAX);
+    let written = |(key, from, until): (&DedupKey, Timestamp, Timestamp)| {
+        format!("{:015} {:015} {key}", digits(from), digits(until))
+    };
+    message.envelope.dedup_window().map_or_else(String::new, written)
 }
 
 pub(super) fn outcome(said: &str) -> Result<Put> {
@@ -302,6 +309,9 @@ pub(super) fn outcome(said: &str) -> Result<Put> {
         "dead" => Put::Dead,
         "other_key" => Put::OtherKey,
         "expires" => Put::Expires,
+        other if other.starts_with("duplicate=") => {
+            Put::Pushed(Pushed::DuplicateOf(MessageId::new(&other["duplicate=".len()..])?))
+        }
         other => return Err(Error::corrupt(format!("a script answered {other:?} for a message"))),
     })
 }

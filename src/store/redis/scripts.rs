@@ -55,8 +55,8 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_call", "_gone", "_purged", "_unordered";
-    push_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_order", "push";
+    push: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_unordered";
+    push_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_order", "push";
     put: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_unordered";
     put_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_order", "put";
     cancel: "#!lua flags=allow-oom", "_time", "_call", "_body";
@@ -64,10 +64,10 @@ scripts! {
     purge_again: "#!lua flags=allow-oom", "_time", "_call", "_body", "_purged";
     reschedule: "#!lua flags=allow-oom", "_time", "_call", "_gone", "_body", "_charge";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_unordered";
-    restore_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_body", "_order", "restore";
+    replay: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_unordered";
+    restore_ordered: "#!lua", "_time", "_call", "_gone", "_purged", "_dedup", "_body", "_order", "restore";
     brokers: "#!lua flags=allow-oom", "_time";
     acquire: "#!lua flags=allow-oom", "_time";
     renew: "#!lua flags=allow-oom", "_time";

@@ -197,6 +197,8 @@ impl Shared {
                 &shared.cancelled,
                 &shared.gone,
                 &shared.purged,
+                &shared.dedup,
+                &shared.dedup_end,
                 &shared.schedules,
                 &shared.moved,
                 &shared.order,

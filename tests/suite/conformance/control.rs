@@ -92,7 +92,7 @@ pub(super) async fn who_pushes_a_cancelled_id_again_makes_a_message(world: World
     orders.push_all(std::slice::from_ref(&first)).await?;
     assert_eq!(orders.cancel("a").await?, [Done]);
     world.pass(1);
-    assert_eq!(orders.push_all(&[orders.message("b", 0)?, orders.message("a", 20)?]).await?, [Pushed::Stored; 2]);
+    assert_eq!(orders.push_all(&[orders.message("b", 0)?, orders.message("a", 20)?]).await?, vec![Pushed::Stored; 2]);
     world.pass(20);
     let mut owner = orders.owner().await?;
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["b", "a"]);

@@ -6,6 +6,7 @@
 mod audit;
 mod control;
 mod dead;
+mod dedup;
 mod forwarding;
 mod groups;
 mod leases;
@@ -48,6 +49,10 @@ contract! { [embedded, redis, failover, redis_as_user, redis_over_tls, redis_clu
         one_push_reaches_every_group, a_group_that_holds_an_id_makes_it_a_duplicate_for_all,
         what_is_pushed_comes_back_unchanged, the_largest_message_comes_back_unchanged,
         a_call_takes_a_thousand_messages_and_not_one_more;
+    dedup: a_push_with_a_seen_dedup_key_is_a_duplicate_until_its_window_ends,
+        a_dedup_window_counts_whatever_becomes_of_the_first_message, equal_dedup_keys_of_one_call_meet_in_their_order,
+        a_dedup_key_is_remembered_only_of_a_message_that_was_stored, past_dedup_windows_are_forgotten,
+        a_topic_made_again_remembers_no_dedup_key, a_dedup_key_and_an_attachment_stay_with_the_message;
     reserve: nothing_is_reserved_a_millisecond_early, what_is_due_comes_in_order_of_due_time,
         a_reservation_is_bounded_by_count, a_reservation_is_bounded_by_bytes_but_takes_one_message,
         what_is_reserved_is_not_reserved_again, an_empty_pair_has_no_head, each_group_reserves_for_itself;

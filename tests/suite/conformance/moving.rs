@@ -51,6 +51,7 @@ pub(super) async fn a_moved_message_is_what_it_was_where_its_key_belongs(world: 
     let orders = world.topic("orders").await?;
     let mut keyed = orders.message("later", 60_000)?;
     keyed.envelope.key = Some(Key::new("customer-7")?);
+    keyed.envelope.attachment = "gateway".into();
     orders.push_all(&[keyed.clone()]).await?;
     orders.push("failed", 0).await?;
     let mut owner = orders.owner().await?;

@@ -143,7 +143,7 @@ pub(super) async fn a_call_takes_a_thousand_messages_and_not_one_more(world: Wor
     let all: Vec<Message> = (0..=CALL_IDS_MAX).map(|n| orders.message(&n.to_string(), 0)).collect::<Result<_>>()?;
     assert!(orders.push_all(&all).await.is_err());
     assert_eq!(orders.stats().await?.ready, 0);
-    assert_eq!(orders.push_all(&all[1..]).await?, [Pushed::Stored; CALL_IDS_MAX]);
+    assert_eq!(orders.push_all(&all[1..]).await?, vec![Pushed::Stored; CALL_IDS_MAX]);
     assert_eq!(orders.stats().await?.ready, CALL_IDS_MAX as u64);
     Ok(())
 }

@@ -22,7 +22,7 @@ async fn put_all(orders: &TestTopic, conflict: Conflict, messages: &[Message]) -
 }
 
 async fn put(orders: &TestTopic, conflict: Conflict, message: &Message) -> Result<Put> {
-    Ok(put_all(orders, conflict, std::slice::from_ref(message)).await?[0])
+    Ok(put_all(orders, conflict, std::slice::from_ref(message)).await?.remove(0))
 }
 
 /// A message of another payload than its id.

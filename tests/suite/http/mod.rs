@@ -5,6 +5,7 @@ mod groups;
 mod keep_alive;
 mod control;
 mod created;
+mod dedup;
 mod crowd;
 mod envelope;
 mod purge;

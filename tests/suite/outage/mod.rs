@@ -6,6 +6,7 @@ mod beside;
 mod census;
 mod clock;
 mod control;
+mod dedup;
 mod first_start;
 mod forwarding;
 mod fsync;

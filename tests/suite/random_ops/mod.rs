@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dwell::codec::{DeadReason, DeadRecord};
 use dwell::model::error::{Error, Result};
-use dwell::model::message::{Conflict, GroupName, MessageId};
+use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, MessageId};
 use dwell::model::partition::Partition;
 use dwell::store::{
     Buried, Charge, Expected, Owner, PartitionStats, Rescheduled, Reservation, Retried, Returned, Settlement, State,
@@ -209,7 +209,13 @@ impl Game {
         let mut messages = Vec::new();
         for _ in 0..self.random.usize(1..6) {
             let (id, delay) = (self.id()?, self.random.u64(0..60));
-            messages.push(self.topic.message(id.as_str(), delay)?);
+            let mut message = self.topic.message(id.as_str(), delay)?;
+            if self.random.u8(0..4) == 0 {
+                let window = Duration::from_millis(self.random.u64(1_000..1_100));
+                let key = DedupKey::new(format!("k{}", self.random.u8(0..4)))?;
+                message.envelope.dedup = Some(Dedup { key, window });
+            }
+            messages.push(message);
         }
         assert_eq!(self.topic.push_all(&messages).await?, self.model.push(&messages, self.world.now()));
         Ok(())

@@ -41,8 +41,19 @@ pub(super) struct Model {
     pub(super) ordered: bool,
     turns: u64,
     seen: BTreeMap<MessageId, Timestamp>,
+    /// All that was stored, for its dedup keys.
+    pushed: Vec<Message>,
     /// Cancelled ids, with the groups of which they were not taken.
     cancelled: BTreeMap<MessageId, BTreeSet<usize>>,
+}
+
+fn windows_meet(one: &Message, other: &Message) -> bool {
+    match (one.envelope.dedup_window(), other.envelope.dedup_window()) {
+        (Some((key, from, until)), Some((other_key, other_from, other_until))) => {
+            key == other_key && from < other_until && other_from < until
+        }
+        _ => false,
+    }
 }
 
 impl Model {
@@ -51,8 +62,14 @@ impl Model {
         for message in messages {
             let held = self.groups.iter().any(|group| group.messages.contains_key(&message.id));
             let seen = self.seen.get(&message.id).is_some_and(|until| *until > now);
-            answers.push(if held || seen { Pushed::Duplicate } else { Pushed::Stored });
-            if !held && !seen {
+            let first = self.pushed.iter().find(|other| windows_meet(other, message)).map(|other| other.id.clone());
+            answers.push(match first {
+                _ if held || seen => Pushed::Duplicate,
+                Some(first) => Pushed::DuplicateOf(first),
+                None => Pushed::Stored,
+            });
+            if answers.last() == Some(&Pushed::Stored) {
+                self.pushed.push(message.clone());
                 self.cancelled.remove(&message.id);
                 self.turns += u64::from(self.ordered);
                 let known = Known {
@@ -121,7 +138,7 @@ impl Model {
         let found: Vec<Known> =
             self.groups.iter().filter_map(|group| group.messages.get(&message.id)).cloned().collect();
         if found.is_empty() {
-            return Put::Pushed(self.push(std::slice::from_ref(message), now)[0]);
+            return Put::Pushed(self.push(std::slice::from_ref(message), now).remove(0));
         }
         let mut living = found.iter().filter(|known| !matches!(known.state, Place::Dead(..)));
         if conflict == Conflict::Debounce && living.clone().any(|known| known.message.due_at == message.due_at) {

@@ -45,7 +45,7 @@ impl TestTopic {
     /// Pushes a message that is due so many milliseconds from now.
     pub(crate) async fn push(&self, id: &str, delay_ms: u64) -> Result<Pushed> {
         let answers = self.push_all(&[self.message(id, delay_ms)?]).await?;
-        answers.first().copied().ok_or_else(|| Error::bug("a push of one message has no answer"))
+        answers.first().cloned().ok_or_else(|| Error::bug("a push of one message has no answer"))
     }
 
     /// Pushes messages in one call.

@@ -231,7 +231,7 @@ async fn details_speak_the_language_of_the_protocol() -> Outcome {
     }
     let (_, problem) = send(PUSH, "application/json", r#"{"a": 1, "b": 2}"#).await?;
     let detail = problem["detail"].as_str().unwrap_or_default();
-    assert!(detail.starts_with("`a`: unknown field `a`; there are conflict,"), "{detail}");
+    assert!(detail.starts_with("`a`: unknown field `a`; there are attachment, conflict,"), "{detail}");
     assert!(
         detail.contains("; and 2 more in `errors`; a JSON document as the payload is sent with ?raw=true"),
         "{detail}"

@@ -1,14 +1,15 @@
 -- push: stores messages of one partition in the pairs of all groups, all or none.
---   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone   KEYS[7] T:purged
---   then for each group T:<group>:z, :h, :dh
+--   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:wake   KEYS[6] T:gone
+--   KEYS[7] T:purged   KEYS[8] T:dedup   KEYS[9] T:dedup-end   then for each group T:<group>:z, :h, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] valid until, ms   ARGV[3] 'fresh' or 'live'   ARGV[4] bodies a pair may hold
 --   ARGV[5] earliest due time, ms   ARGV[6] time override, us, or ''   ARGV[7] number of the call   ARGV[8] version of the first
---   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body); the ids differ
--- Returns {'OK', now us, indexes of duplicates} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor}
+--   message, us; those of the others count up   ARGV[9] n   then n times (due ms, id), then n times (id, body), then for each
+--   message with a dedup key (which one, from 1; the dedup key)
+-- Returns {'OK', now us, `<index>` of each duplicate, or `<index>=<id of the first>` for its dedup key} or, with nothing changed, {'LATE', now us} {'STALE', now us, descriptor}
 --   {'BEHIND', now us} {'FULL', now us} {'OUTDATED', now us, version us}: an id was cancelled or a group purged under this
 --   version, which is not lower: push with later ones; {'GAP', now us}: the partition does not know the call before this one.
 -- 'fresh' is for ids that were made for this call: it does not look for them.
--- T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.
+-- Equal ids and dedup keys of one call meet in their order. T:x has cancelled ids: who pushes such an id makes it a message again, and it is not cancelled any more; T:gone has its version.
 -- A crash before or after leaves all or nothing. A repeat of the call is answered as the first time and changes nothing, also
 -- when the messages were consumed meanwhile. A copy that comes later than its caller waited is LATE.
 local now_us = time_us(ARGV[6])
@@ -25,7 +26,7 @@ if known == 'late' then return {'LATE', answer} end
 if known == 'gap' then return {'GAP', answer} end
 local duplicate, duplicates = {}, {}
 if known == 'repeat' then
-  for index in string.gmatch(answered, '%d+') do duplicates[#duplicates + 1] = tonumber(index) end
+  for said in string.gmatch(answered, '%S+') do duplicates[#duplicates + 1] = said end
   return {'OK', answer, duplicates}
 end
 
@@ -36,22 +37,27 @@ if purged >= tonumber(ARGV[8]) then
 end
 
 local n = tonumber(ARGV[9])
-local scores, bodies = 9, 9 + 2 * n
-local ids = {}
+local scores, bodies, dedups = 9, 9 + 2 * n, 9 + 4 * n
+local ids, dedup = {}, {}
+local function is_duplicate(i, of)
+  duplicate[i] = true
+  duplicates[#duplicates + 1] = (i - 1) .. (of and '=' .. of or '')
+end
 local function mark(found, is)
   for i = 1, n do
-    if found[i] and is(found[i]) and not duplicate[i] then
-      duplicate[i] = true
-      duplicates[#duplicates + 1] = i - 1
-    end
+    if found[i] and is(found[i]) and not duplicate[i] then is_duplicate(i) end
   end
 end
 local function there() return true end
 local looks = ARGV[3] ~= 'fresh'
-if looks then
+if looks or #ARGV > dedups then
   for i = 1, n do ids[i] = ARGV[scores + 2 * i] end
 end
-for g = 8, #KEYS, 3 do
+if #ARGV > dedups and redis.call('ZCARD', KEYS[8]) + n > tonumber(ARGV[4]) then
+  refuse_call(KEYS[2])
+  return {'FULL', answer}
+end
+for g = 10, #KEYS, 3 do
   local h, dh = KEYS[g + 1], KEYS[g + 2]
   if redis.call('HLEN', h) + n > tonumber(ARGV[4]) then
     refuse_call(KEYS[2])
@@ -78,12 +84,25 @@ if looks and redis.call('EXISTS', KEYS[4]) == 1 then
     end
   end
 end
-if #duplicates > 0 then end_call(KEYS[2], ARGV[7], table.concat(duplicates, ',')) end
+for at = dedups + 1, #ARGV, 2 do dedup[tonumber(ARGV[at])] = ARGV[at + 1] end
+local here = {}
+for i = 1, #ids do
+  if not duplicate[i] then
+    local first = not here[ids[i]] and dedup[i] and first_of(KEYS[8], dedup[i])
+    if here[ids[i]] or first then
+      is_duplicate(i, first)
+    else
+      here[ids[i]] = true
+      if dedup[i] then remember_dedup(KEYS[8], KEYS[9], now, dedup[i], ids[i]) end
+    end
+  end
+end
+if #duplicates > 0 then end_call(KEYS[2], ARGV[7], table.concat(duplicates, ' ')) end
 if #duplicates == n then return {'OK', answer, duplicates} end
 
 if place then
   local zsets = {}
-  for g = 8, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
+  for g = 10, #KEYS, 3 do zsets[#zsets + 1] = KEYS[g] end
   for i = 1, n do
     local at = scores + 2 * i - 1
     if not duplicate[i] then ARGV[at] = place(zsets, now, tonumber(ARGV[at])) end
@@ -105,14 +124,16 @@ local function add(z, h)
   end
 end
 local earlier = false
-for g = 8, #KEYS, 3 do
+for g = 10, #KEYS, 3 do
   local head = redis.call('ZRANGE', KEYS[g], 0, 0, 'WITHSCORES')
   if not head[2] or tonumber(ARGV[5]) < tonumber(head[2]) then earlier = true end
   add(KEYS[g], KEYS[g + 1])
 end
 for _, i in ipairs(forgotten) do
-  redis.call('ZREM', KEYS[4], ids[i])
-  remember_version(KEYS[6], now_us, ids[i], tonumber(ARGV[8]) + i - 1)
+  if not duplicate[i] then
+    redis.call('ZREM', KEYS[4], ids[i])
+    remember_version(KEYS[6], now_us, ids[i], tonumber(ARGV[8]) + i - 1)
+  end
 end
 if earlier then redis.call('SPUBLISH', KEYS[5], ARGV[5]) end
 return {'OK', answer, duplicates}

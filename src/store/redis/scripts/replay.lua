@@ -1,13 +1,13 @@
 -- replay: stores messages of one partition that a WAL kept, in the order of the log.
 --   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
---   KEYS[9] T:purged
+--   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
 --   then for each group T:<group>:z, :h, :a, :dh
 --   ARGV[1] generation, 16 digits   ARGV[2] bodies a pair may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
---   broker that handed it over or '', due ms, id, body)
+--   broker that handed it over or '', due ms, id, body, dedup key or '')
 -- A log of which something was handed over and replayed is closed: its broker has given it another name.
--- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'replaced' 'debounced', up to an 'in_flight' or an
+-- Returns {'OK', now us, a verdict for each: 'stored' 'duplicate' 'duplicate=<id of the first>' 'replaced' 'debounced', up to an 'in_flight' or an
 --   'other_key', behind which nothing was looked at} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us} {'FULL', now us}.
 -- The partition remembers the number of the last record that was applied, so a repeat is 'stored' and changes nothing, also
 -- when it was consumed meanwhile. What is there with the same version or a later one, or was cancelled or ended so, stays. A
@@ -21,13 +21,14 @@ if generation ~= ARGV[1] then
   if generation > ARGV[1] then return {'STALE', answer, redis.call('GET', KEYS[1])} end
   return {'BEHIND', answer}
 end
-local policy, groups, n = ARGV[3], (#KEYS - 9) / 4, (#ARGV - 4) / 5
+local policy, groups, n = ARGV[3], (#KEYS - 11) / 4, (#ARGV - 4) / 6
 local z, h, a, dh, names = {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 6], KEYS[4 * g + 7], KEYS[4 * g + 8], KEYS[4 * g + 9]
+  z[g], h[g], a[g], dh[g] = KEYS[4 * g + 8], KEYS[4 * g + 9], KEYS[4 * g + 10], KEYS[4 * g + 11]
   names[g] = string.match(z[g], '([^:]+):z$')
   if redis.call('HLEN', h[g]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 end
+if redis.call('ZCARD', KEYS[10]) + n > tonumber(ARGV[2]) then return {'FULL', answer} end
 local last, closed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+) ?(.*)$')
 last = tonumber(last)
 -- A late copy: what the log had was handed over and replayed, and its broker gave it another name.
@@ -60,7 +61,7 @@ local function moved_later(id, body)
   return false
 end
 
-local function replay(number, due, id, body)
+local function replay(number, due, id, body, dedup)
   if number <= last then return 'stored' end
   local version, found, in_flight, dead = version_of(body), {}, false, false
   if tonumber(redis.call('ZSCORE', KEYS[5], id) or 0) >= version and not moved_later(id, body) then return 'duplicate' end
@@ -82,6 +83,8 @@ local function replay(number, due, id, body)
   end
   local keeps = policy == 'keep' or policy == 'reject'
   if keeps and (next(found) or dead) then return 'duplicate' end
+  local first = dedup ~= '' and first_of(KEYS[10], dedup)
+  if first then return 'duplicate=' .. first end
   if in_flight then return 'in_flight' end
   local score = place and place(z, now, tonumber(due)) or due
   local anywhere = next(found)
@@ -107,6 +110,7 @@ local function replay(number, due, id, body)
     end
   end
   if redis.call('ZREM', KEYS[4], id) == 1 then remember_version(KEYS[5], now_us, id, version) end
+  if dedup ~= '' then remember_dedup(KEYS[10], KEYS[11], now, dedup, id) end
   return not anywhere and 'stored' or policy == 'replace' and 'replaced' or 'debounced'
 end
 
@@ -118,9 +122,9 @@ local function is_done_elsewhere(origin)
   return replayed >= tonumber(origin) or redis.call('HEXISTS', KEYS[8], origin) == 1
 end
 local from_elsewhere = false
-for i = 5, #ARGV, 5 do
+for i = 5, #ARGV, 6 do
   local origin, verdict = ARGV[i + 1], 'stored'
-  if not is_done_elsewhere(origin) then verdict = replay(tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
+  if not is_done_elsewhere(origin) then verdict = replay(tonumber(ARGV[i]), unpack(ARGV, i + 2, i + 5)) end
   answers[#answers + 1] = verdict
   if verdict == 'in_flight' or verdict == 'other_key' then break end
   last = math.max(last, tonumber(ARGV[i]))

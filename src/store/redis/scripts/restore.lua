@@ -1,15 +1,16 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
---   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   then for each group
---   T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   KEYS[6] T:dedup   KEYS[7] T:dedup-end
+--   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] generation, 16 digits   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
---   its keys, number of the call; at an end these four are '')
+--   its keys, number of the call, dedup key or ''; at an end these five are '')
 -- Returns {'OK', now us, messages that were changed} or, with nothing changed, {'STALE', now us, descriptor} {'BEHIND', now us}.
 -- What a call set is brought back only if the partition does not remember the call, so that Redis lost it: otherwise
 -- whatever became of it since is the truth. Of two operations on a message the one with the later version counts, whichever
 -- comes first: T:gone remembers what has ended. So journals may be offered in any order and again.
 -- What was looked at is remembered as the call would have been, so a repeat finds that it was kept, also when it was consumed.
 -- An end that names its groups also ends a dead letter: it was forwarded, or redriven.
+-- A dedup key is remembered again, whatever became of its message, unless one that meets it was seen meanwhile.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
 local now_us = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
@@ -22,10 +23,10 @@ end
 local groups = tonumber(ARGV[2])
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 1, 5 * g + 5)
+  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 3, 5 * g + 7)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 5 + 5 * groups
+local calls = 7 + 5 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -77,8 +78,8 @@ local function finish(g, id, version, is_named)
 end
 
 local raised = {}
-for i = 4, #ARGV, 7 do
-  local wanted, id, version, due, body, call, seq = unpack(ARGV, i, i + 6)
+for i = 4, #ARGV, 8 do
+  local wanted, id, version, due, body, call, seq, dedup = unpack(ARGV, i, i + 7)
   local is_end = due == ''
   if is_end or not is_kept(tonumber(call), tonumber(seq)) then
     local any = false
@@ -92,6 +93,7 @@ for i = 4, #ARGV, 7 do
       end
     end
     if any then changed = changed + 1 end
+    if dedup ~= '' and not first_of(KEYS[6], dedup) then remember_dedup(KEYS[6], KEYS[7], now, dedup, id) end
     if not is_end then raised[tonumber(call)] = seq end
   end
 end

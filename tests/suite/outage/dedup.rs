@@ -1,0 +1,101 @@
+//! Dedup keys while Redis is away, while answers are lost, and after it lost what it had.
+
+use std::time::Duration;
+
+use dwell::broker::PushOutcome;
+use dwell::model::error::Result;
+use dwell::model::message::{DedupKey, MessageId, NewMessage, TopicName};
+use dwell::store::Pushed;
+
+use super::journal::journaled;
+use super::{Dwell, Outage};
+use crate::support::{Mode, eventually, scratch};
+
+const WINDOW: Duration = Duration::from_secs(3_600);
+
+impl Dwell {
+    /// Pushes a message that is due, with a dedup key. Its id decides nothing: the dedup key decides the partition.
+    async fn push_deduped(&self, id: &str, key: &str) -> Result<PushOutcome> {
+        let message = NewMessage::new(id.to_owned()).id(MessageId::new(id)?).dedup(DedupKey::new(key)?, WINDOW);
+        self.broker().push(&TopicName::new("orders")?, message).await
+    }
+}
+
+#[tokio::test]
+async fn a_dedup_key_that_two_brokers_buffered_is_stored_once() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dir = scratch()?;
+    let (one, other) = (outage.dwell().await?, outage.dwell_in(dir.path(), outage.proxy.url(), false).await?);
+    assert_eq!(one.push_deduped("before", "seen").await?.pushed, Pushed::Stored);
+    outage.redis.kill()?;
+    for (dwell, id) in [(&one, "a"), (&one, "b"), (&other, "c")] {
+        assert_eq!(dwell.push_deduped(id, "k").await?.pushed, Pushed::Buffered);
+    }
+    assert_eq!(other.push_deduped("d", "seen").await?.pushed, Pushed::Buffered);
+    outage.redis.restart().await?;
+    one.recovered().await?;
+    other.recovered().await?;
+    let first = one.push_deduped("e", "k").await?.duplicate_of.map_or(String::new(), |id| id.to_string());
+    assert!(["a", "c"].contains(&first.as_str()), "{first}");
+    one.delivers("orders", &[&first, "before"]).await?;
+    one.close().await?;
+    other.close().await
+}
+
+#[tokio::test]
+async fn a_push_with_a_dedup_key_whose_answer_was_lost_is_stored_once() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "warm").await?;
+    outage.proxy.set(Mode::BlackHole);
+    assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Buffered);
+    assert_eq!(dwell.push_deduped("b", "k").await?.pushed, Pushed::Buffered);
+    outage.proxy.set(Mode::Pass);
+    dwell.recovered().await?;
+    assert_eq!(dwell.push_deduped("c", "k").await?.duplicate_of, Some(MessageId::new("a")?));
+    // The same push again: its id is there.
+    assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Duplicate);
+    dwell.delivers("orders", &["a", "warm"]).await?;
+    let again = dwell.push_deduped("a", "k").await?;
+    assert_eq!((again.pushed, again.duplicate_of), (Pushed::DuplicateOf(MessageId::new("a")?), None));
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_buffered_message_with_a_dedup_key_is_cancelled_where_it_is() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    dwell.push_one("orders", "warm").await?;
+    outage.redis.kill()?;
+    for (id, key) in [("first", "f"), ("a", "k"), ("b", "k")] {
+        dwell.push_deduped(id, key).await?;
+    }
+    let (topic, a) = (TopicName::new("orders")?, MessageId::new("a")?);
+    let cancelled =
+        eventually("no page is on its way", async || Ok(dwell.broker().cancel(&topic, &a, None).await.ok()));
+    assert!(cancelled.await?.1.buffered);
+    outage.redis.restart().await?;
+    dwell.recovered().await?;
+    dwell.delivers("orders", &["b", "first", "warm"]).await?;
+    dwell.close().await
+}
+
+#[tokio::test]
+async fn a_redis_that_comes_back_empty_gets_its_dedup_keys_again() -> Result<()> {
+    let mut outage = journaled().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_deduped("consumed", "gone").await?.pushed, Pushed::Journaled);
+    dwell.delivers("orders", &["consumed"]).await?;
+    assert_eq!(dwell.push_deduped("a", "k").await?.pushed, Pushed::Journaled);
+    assert_eq!(dwell.push_deduped("b", "k").await?.duplicate_of, Some(MessageId::new("a")?));
+    dwell.close().await?;
+    outage.redis.kill()?;
+    outage.redis.restart().await?;
+    let dwell = outage.dwell().await?;
+    dwell.recovered().await?;
+    for (id, key, first) in [("c", "k", "a"), ("d", "gone", "consumed")] {
+        assert_eq!(dwell.push_deduped(id, key).await?.duplicate_of, Some(MessageId::new(first)?));
+    }
+    dwell.delivers("orders", &["a"]).await?;
+    dwell.close().await
+}
